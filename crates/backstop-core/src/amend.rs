@@ -1,0 +1,123 @@
+//! What an operator may do to a job, and in which state.
+//!
+//! | action | scheduled, retrying | ready | running | done | dead, cancelled |
+//! |---|---|---|---|---|---|
+//! | retry | ready now | is ready | refused | refused | ready, with all attempts again |
+//! | cancel | cancelled | cancelled | cancelled, the worker is told | refused | refused |
+//! | delete | gone | gone | refused | gone | gone |
+
+use crate::job::{JobId, State};
+use crate::name::{Kind, QueueName};
+use std::fmt;
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Run it now.
+    Retry,
+    /// Call it off.
+    Cancel,
+    /// Remove it with its history.
+    Delete,
+}
+
+/// Why an action does not apply to a job. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// There is no such job.
+    NotFound,
+    /// It runs; cancel it first.
+    Running,
+    /// It succeeded; push a new job to do the work again.
+    Done,
+    /// It is ready already.
+    Ready,
+    /// It has ended already.
+    Ended,
+    /// Another live job holds its unique key.
+    Twin(JobId),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("there is no such job; it may have been pruned"),
+            Self::Running => f.write_str("it is running; cancel it first"),
+            Self::Done => f.write_str("it succeeded; push a new job to do the work again"),
+            Self::Ready => f.write_str("it is ready already"),
+            Self::Ended => f.write_str("it has ended already"),
+            Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
+        }
+    }
+}
+
+/// Whether `action` applies to a job in `state`.
+pub const fn permitted(action: Action, state: State) -> Result<(), Refusal> {
+    match (action, state) {
+        (Action::Retry, State::Ready) => Err(Refusal::Ready),
+        (Action::Retry | Action::Delete, State::Running) => Err(Refusal::Running),
+        (Action::Retry, State::Done) => Err(Refusal::Done),
+        (Action::Cancel, State::Done | State::Dead | State::Cancelled) => Err(Refusal::Ended),
+        _ => Ok(()),
+    }
+}
+
+/// Which jobs. All of them must be said in so many words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selection {
+    /// These.
+    Ids(Vec<JobId>),
+    /// Those that fit.
+    Matching(Filter),
+    /// Every job there is.
+    All,
+}
+
+/// What jobs to look at; what is `None` does not matter.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// Of this queue.
+    pub queue: Option<QueueName>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// In this state.
+    pub state: Option<State>,
+}
+
+impl Filter {
+    /// Whether a job fits.
+    pub fn fits(&self, queue: &QueueName, kind: &Kind, state: State) -> bool {
+        self.queue.as_ref().is_none_or(|wanted| wanted == queue)
+            && self.kind.as_ref().is_none_or(|wanted| wanted == kind)
+            && self.state.is_none_or(|wanted| wanted == state)
+    }
+
+    /// Whether it says nothing at all: then it selects nothing for an amendment.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_action_in_every_state_has_its_answer() {
+        let answers = |action| State::ALL.map(|state| permitted(action, state).err());
+        let (running, done, ready, ended) =
+            (Some(Refusal::Running), Some(Refusal::Done), Some(Refusal::Ready), Some(Refusal::Ended));
+        //                    scheduled ready  running  retrying done  dead   cancelled
+        assert_eq!(answers(Action::Retry), [None, ready, running, None, done, None, None]);
+        assert_eq!(answers(Action::Cancel), [None, None, None, None, ended, ended, ended]);
+        assert_eq!(answers(Action::Delete), [None, None, running, None, None, None, None]);
+    }
+
+    #[test]
+    fn a_final_state_is_left_only_by_an_operators_retry_and_done_never() {
+        for state in State::ALL.into_iter().filter(|state| state.is_final()) {
+            assert_eq!(permitted(Action::Retry, state).is_ok(), state != State::Done);
+            assert!(permitted(Action::Cancel, state).is_err());
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What went wrong: one record per failure, and the history a job carries with it.
+
+use crate::job::JobId;
+use crate::lease::{LeaseNumber, WorkerName};
+use crate::limits::{ERROR_CHARS_MAX, HISTORY_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
+use crate::time::{Span, Time};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Why a run did not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The handler said so.
+    Failed,
+    /// It ran past its time.
+    TimedOut,
+    /// It panicked.
+    Panicked,
+    /// Its worker vanished.
+    Lost,
+}
+
+/// What a handler tells about its failure.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ErrorReport {
+    /// What happened, in words.
+    pub message: String,
+    /// The class of the error.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<String>,
+    /// Where it happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack_trace: Option<String>,
+    /// The status of the HTTP answer behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
+    /// The body of that answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_body: Option<String>,
+}
+
+impl ErrorReport {
+    /// An error known by its words only.
+    pub fn message(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Named, cut to the limits, with the cuts marked.
+    #[must_use]
+    fn bounded(self) -> Self {
+        let message = if self.message.trim().is_empty() { "Unknown error".to_owned() } else { self.message };
+        Self {
+            message: truncated(message, ERROR_CHARS_MAX),
+            error_type: self.error_type.map(|text| truncated(text, ERROR_CHARS_MAX)),
+            stack_trace: self.stack_trace.map(|text| truncated(text, STACK_CHARS_MAX)),
+            http_status: self.http_status,
+            response_body: self.response_body.map(|text| truncated(text, RESPONSE_CHARS_MAX)),
+        }
+    }
+}
+
+const TRUNCATED: &str = " [truncated]";
+
+/// `text` within `chars_max` characters; a cut is marked within the limit.
+pub fn truncated(text: String, chars_max: usize) -> String {
+    if text.len() <= chars_max || text.chars().count() <= chars_max {
+        return text;
+    }
+    let kept = chars_max.saturating_sub(TRUNCATED.len());
+    text.chars().take(kept).chain(TRUNCATED.chars()).collect()
+}
+
+/// One failure of one job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// When it was recorded.
+    pub at: Time,
+    /// The run it ended: 1 for the first.
+    pub attempt: u32,
+    /// Why.
+    pub cause: Cause,
+    /// Who ran it.
+    pub worker: String,
+    /// What the handler told.
+    #[serde(flatten)]
+    pub error: ErrorReport,
+    /// How long the job then waited, if it was tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_in: Option<Span>,
+}
+
+impl Failure {
+    /// The record of a failure, cut to the limits.
+    pub fn new(at: Time, attempt: u32, cause: Cause, worker: &WorkerName, error: ErrorReport) -> Self {
+        Self { at, attempt, cause, worker: worker.to_string(), error: error.bounded(), retry_in: None }
+    }
+
+    /// The record of a worker that vanished in the middle.
+    pub fn lost(at: Time, attempt: u32, worker: &WorkerName, lease: LeaseNumber, job: JobId) -> Self {
+        let message = format!("worker {worker} vanished while it ran {job} under lease {lease}");
+        let error = ErrorReport { error_type: Some("LostLease".to_owned()), ..ErrorReport::message(message) };
+        Self::new(at, attempt, Cause::Lost, worker, error)
+    }
+}
+
+/// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History(Option<Bytes>);
+
+impl History {
+    /// What a store kept.
+    pub fn stored(bytes: Option<Vec<u8>>) -> Self {
+        Self(bytes.map(Bytes::from))
+    }
+
+    /// The bytes to keep; `None` while nothing has gone wrong.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+
+    /// Whether nothing has gone wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing else.
+    pub fn failures(&self) -> Vec<Failure> {
+        let Some(bytes) = &self.0 else { return Vec::new() };
+        serde_json::from_slice(bytes).unwrap_or_else(|error| vec![unreadable(&error)])
+    }
+
+    /// This history with one more failure. The first is always kept, then the latest.
+    #[must_use]
+    pub fn with(&self, failure: Failure) -> Self {
+        let mut failures = self.failures();
+        failures.push(failure);
+        while failures.len() > HISTORY_MAX {
+            failures.remove(1);
+        }
+        Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
+    }
+
+    /// The lost leases in `within` before `now`.
+    pub fn lost_since(&self, now: Time, within: Span) -> usize {
+        let recent = |failure: &&Failure| failure.cause == Cause::Lost && now.since(failure.at) <= within;
+        self.failures().iter().filter(recent).count()
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    let report = ErrorReport {
+        error_type: Some("UnreadableHistory".to_owned()),
+        ..ErrorReport::message(format!("earlier failures of this job could not be read: {error}"))
+    };
+    Failure::new(Time::default(), 0, Cause::Failed, &WorkerName::new(""), report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(attempt: u32, cause: Cause) -> Failure {
+        let at = Time::default().after(Span::hours(i64::from(attempt)));
+        Failure::new(at, attempt, cause, &WorkerName::new("w"), ErrorReport::message("boom"))
+    }
+
+    #[test]
+    fn text_is_cut_on_character_borders_and_marked_within_the_limit() {
+        let exact = "é".repeat(4096);
+        assert_eq!(truncated(exact.clone(), 4096), exact);
+        let cut = truncated("é".repeat(4097), 4096);
+        assert_eq!(cut.chars().count(), 4096);
+        assert!(cut.ends_with("é [truncated]"));
+        assert_eq!(truncated("x".repeat(2049), 2048).len(), 2048);
+    }
+
+    #[test]
+    fn an_error_without_words_is_unknown() {
+        let failure =
+            Failure::new(Time::default(), 1, Cause::Failed, &WorkerName::new("w"), ErrorReport::default());
+        assert_eq!(failure.error.message, "Unknown error");
+    }
+
+    #[test]
+    fn history_keeps_the_first_and_the_latest() {
+        let history =
+            (1..=100).fold(History::default(), |history, n| history.with(failure(n, Cause::Failed)));
+        let attempts: Vec<u32> = history.failures().iter().map(|failure| failure.attempt).collect();
+        assert_eq!(attempts, std::iter::once(1).chain(82..=100).collect::<Vec<_>>());
+        assert_eq!(History::stored(history.as_bytes().map(<[u8]>::to_vec)), history);
+    }
+
+    #[test]
+    fn lost_leases_are_counted_within_their_window() {
+        let history = [(1, Cause::Lost), (2, Cause::Failed), (70, Cause::Lost), (75, Cause::Lost)]
+            .into_iter()
+            .fold(History::default(), |history, (hour, cause)| history.with(failure(hour, cause)));
+        let at = |hour| Time::default().after(Span::hours(hour));
+        assert_eq!(history.lost_since(at(73), Span::hours(72)), 3);
+        assert_eq!(history.lost_since(at(76), Span::hours(72)), 2);
+    }
+
+    #[test]
+    fn damaged_history_says_so_and_goes_on() {
+        let damaged = History::stored(Some(b"[{\"at\":".to_vec()));
+        let failures = damaged.with(failure(4, Cause::Failed)).failures();
+        assert_eq!(failures.len(), 2);
+        assert_eq!(failures[0].error.error_type.as_deref(), Some("UnreadableHistory"));
+        assert_eq!(failures[1].attempt, 4);
+    }
+}

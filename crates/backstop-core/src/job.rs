@@ -1,0 +1,408 @@
+//! A job: what a producer hands in, and what an operator sees.
+
+use crate::failure::History;
+use crate::lease::WorkerName;
+use crate::name::{Kind, QueueName};
+use crate::payload::Payload;
+use crate::retry::RetryPolicy;
+use crate::time::{Span, Time};
+use crate::unique::{Unique, UniqueKey};
+use crate::verdict::Reason;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// Names one job for ever. Made by the producer, so that pushing it again is harmless.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(Uuid);
+
+impl JobId {
+    /// An id that sorts by time: stores append it instead of scattering it.
+    pub fn at(now: Time, random: [u8; 10]) -> Self {
+        Self(
+            uuid::Builder::from_unix_timestamp_millis(now.as_millis().max(0).unsigned_abs(), &random)
+                .into_uuid(),
+        )
+    }
+
+    /// The id that a name always gives: the same name is the same job.
+    pub fn named(name: &str) -> Self {
+        let digest = Sha256::digest(name.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// A UUID as it is; any other text is a name.
+    pub fn from_text(text: &str) -> Self {
+        text.parse().unwrap_or_else(|_| Self::named(text))
+    }
+
+    /// The id a store kept.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Its sixteen bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl FromStr for JobId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for JobId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from_text(&String::deserialize(deserializer)?))
+    }
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Waits for its time, and has not failed to get here.
+    Scheduled,
+    /// Waits for a worker.
+    Ready,
+    /// Belongs to a worker, under a lease.
+    Running,
+    /// Waits for its time after a failure.
+    Retrying,
+    /// Succeeded. Final.
+    Done,
+    /// Gave up. Final, until an operator requeues it.
+    Dead,
+    /// Called off. Final, until an operator requeues it.
+    Cancelled,
+}
+
+impl State {
+    /// All of them, in the order people think of them.
+    pub const ALL: [Self; 7] = [
+        Self::Scheduled,
+        Self::Ready,
+        Self::Running,
+        Self::Retrying,
+        Self::Done,
+        Self::Dead,
+        Self::Cancelled,
+    ];
+
+    /// Whether a job in this state has ended.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Dead | Self::Cancelled)
+    }
+
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Text that is no state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a state; states are scheduled, ready, running, retrying, done, dead, cancelled")]
+pub struct NotAState(String);
+
+impl FromStr for State {
+    type Err = NotAState;
+
+    fn from_str(text: &str) -> Result<Self, NotAState> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| NotAState(text.to_owned()))
+    }
+}
+
+/// Four levels; within one, jobs go in the order in which they became ready.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Priority {
+    /// Before everything else in the queue.
+    Critical,
+    /// Before ordinary work.
+    High,
+    /// Ordinary work.
+    #[default]
+    Normal,
+    /// When nothing else waits.
+    Low,
+}
+
+impl Priority {
+    /// All of them, first to last.
+    pub const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Normal, Self::Low];
+
+    /// 0 for the first level to 3 for the last.
+    pub const fn level(self) -> u8 {
+        self as u8
+    }
+
+    /// The priority of a level.
+    pub fn from_level(level: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(level)).copied()
+    }
+
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Text that is no priority.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a priority; use critical, high, normal or low, or 0 to 3")]
+pub struct NotAPriority(String);
+
+impl FromStr for Priority {
+    type Err = NotAPriority;
+
+    fn from_str(text: &str) -> Result<Self, NotAPriority> {
+        let by_word = Self::ALL.into_iter().find(|priority| priority.as_str() == text);
+        by_word
+            .or_else(|| text.parse().ok().and_then(Self::from_level))
+            .ok_or_else(|| NotAPriority(text.to_owned()))
+    }
+}
+
+impl Serialize for Priority {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Priority {
+    /// The word, or the level as a number.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum WordOrLevel {
+            Word(String),
+            Level(u8),
+        }
+        match WordOrLevel::deserialize(deserializer)? {
+            WordOrLevel::Word(word) => word.parse().map_err(serde::de::Error::custom),
+            WordOrLevel::Level(level) => Self::from_level(level)
+                .ok_or_else(|| serde::de::Error::custom(NotAPriority(level.to_string()))),
+        }
+    }
+}
+
+/// A job as its producer hands it in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewJob {
+    /// Its name for ever.
+    pub id: JobId,
+    /// Where it waits.
+    pub queue: QueueName,
+    /// Which handler it is for.
+    pub kind: Kind,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// Its level in the queue.
+    pub priority: Priority,
+    /// Not before this; `None` means as soon as possible.
+    pub run_at: Option<Time>,
+    /// At most one live job for a key.
+    pub unique: Option<Unique>,
+    /// Its own retry policy; `None` means the queue's.
+    pub retry: Option<RetryPolicy>,
+}
+
+impl NewJob {
+    /// A job of normal priority, to be run as soon as possible.
+    pub fn new(id: JobId, queue: QueueName, kind: Kind, payload: Payload) -> Self {
+        Self {
+            id,
+            queue,
+            kind,
+            payload,
+            priority: Priority::default(),
+            run_at: None,
+            unique: None,
+            retry: None,
+        }
+    }
+
+    /// Where it starts out: scheduled if its time is yet to come.
+    pub fn first_state(&self, now: Time) -> State {
+        if self.run_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready }
+    }
+}
+
+/// A job's own retry policy as a store keeps it: opaque there, read here when a run fails.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoredRetry(Option<Bytes>);
+
+impl StoredRetry {
+    /// What a store keeps for this policy.
+    pub fn encode(policy: Option<&RetryPolicy>) -> Self {
+        Self(policy.map(|policy| Bytes::from(policy.to_json())))
+    }
+
+    /// What a store kept.
+    pub fn stored(bytes: Option<Vec<u8>>) -> Self {
+        Self(bytes.map(Bytes::from))
+    }
+
+    /// The bytes to keep.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+
+    /// The policy; `None` if the job has none of its own, or if what was kept cannot be read any more:
+    /// the queue's policy then decides, and the job goes on.
+    pub fn decode(&self) -> Option<RetryPolicy> {
+        self.0.as_deref().and_then(|bytes| RetryPolicy::from_json(bytes).ok())
+    }
+}
+
+/// A job as an operator sees it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// Its name for ever.
+    pub id: JobId,
+    /// Where it waits, ran or died.
+    pub queue: QueueName,
+    /// Which handler it is for.
+    pub kind: Kind,
+    /// Where it stands.
+    pub state: State,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// Its level in the queue.
+    pub priority: Priority,
+    /// Runs that ended by themselves, and the one that is under way.
+    pub attempt: u32,
+    /// Runs whose worker vanished.
+    pub lost_leases: u32,
+    /// How often an operator requeued it.
+    pub requeues: u32,
+    /// Not before this.
+    pub run_at: Time,
+    /// When it came in.
+    pub inserted_at: Time,
+    /// When it ended, if it has.
+    pub finished_at: Option<Time>,
+    /// The key it holds or held.
+    pub unique_key: Option<UniqueKey>,
+    /// Its own retry policy.
+    pub retry: StoredRetry,
+    /// What went wrong so far.
+    pub history: History,
+    /// Why it ended as dead or cancelled.
+    pub reason: Option<Reason>,
+    /// Who runs it, and until when that is certain.
+    pub held_by: Option<Holder>,
+}
+
+impl Job {
+    /// How long ago it came in.
+    pub fn age(&self, now: Time) -> Span {
+        now.since(self.inserted_at)
+    }
+}
+
+/// Who holds a running job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The worker.
+    pub worker: WorkerName,
+    /// The end of its lease, unless it beats.
+    pub until: Time,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time_and_names_are_stable() {
+        let early = JobId::at(Time::from_millis(1_000), [255; 10]);
+        let late = JobId::at(Time::from_millis(1_001), [0; 10]);
+        assert!(early < late);
+        assert_eq!(JobId::named("order-17"), JobId::named("order-17"));
+        assert_ne!(JobId::named("order-17"), JobId::named("order-18"));
+        assert_eq!(JobId::from_text(&early.to_string()), early);
+        assert_eq!(JobId::from_text("order-17"), JobId::named("order-17"));
+    }
+
+    #[test]
+    fn words_read_back() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse(), Ok(state));
+        }
+        for priority in Priority::ALL {
+            assert_eq!(priority.as_str().parse(), Ok(priority));
+            assert_eq!(Priority::from_level(priority.level()), Some(priority));
+        }
+        assert_eq!("2".parse(), Ok(Priority::Normal));
+        assert!("4".parse::<Priority>().is_err());
+        assert!("Ready".parse::<State>().is_err());
+    }
+
+    #[test]
+    fn a_job_is_scheduled_only_for_a_time_to_come() {
+        let now = Time::from_millis(10);
+        let check = |run_at: Option<i64>, state| {
+            let queue = QueueName::new("q").expect("a name");
+            let mut job = NewJob::new(JobId::named("a"), queue, Kind::default(), Payload::default());
+            job.run_at = run_at.map(Time::from_millis);
+            assert_eq!(job.first_state(now), state, "{run_at:?}");
+        };
+        check(None, State::Ready);
+        check(Some(9), State::Ready);
+        check(Some(10), State::Ready);
+        check(Some(11), State::Scheduled);
+    }
+}

@@ -1,0 +1,159 @@
+//! Leases: the right to end a running job.
+
+use crate::failure::History;
+use crate::job::{JobId, Priority, StoredRetry};
+use crate::limits::WORKER_NAME_BYTES_MAX;
+use crate::name::{Kind, QueueName};
+use crate::payload::Payload;
+use crate::time::Time;
+use std::fmt;
+use std::sync::Arc;
+
+/// The fence. Every claim brings a number of its own, drawn at random, and all its jobs share it;
+/// a job taken over gets the number of whoever took it, and the old one is stale for ever.
+///
+/// Random and not counted up: a counter could be set back by a crash that loses its last values, and would then
+/// hand a dead worker's number to a living one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseNumber(i64);
+
+impl LeaseNumber {
+    const LOWEST: i64 = 1 << 62;
+
+    /// The number of a random draw: always positive and always eight bytes wide.
+    pub const fn draw(random: u64) -> Self {
+        Self(Self::LOWEST | (random & (Self::LOWEST as u64 - 1)).cast_signed())
+    }
+
+    /// From a store or a wire.
+    pub const fn from_i64(number: i64) -> Self {
+        Self(number)
+    }
+
+    /// For a store or a wire.
+    pub const fn as_i64(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for LeaseNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for LeaseNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// The right to end one running job.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Lease {
+    /// The job's queue: a store spread over machines finds the job by it.
+    pub queue: QueueName,
+    /// The job.
+    pub job: JobId,
+    /// The claim that gave it out.
+    pub number: LeaseNumber,
+}
+
+impl Lease {
+    /// Whether this lease may end a job that is held under `current`. Only the current one ever wins.
+    pub fn wins(&self, current: Option<LeaseNumber>) -> bool {
+        current == Some(self.number)
+    }
+}
+
+/// Who claims: unique per process, readable by people.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerName(Arc<str>);
+
+impl WorkerName {
+    /// The name, cut to its limit.
+    pub fn new(text: &str) -> Self {
+        let mut end = text.len().min(WORKER_NAME_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self(text[..end].into())
+    }
+
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// A job handed to a worker.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Leased {
+    /// The right to end it.
+    pub lease: Lease,
+    /// Which handler it is for.
+    pub kind: Kind,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// Its level in the queue.
+    pub priority: Priority,
+    /// Runs that ended by themselves before this one.
+    pub attempts_before: u32,
+    /// Runs whose worker vanished.
+    pub lost_leases: u32,
+    /// When it came in.
+    pub inserted_at: Time,
+    /// When it was to run.
+    pub run_at: Time,
+    /// Its own retry policy.
+    pub retry: StoredRetry,
+    /// What went wrong before.
+    pub history: History,
+}
+
+impl Leased {
+    /// The number of this run: 1 for the first.
+    pub const fn attempt(&self) -> u32 {
+        self.attempts_before.saturating_add(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_lease_other_than_the_current_one_never_wins(mine: u64, current: Option<u64>) {
+            let number = LeaseNumber::draw(mine);
+            let lease = Lease { queue: QueueName::new("q").unwrap(), job: JobId::named("j"), number };
+            let current = current.map(LeaseNumber::draw);
+            prop_assert_eq!(lease.wins(current), current == Some(number));
+            prop_assert!(!lease.wins(None));
+        }
+
+        #[test]
+        fn a_number_is_positive_and_eight_bytes_wide(random: u64) {
+            prop_assert!(LeaseNumber::draw(random).as_i64() >= 1 << 62);
+        }
+    }
+
+    #[test]
+    fn a_worker_name_is_cut_on_a_character_border() {
+        assert_eq!(WorkerName::new(&"é".repeat(200)).as_str().len(), 256);
+        assert_eq!(WorkerName::new(&format!("a{}", "é".repeat(200))).as_str().len(), 255);
+    }
+}

@@ -1,0 +1,36 @@
+//! The rules of backstop, and the port its stores implement.
+//!
+//! Everything here is a value or a function of values: no I/O, no clock, no randomness. `now` and every random
+//! draw are arguments. Two rules decide what belongs here: if two stores could disagree about it, it is in this
+//! crate; if two processes could race on it, it is in a store.
+//!
+//! | where | what it decides |
+//! |---|---|
+//! | [`retry`] | how long to wait after a failure, and when to stop |
+//! | [`verdict`] | what the end of a run means for its job |
+//! | [`plan`] | which queues to claim from, and how many |
+//! | [`amend`] | what an operator may do to a job in which state |
+//! | [`unique`] | whether a unique key is still held |
+//! | [`port`] | what a store must do |
+
+pub mod amend;
+pub mod failure;
+pub mod job;
+pub mod lease;
+pub mod limits;
+pub mod name;
+pub mod payload;
+pub mod plan;
+pub mod port;
+pub mod retry;
+pub mod time;
+pub mod unique;
+pub mod verdict;
+
+pub use job::{Job, JobId, NewJob, Priority, State};
+pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
+pub use name::{Kind, QueueName};
+pub use payload::Payload;
+pub use retry::RetryPolicy;
+pub use time::{Span, Time};
+pub use verdict::Outcome;

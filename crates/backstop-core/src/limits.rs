@@ -1,0 +1,61 @@
+//! Every bound in one place. A queue, batch, text or loop without an entry here is unbounded by mistake.
+
+use crate::time::Span;
+
+/// Bytes of one job's payload.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all payloads of one enqueue.
+pub const ENQUEUE_BYTES_MAX: usize = 8 << 20;
+/// Jobs of one enqueue.
+pub const ENQUEUE_JOBS_MAX: usize = 5_000;
+/// Nesting of a JSON payload.
+pub const PAYLOAD_DEPTH_MAX: usize = 128;
+/// Jobs one claim may take, over all its queues.
+pub const CLAIM_JOBS_MAX: usize = 2_000;
+/// Queues one claim may name.
+pub const CLAIM_QUEUES_MAX: usize = 256;
+/// Settlements of one call.
+pub const SETTLE_MAX: usize = 5_000;
+/// Leases one beat may name.
+pub const BEAT_LEASES_MAX: usize = 50_000;
+/// Jobs one promotion moves.
+pub const PROMOTE_MAX: usize = 1_000;
+/// Expired leases taken over in one call: recovery is paced so that producers keep their place.
+pub const SEIZE_MAX: usize = 500;
+/// Jobs one amendment touches; the caller goes on while it answers `more`.
+pub const AMEND_MAX: usize = 1_000;
+/// Finished jobs one pruning removes.
+pub const PRUNE_MAX: usize = 2_000;
+/// Jobs of one page of a list.
+pub const PAGE_MAX: usize = 1_000;
+/// Rows one page may look at before it answers short, with a cursor to go on.
+pub const SCAN_MAX: usize = 50_000;
+
+/// Characters of a queue name.
+pub const QUEUE_NAME_MAX: usize = 128;
+/// Bytes of a kind.
+pub const KIND_BYTES_MAX: usize = 256;
+/// Bytes of a unique key.
+pub const UNIQUE_KEY_BYTES_MAX: usize = 512;
+/// Bytes of a worker's name.
+pub const WORKER_NAME_BYTES_MAX: usize = 256;
+
+/// Failures remembered with a job: the first and the latest ones.
+pub const HISTORY_MAX: usize = 20;
+/// Characters of an error's text.
+pub const ERROR_CHARS_MAX: usize = 2_048;
+/// Characters of a stack trace.
+pub const STACK_CHARS_MAX: usize = 4_096;
+/// Characters of a response body.
+pub const RESPONSE_CHARS_MAX: usize = 2_048;
+
+/// The longest wait a policy may ask for.
+pub const DELAY_MAX: Span = Span::days(3_660);
+/// The shortest lease: below it a beat that is one network round trip late would cost the job.
+pub const LEASE_MIN: Span = Span::millis(500);
+/// The longest lease: it is also the longest a dead worker can hold a job.
+pub const LEASE_MAX: Span = Span::hours(24);
+/// Lost leases within [`LOST_WITHIN`] after which a job is held to kill its workers.
+pub const LOST_LEASES_MAX: usize = 3;
+/// The window of [`LOST_LEASES_MAX`].
+pub const LOST_WITHIN: Span = Span::hours(72);

@@ -1,0 +1,127 @@
+//! Names users choose: queues, and the kinds of jobs in them.
+
+use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Where a job waits. Letters, digits, `.`, `_` and `-`, so that it can stand in any key, path or label.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueName(Arc<str>);
+
+/// Which handler a job is for: any text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(Arc<str>);
+
+/// A name that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// Not a queue name.
+    #[error("`{0}` is not a queue name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
+    Queue(String),
+    /// Not a kind.
+    #[error("a kind has 1 to {KIND_BYTES_MAX} bytes; this one has {0}")]
+    Kind(usize),
+}
+
+impl QueueName {
+    /// The name, if it is one.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if text.is_empty() || text.len() > QUEUE_NAME_MAX || !text.bytes().all(allowed) {
+            return Err(BadName::Queue(text.chars().take(QUEUE_NAME_MAX).collect()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Kind {
+    /// The kind, if it is one.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if text.is_empty() || text.len() > KIND_BYTES_MAX {
+            return Err(BadName::Kind(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the kind.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Kind {
+    /// The kind of a job whose queue has only one handler.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+macro_rules! text_forms {
+    ($name:ident) => {
+        impl FromStr for $name {
+            type Err = BadName;
+            fn from_str(text: &str) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+        impl TryFrom<&str> for $name {
+            type Error = BadName;
+            fn try_from(text: &str) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::new(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_forms!(QueueName);
+text_forms!(Kind);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_name_can_stand_anywhere() {
+        for good in ["emails", "a", "detection_queue", "v1.2-x", &"q".repeat(128)] {
+            assert!(QueueName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", " ", "a b", "x\"; DROP TABLE--", "../..", "%00", "é", "🙂", "a\0", &"q".repeat(129)]
+        {
+            assert!(QueueName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_kind_is_any_text_of_bounded_length() {
+        assert!(Kind::new("Send e-mail 🙂").is_ok());
+        assert_eq!(Kind::new(""), Err(BadName::Kind(0)));
+        assert_eq!(Kind::new(&"k".repeat(257)), Err(BadName::Kind(257)));
+    }
+}

@@ -1,0 +1,138 @@
+//! A job's payload: bytes that come back as they went in, checked once to be JSON and never parsed again.
+
+use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+use std::fmt;
+
+/// The bytes of a payload.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Payload(Bytes);
+
+/// Bytes that cannot be a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadPayload {
+    /// Not JSON, or not UTF-8.
+    #[error("the payload is not JSON: {0}")]
+    NotJson(String),
+    /// Nested too deeply.
+    #[error("the payload is nested {0} deep; {PAYLOAD_DEPTH_MAX} is the most")]
+    TooDeep(usize),
+    /// Too large.
+    #[error(
+        "the payload has {0} bytes; {PAYLOAD_BYTES_MAX} is the most. Store large data elsewhere and push its address"
+    )]
+    TooLarge(usize),
+}
+
+impl Payload {
+    /// A payload of these bytes, if they are JSON within the limits.
+    pub fn json(bytes: impl Into<Bytes>) -> Result<Self, BadPayload> {
+        let bytes = bytes.into();
+        if bytes.len() > PAYLOAD_BYTES_MAX {
+            return Err(BadPayload::TooLarge(bytes.len()));
+        }
+        // Depth first: the parser below does not recurse, but a reader of the payload may.
+        let depth = depth(&bytes);
+        if depth > PAYLOAD_DEPTH_MAX {
+            return Err(BadPayload::TooDeep(depth));
+        }
+        std::str::from_utf8(&bytes).map_err(|error| BadPayload::NotJson(error.to_string()))?;
+        serde_json::from_slice::<IgnoredAny>(&bytes)
+            .map_err(|error| BadPayload::NotJson(error.to_string()))?;
+        Ok(Self(bytes))
+    }
+
+    /// The payload a store kept. It was checked when it came in; whatever comes back is what there is.
+    pub fn stored(bytes: impl Into<Bytes>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes, without a copy.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Payload {
+    /// The size only: payloads carry what must not reach a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+/// How deeply brackets nest outside of strings.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0_usize, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_of_any_shape_is_kept_to_the_byte() {
+        for text in [
+            "null",
+            r#"{"a":"\u0000"}"#,
+            r#""\ud800""#,
+            "9223372036854775808",
+            "1e400",
+            r#"{"a":1,"a":2}"#,
+            " [1 , 2]\n",
+            r#"{"deep in a string": "[[[[{{{{"}"#,
+        ] {
+            let payload = Payload::json(text).expect(text);
+            assert_eq!(payload.as_bytes(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused() {
+        for bytes in [&b""[..], b"{", b"nope", b"{\"a\":1}x", b"\"\xff\"", b"{\"a\":\"\0\"}", b"[1,]"] {
+            assert!(matches!(Payload::json(bytes.to_vec()), Err(BadPayload::NotJson(_))), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn depth_and_size_end_at_their_limits() {
+        let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
+        assert!(Payload::json(nested(128)).is_ok());
+        assert_eq!(Payload::json(nested(129)), Err(BadPayload::TooDeep(129)));
+        let text = |n: usize| format!("\"{}\"", "x".repeat(n - 2));
+        assert!(Payload::json(text(PAYLOAD_BYTES_MAX)).is_ok());
+        assert_eq!(
+            Payload::json(text(PAYLOAD_BYTES_MAX + 1)),
+            Err(BadPayload::TooLarge(PAYLOAD_BYTES_MAX + 1))
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Which queues to claim from, and how many.
+
+use crate::name::QueueName;
+
+/// One queue of a worker, as it stands now.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// The queue.
+    pub queue: QueueName,
+    /// How many of its jobs may run here at once.
+    pub concurrency: usize,
+    /// How many more may wait here for their turn.
+    pub prefetch: usize,
+    /// How many run.
+    pub running: usize,
+    /// How many wait here.
+    pub buffered: usize,
+}
+
+/// So many jobs of one queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// The queue.
+    pub queue: QueueName,
+    /// At most this many; never zero.
+    pub max: usize,
+}
+
+/// What to claim now: nothing for a lane that has enough, and for the others no more than `total_max` together,
+/// shared so that a large lane cannot crowd out a small one. `turn` rotates who is served first when there is less
+/// than one job each.
+pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
+    let asked: Vec<usize> = lanes.iter().map(Lane::room).collect();
+    let granted = share(&asked, total_max, turn);
+    lanes
+        .iter()
+        .zip(granted)
+        .filter(|(_, max)| *max > 0)
+        .map(|(lane, max)| Want { queue: lane.queue.clone(), max })
+        .collect()
+}
+
+impl Lane {
+    /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose handlers are all
+    /// busy waits until half its buffer is used before it asks again.
+    fn room(&self) -> usize {
+        let held = self.running + self.buffered;
+        let has_enough = held >= self.concurrency && self.buffered > self.prefetch / 2;
+        if has_enough { 0 } else { (self.concurrency + self.prefetch).saturating_sub(held) }
+    }
+}
+
+/// Equal shares for all who ask, and what some do not need for the others.
+fn share(asked: &[usize], total_max: usize, turn: usize) -> Vec<usize> {
+    let mut granted = vec![0; asked.len()];
+    let mut left = total_max;
+    let mut hungry: Vec<usize> = (0..asked.len()).filter(|lane| asked[*lane] > 0).collect();
+    if !hungry.is_empty() {
+        let first = turn % hungry.len();
+        hungry.rotate_left(first);
+    }
+    while left > 0 && !hungry.is_empty() {
+        let portion = (left / hungry.len()).max(1);
+        for lane in &hungry {
+            let grant = portion.min(asked[*lane] - granted[*lane]).min(left);
+            granted[*lane] += grant;
+            left -= grant;
+        }
+        hungry.retain(|lane| granted[*lane] < asked[*lane]);
+    }
+    granted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lane(queue: &str, concurrency: usize, prefetch: usize, running: usize, buffered: usize) -> Lane {
+        Lane { queue: QueueName::new(queue).expect("a name"), concurrency, prefetch, running, buffered }
+    }
+
+    fn check(lanes: &[Lane], total_max: usize, turn: usize, expected: &[(&str, usize)]) {
+        let wants: Vec<_> = wants(lanes, total_max, turn)
+            .into_iter()
+            .map(|want| (want.queue.to_string(), want.max))
+            .collect();
+        let expected: Vec<_> = expected.iter().map(|(queue, max)| ((*queue).to_owned(), *max)).collect();
+        assert_eq!(wants, expected);
+    }
+
+    #[test]
+    fn an_idle_lane_asks_for_all_it_can_hold() {
+        check(&[lane("a", 8, 8, 0, 0)], 1_000, 0, &[("a", 16)]);
+    }
+
+    #[test]
+    fn a_busy_lane_asks_when_half_its_buffer_is_used() {
+        check(&[lane("a", 8, 8, 8, 5)], 1_000, 0, &[]);
+        check(&[lane("a", 8, 8, 8, 4)], 1_000, 0, &[("a", 4)]);
+        check(&[lane("a", 8, 0, 8, 0)], 1_000, 0, &[]);
+        check(&[lane("a", 8, 0, 7, 0)], 1_000, 0, &[("a", 1)]);
+    }
+
+    #[test]
+    fn a_large_lane_does_not_crowd_out_a_small_one() {
+        check(
+            &[lane("big", 1_000, 0, 0, 0), lane("small", 4, 0, 0, 0)],
+            100,
+            0,
+            &[("big", 96), ("small", 4)],
+        );
+    }
+
+    #[test]
+    fn with_less_than_one_each_the_turn_decides() {
+        let lanes = [lane("a", 1, 0, 0, 0), lane("b", 1, 0, 0, 0), lane("c", 1, 0, 0, 0)];
+        check(&lanes, 2, 0, &[("a", 1), ("b", 1)]);
+        check(&lanes, 2, 1, &[("b", 1), ("c", 1)]);
+        check(&lanes, 2, 2, &[("a", 1), ("c", 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_gets_more_than_it_can_hold_and_all_of_the_total_is_used(
+            shapes in prop::collection::vec((0..50_usize, 0..50_usize, 0..50_usize, 0..50_usize), 0..8),
+            total_max in 0..200_usize, turn: usize,
+        ) {
+            let lanes: Vec<_> = shapes
+                .iter()
+                .enumerate()
+                .map(|(n, (concurrency, prefetch, running, buffered))| {
+                    lane(&format!("q{n}"), *concurrency, *prefetch, *running, *buffered)
+                })
+                .collect();
+            let wants = wants(&lanes, total_max, turn);
+            for want in &wants {
+                let lane = lanes.iter().find(|lane| lane.queue == want.queue).expect("a lane of ours");
+                prop_assert!(want.max > 0);
+                prop_assert!(want.max + lane.running + lane.buffered <= lane.concurrency + lane.prefetch);
+            }
+            let asked: usize = lanes.iter().map(Lane::room).sum();
+            prop_assert_eq!(wants.iter().map(|want| want.max).sum::<usize>(), asked.min(total_max));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The port: what a store must do. Batches only, no optional methods, no capability flags.
+//!
+//! Every method takes `now` on the deployment's one time line, is atomic, and is safe to repeat after an unknown
+//! outcome. A "no" is a value per item; an error means that the store itself failed.
+
+pub mod backlog;
+pub mod error;
+pub mod operator;
+pub mod store;
+
+pub use backlog::{Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled};
+pub use error::{Answer, StoreError};
+pub use operator::{
+    Amended, Amendment, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf,
+    Totals, WorkerStatus,
+};
+pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};

@@ -1,0 +1,164 @@
+//! Jobs in, jobs out, and what keeps them from getting lost in between.
+
+use super::error::{Answer, StoreError};
+use crate::job::{JobId, NewJob};
+use crate::lease::{Lease, LeaseNumber, Leased, WorkerName};
+use crate::limits;
+use crate::name::QueueName;
+use crate::plan::Want;
+use crate::time::{Span, Time};
+use crate::verdict::{Settlement, Vanished};
+use async_trait::async_trait;
+
+/// What became of a new job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Enqueued {
+    /// It is in, durably.
+    Inserted,
+    /// It was in already: the same id, whatever state it is in by now.
+    Same,
+    /// Another job holds its unique key; this one was not taken.
+    Duplicate(JobId),
+}
+
+/// A request for work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The number all its leases will carry; drawn anew for every claim, and the same only to repeat one.
+    pub number: LeaseNumber,
+    /// Who asks.
+    pub worker: WorkerName,
+    /// Until when the jobs are its own, unless it beats.
+    pub until: Time,
+    /// From where, and how many.
+    pub wants: Vec<Want>,
+}
+
+/// A sign of life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beat {
+    /// Whose.
+    pub worker: WorkerName,
+    /// The queues it serves.
+    pub queues: Vec<QueueName>,
+    /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
+    pub leases: Vec<Lease>,
+    /// The new end of those claims.
+    pub until: Time,
+}
+
+/// A request for what dead workers left behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seize {
+    /// The number the jobs will carry from now on; as in [`Claim`].
+    pub number: LeaseNumber,
+    /// Who takes over.
+    pub worker: WorkerName,
+    /// Until when.
+    pub until: Time,
+    /// At most this many jobs.
+    pub max: usize,
+}
+
+/// A job taken over from a worker that stopped beating.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seized {
+    /// The job under its new lease.
+    pub run: Leased,
+    /// Who had it.
+    pub vanished: Vanished,
+}
+
+/// What a promotion did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promoted {
+    /// How many jobs became ready.
+    pub moved: usize,
+    /// When the next one is due, if one waits; not after `now` if more are due than one call moves.
+    pub next_due: Option<Time>,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled {
+    /// It counts; also said when the very same settlement is repeated.
+    Applied,
+    /// The lease was no longer the current one. Nothing was changed.
+    Stale,
+}
+
+/// The life of a job. Every method is atomic, and safe to repeat when its outcome is unknown.
+#[async_trait]
+pub trait Backlog: Send + Sync {
+    /// Takes jobs in. When it answers, those inserted are durable. Answers in the order of `jobs`.
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
+
+    /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
+    /// A repeated claim answers with the same leases.
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>>;
+
+    /// Ends runs: the only way to. Answers in the order of `settlements`.
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
+
+    /// Keeps claims alive, and tells which of the named leases are no longer the current ones.
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>>;
+
+    /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which they came in.
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
+
+    /// Takes over jobs whose claims have expired: from then on the old worker's word is stale. A claim expires
+    /// when `now` is past its `until`. Whoever seizes judges, and settles under the new lease.
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
+}
+
+/// Refuses an enqueue that is over the limits.
+pub fn check_enqueue(jobs: &[NewJob]) -> Answer<()> {
+    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
+    if jobs.len() > limits::ENQUEUE_JOBS_MAX || bytes > limits::ENQUEUE_BYTES_MAX {
+        let cause = format!(
+            "{} jobs of {bytes} bytes at once; at most {} jobs and {} bytes go into one call",
+            jobs.len(),
+            limits::ENQUEUE_JOBS_MAX,
+            limits::ENQUEUE_BYTES_MAX,
+        );
+        return Err(StoreError::misuse("enqueue", cause));
+    }
+    Ok(())
+}
+
+/// Refuses a claim that is over the limits.
+pub fn check_claim(claim: &Claim, now: Time) -> Answer<()> {
+    let jobs: usize = claim.wants.iter().map(|want| want.max).sum();
+    if jobs > limits::CLAIM_JOBS_MAX || claim.wants.len() > limits::CLAIM_QUEUES_MAX {
+        let cause = format!(
+            "{jobs} jobs of {} queues at once; at most {} jobs of {} queues",
+            claim.wants.len(),
+            limits::CLAIM_JOBS_MAX,
+            limits::CLAIM_QUEUES_MAX
+        );
+        return Err(StoreError::misuse("claim", cause));
+    }
+    check_term("claim", claim.until, now)
+}
+
+/// Refuses a lease that would be over before it began, or that could hold a job for days.
+pub fn check_term(doing: &'static str, until: Time, now: Time) -> Answer<()> {
+    let term = until.since(now);
+    if term.is_zero() || term > limits::LEASE_MAX.plus(Span::hours(1)) {
+        let cause =
+            format!("a lease of {term}; a lease is longer than nothing and at most {}", limits::LEASE_MAX);
+        return Err(StoreError::misuse(doing, cause));
+    }
+    Ok(())
+}
+
+/// Refuses a call of more than `max` items.
+pub fn check_count(doing: &'static str, count: usize, max: usize) -> Answer<()> {
+    if count > max {
+        return Err(StoreError::misuse(
+            doing,
+            format!("{count} items at once; at most {max} go into one call"),
+        ));
+    }
+    Ok(())
+}

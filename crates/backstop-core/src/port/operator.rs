@@ -1,0 +1,205 @@
+//! Looking and intervening.
+
+use super::error::Answer;
+use crate::amend::{Action, Filter, Refusal, Selection};
+use crate::job::{Job, JobId, State};
+use crate::lease::WorkerName;
+use crate::name::QueueName;
+use crate::time::{Span, Time};
+use async_trait::async_trait;
+
+/// A page of a list to be read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PageQuery {
+    /// Which jobs.
+    pub filter: Filter,
+    /// Where the page before this one ended; made by the store, and opaque to everybody else.
+    pub cursor: Option<String>,
+    /// At most this many; clamped to 1 … [`crate::limits::PAGE_MAX`].
+    pub limit: usize,
+}
+
+/// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest first, and jobs of
+/// mixed states newest first by arrival. A page may be short, even empty: the list ends when `next` is `None`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Page {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where the next page starts.
+    pub next: Option<String>,
+}
+
+/// Something to be done to jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Amendment {
+    /// To which.
+    pub selection: Selection,
+    /// What.
+    pub action: Action,
+    /// At most so many jobs in one call; clamped to [`crate::limits::AMEND_MAX`].
+    pub max: usize,
+}
+
+/// What an amendment did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Amended {
+    /// To how many jobs it was applied.
+    pub applied: usize,
+    /// To which it was not, and why. For a selection by filter only jobs the action could apply to are looked at,
+    /// and those whose unique key has a new holder are here.
+    pub refused: Vec<(JobId, Refusal)>,
+    /// Whether jobs are left that the same call would reach.
+    pub more: bool,
+}
+
+/// How many jobs of a queue are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts([u64; State::ALL.len()]);
+
+impl Counts {
+    /// How many are in `state`.
+    pub const fn of(&self, state: State) -> u64 {
+        self.0[state as usize]
+    }
+
+    /// The count of `state`, to be set.
+    pub const fn of_mut(&mut self, state: State) -> &mut u64 {
+        &mut self.0[state as usize]
+    }
+
+    /// How many have not ended.
+    pub fn live(&self) -> u64 {
+        State::ALL.into_iter().filter(|state| !state.is_final()).map(|state| self.of(state)).sum()
+    }
+}
+
+/// What has ever happened in a queue; kept when the jobs are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Jobs taken in.
+    pub enqueued: u64,
+    /// Runs that ended a job as done.
+    pub done: u64,
+    /// Runs that ended a job as dead.
+    pub dead: u64,
+    /// Jobs called off.
+    pub cancelled: u64,
+}
+
+/// A queue as an operator sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueStatus {
+    /// Its name.
+    pub name: QueueName,
+    /// Whether its jobs are given out.
+    pub gate: Gate,
+    /// How many jobs are where.
+    pub counts: Counts,
+    /// What has ever happened in it.
+    pub totals: Totals,
+    /// When the job that is claimed next was to run.
+    pub next_ready: Option<Time>,
+}
+
+/// Whether a queue gives out its jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// It does.
+    Open,
+    /// It takes jobs in and keeps them.
+    Paused,
+}
+
+/// A worker as its beats show it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: WorkerName,
+    /// The queues it serves.
+    pub queues: Vec<QueueName>,
+    /// Its last sign of life.
+    pub seen_at: Time,
+    /// How many jobs it holds.
+    pub running: u64,
+}
+
+/// How long the ended jobs of a queue stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shelf {
+    /// Done ones so long.
+    pub done_for: Span,
+    /// And no more than so many of them.
+    pub done_max: u64,
+    /// Cancelled ones so long.
+    pub cancelled_for: Span,
+    /// Dead ones so long.
+    pub dead_for: Span,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            done_for: Span::hours(1),
+            done_max: 100_000,
+            cancelled_for: Span::days(7),
+            dead_for: Span::days(180),
+        }
+    }
+}
+
+/// What ended jobs to keep.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// For queues without an entry.
+    pub usual: Shelf,
+    /// For these.
+    pub queues: Vec<(QueueName, Shelf)>,
+    /// At most so many removals in one call; clamped to [`crate::limits::PRUNE_MAX`].
+    pub max: usize,
+}
+
+impl Retention {
+    /// The shelf of a queue.
+    pub fn shelf(&self, queue: &QueueName) -> Shelf {
+        self.queues.iter().find(|(name, _)| name == queue).map_or(self.usual, |(_, shelf)| *shelf)
+    }
+}
+
+/// What a pruning removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pruned {
+    /// Done jobs.
+    pub done: usize,
+    /// Cancelled jobs.
+    pub cancelled: usize,
+    /// Dead jobs. Never silent: whoever prunes says so.
+    pub dead: usize,
+    /// Whether there is more to remove.
+    pub more: bool,
+}
+
+/// Looking and intervening.
+#[async_trait]
+pub trait Operator: Send + Sync {
+    /// One job.
+    async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>>;
+
+    /// A page of jobs.
+    async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
+
+    /// Does something to jobs, as [`crate::amend`] permits.
+    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
+
+    /// All queues, by name. The counts equal what a count of the jobs would give.
+    async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>>;
+
+    /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
+    async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()>;
+
+    /// All workers that beat within `within`, by name.
+    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>>;
+
+    /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
+    /// span, and done ones over the shelf's number.
+    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
+}

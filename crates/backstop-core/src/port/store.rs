@@ -1,0 +1,73 @@
+//! A store as a whole: its shape, its clock, its hints and its promise.
+
+use super::backlog::Backlog;
+use super::error::Answer;
+use super::operator::Operator;
+use crate::time::Time;
+use async_trait::async_trait;
+
+/// Everything a store does.
+#[async_trait]
+pub trait Store: Backlog + Operator {
+    /// Brings the store's shape up to what this version needs. Can be killed at any step and run again.
+    async fn migrate(&self) -> Answer<Migrated>;
+
+    /// The time by the store's clock: one time line for everybody who uses the store.
+    async fn time(&self) -> Answer<Time>;
+
+    /// Hints that there may be something to claim or to promote.
+    fn watch(&self) -> Box<dyn Hints>;
+
+    /// Reads the live settings and says what can be relied on.
+    async fn examine(&self) -> Answer<Examination>;
+}
+
+/// What a migration did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Migrated {
+    /// The version found; 0 for a new store.
+    pub from: u32,
+    /// The version it has now.
+    pub to: u32,
+}
+
+/// A subscription to hints. What happened since it was made, or since its last hint, is never missed within one
+/// process; from other processes hints may be late, lost or never come. Polling is the truth.
+#[async_trait]
+pub trait Hints: Send {
+    /// Waits for the next hint. Safe to drop while waiting.
+    async fn next(&mut self);
+}
+
+/// What can be relied on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Examination {
+    /// What kind of store, and which version.
+    pub store: String,
+    /// The promise that its live settings allow, in words.
+    pub promise: String,
+    /// What was looked at.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// How it stands.
+    pub grade: Grade,
+    /// What it is, and what it is set to.
+    pub what: String,
+    /// What to do about it, if anything.
+    pub advice: Option<String>,
+}
+
+/// How a finding stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Grade {
+    /// As it should be.
+    Good,
+    /// Works, but somebody should know.
+    Warning,
+    /// Falls short of the promise.
+    Bad,
+}

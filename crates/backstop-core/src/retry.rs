@@ -1,0 +1,201 @@
+//! How long to wait after a failure, and when to stop.
+//!
+//! A policy is a curve (how the wait grows), a jitter (how it is spread) and two ends (attempts, age). Its answer is
+//! a function of the failure count, the job's age and one random draw, so that a wait can be stored, repeated
+//! and tested.
+
+mod preview;
+mod written;
+
+pub use preview::{Preview, preview};
+pub use written::BadPolicy;
+
+use crate::limits::DELAY_MAX;
+use crate::time::Span;
+
+/// When and how often a failed job is tried again.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RetryPolicy {
+    curve: Curve,
+    jitter: Jitter,
+    max_attempts: Option<u32>,
+    max_age: Option<Span>,
+}
+
+/// How the wait grows.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Curve {
+    /// `base · factor^(failures − 1)`, at most `cap`.
+    Exponential {
+        /// The first wait.
+        base: Span,
+        /// What each further failure multiplies it by.
+        factor: f64,
+        /// The longest wait, before jitter.
+        cap: Span,
+    },
+    /// `fib(failures) · unit` with fib = 0, 1, 1, 2, 3, 5, 8 …, at most `cap`.
+    Fibonacci {
+        /// What one step of the sequence is worth.
+        unit: Span,
+        /// The longest wait.
+        cap: Span,
+    },
+    /// One delay after another; past the list the last repeats.
+    Steps(Vec<Span>),
+    /// By the age of the job: the period of the youngest band it still fits in.
+    Progressive(Vec<Band>),
+    /// Always the same.
+    Constant(Span),
+    /// `n⁴ + 15 + rand(30) · (n + 1)` seconds with n = failures − 1.
+    Polynomial,
+}
+
+/// Up to an age, one pace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Band {
+    /// Jobs as old as this, and younger ones, belong to the band.
+    pub until: Span,
+    /// How often they are tried.
+    pub every: Span,
+}
+
+/// How a wait is spread, so that what failed together does not come back together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Jitter {
+    /// Not at all.
+    None,
+    /// Up to this share of the wait on top of it, the cap included.
+    Add(f64),
+    /// Up to this share of the wait more or less.
+    Spread(f64),
+    /// Anything from nothing to the wait.
+    Full,
+    /// Anything from half the wait to the wait.
+    Equal,
+}
+
+/// One random draw: at least 0, below 1.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub struct Roll(f64);
+
+impl Roll {
+    /// The lowest draw.
+    pub const LOWEST: Self = Self(0.0);
+    /// The highest draw.
+    pub const HIGHEST: Self = Self(1.0 - f64::EPSILON / 2.0);
+
+    /// The draw that sixty-four random bits make.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+    pub fn from_bits(bits: u64) -> Self {
+        Self((bits >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+/// What to do after a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Try again after this long.
+    In(Span),
+    /// All attempts are used.
+    AttemptsExhausted,
+    /// The job is too old.
+    TooOld,
+}
+
+impl Default for RetryPolicy {
+    /// Three runs; after 1 s and 2 s, up to a quarter more.
+    fn default() -> Self {
+        let curve = Curve::Exponential { base: Span::secs(1), factor: 2.0, cap: Span::secs(30) };
+        Self { curve, jitter: Jitter::Add(0.25), max_attempts: Some(3), max_age: None }
+    }
+}
+
+impl RetryPolicy {
+    /// What follows the failure number `failures` of a job of this age.
+    pub fn next(&self, failures: u32, age: Span, roll: Roll) -> Next {
+        if self.max_attempts.is_some_and(|max| failures >= max) {
+            return Next::AttemptsExhausted;
+        }
+        if self.max_age.is_some_and(|max| age >= max) {
+            return Next::TooOld;
+        }
+        self.wait(failures, age, roll).map_or(Next::TooOld, Next::In)
+    }
+
+    /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a progressive curve.
+    pub fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
+        let wait = self.curve.wait(failures, age, roll)?;
+        Some(self.jitter.spread(wait, roll))
+    }
+
+    /// All runs a job may have, the first included; `None` if only its age ends it.
+    pub const fn max_attempts(&self) -> Option<u32> {
+        self.max_attempts
+    }
+
+    /// The curve.
+    pub const fn curve(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// The jitter.
+    pub const fn jitter(&self) -> Jitter {
+        self.jitter
+    }
+}
+
+impl Curve {
+    fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
+        Some(match self {
+            Self::Exponential { base, factor, cap } => exponential(*base, *factor, failures).min(*cap),
+            Self::Fibonacci { unit, cap } => unit.times(fibonacci(failures)).min(*cap),
+            Self::Steps(delays) => step(delays, failures),
+            Self::Progressive(bands) => bands.iter().find(|band| age <= band.until)?.every,
+            Self::Constant(every) => *every,
+            Self::Polynomial => polynomial(failures, roll).min(DELAY_MAX),
+        })
+    }
+}
+
+fn exponential(base: Span, factor: f64, failures: u32) -> Span {
+    let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+    base.scaled(factor.powi(exponent))
+}
+
+/// fib(0) = 0, fib(1) = fib(2) = 1, fib(6) = 8; the largest number there is from fib(93) on.
+fn fibonacci(n: u32) -> i64 {
+    let (mut current, mut following) = (0_i64, 1_i64);
+    for _ in 0..n.min(93) {
+        (current, following) = (following, current.saturating_add(following));
+    }
+    current
+}
+
+fn step(delays: &[Span], failures: u32) -> Span {
+    let at = (failures.saturating_sub(1) as usize).min(delays.len().saturating_sub(1));
+    delays.get(at).copied().unwrap_or(Span::ZERO)
+}
+
+fn polynomial(failures: u32, roll: Roll) -> Span {
+    let n = i64::from(failures.saturating_sub(1));
+    let draw = (roll.0 * 30.0) as i64;
+    let secs =
+        n.saturating_pow(4).saturating_add(15).saturating_add(draw.saturating_mul(n.saturating_add(1)));
+    Span::secs(secs)
+}
+
+impl Jitter {
+    fn spread(self, wait: Span, roll: Roll) -> Span {
+        match self {
+            Self::None => wait,
+            Self::Add(share) => wait.plus(wait.scaled(share * roll.0)),
+            Self::Spread(share) => wait.scaled(1.0 - share + 2.0 * share * roll.0),
+            Self::Full => wait.scaled(roll.0),
+            Self::Equal => wait.scaled(0.5 + 0.5 * roll.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Instants and lengths of time as whole microseconds.
+//!
+//! Owns the arithmetic and the text forms. Reads no clock: `now` is always an argument somewhere.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// An instant: microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(i64);
+
+impl Time {
+    /// The instant so many microseconds after 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// The instant so many milliseconds after 1970.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis.saturating_mul(1_000))
+    }
+
+    /// Microseconds since 1970.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Milliseconds since 1970, rounded down.
+    pub const fn as_millis(self) -> i64 {
+        self.0.div_euclid(1_000)
+    }
+
+    /// This instant plus `span`; the end of time rather than an overflow.
+    #[must_use]
+    pub const fn after(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// This instant minus `span`; the beginning of time rather than an overflow.
+    #[must_use]
+    pub const fn before(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub const fn since(self, earlier: Self) -> Span {
+        let micros = self.0.saturating_sub(earlier.0);
+        Span(if micros < 0 { 0 } else { micros })
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(timestamp) => write!(f, "{timestamp}"),
+            // Outside years -9999 to 9999 there is no RFC 3339 form; the number still says which instant it is.
+            Err(_) => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+/// Text that is not an instant in RFC 3339 form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time; write RFC 3339, such as 2026-11-15T08:30:00Z")]
+pub struct NotATime(String);
+
+impl FromStr for Time {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        text.parse::<jiff::Timestamp>()
+            .map(|timestamp| Self(timestamp.as_microsecond()))
+            .map_err(|_| NotATime(text.to_owned()))
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A length of time: microseconds, never negative.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Span(i64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// So many microseconds; none if the number is negative.
+    pub const fn micros(micros: i64) -> Self {
+        Self(if micros < 0 { 0 } else { micros })
+    }
+
+    /// So many milliseconds.
+    pub const fn millis(millis: i64) -> Self {
+        Self::micros(millis.saturating_mul(1_000))
+    }
+
+    /// So many seconds.
+    pub const fn secs(secs: i64) -> Self {
+        Self::micros(secs.saturating_mul(1_000_000))
+    }
+
+    /// So many minutes.
+    pub const fn minutes(minutes: i64) -> Self {
+        Self::secs(minutes.saturating_mul(60))
+    }
+
+    /// So many hours.
+    pub const fn hours(hours: i64) -> Self {
+        Self::minutes(hours.saturating_mul(60))
+    }
+
+    /// So many days of 24 hours.
+    pub const fn days(days: i64) -> Self {
+        Self::hours(days.saturating_mul(24))
+    }
+
+    /// Whole microseconds.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Whole milliseconds, rounded down.
+    pub const fn as_millis(self) -> i64 {
+        self.0 / 1_000
+    }
+
+    /// Seconds with their fraction.
+    #[expect(clippy::cast_precision_loss, reason = "exact up to 285 years, and for display beyond")]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1_000_000.0
+    }
+
+    /// Whether this is no time at all.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The sum; the longest span rather than an overflow.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference; zero rather than negative.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self::micros(self.0.saturating_sub(other.0))
+    }
+
+    /// So many times this span; the longest span rather than an overflow.
+    #[must_use]
+    pub const fn times(self, factor: i64) -> Self {
+        Self::micros(self.0.saturating_mul(factor))
+    }
+
+    /// This span scaled by a factor that is not negative; the longest span rather than an overflow.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a delay of centuries may be off by microseconds")]
+    pub fn scaled(self, factor: f64) -> Self {
+        // A float cast saturates, and NaN becomes zero: no input can make a negative span.
+        Self::micros((self.0 as f64 * factor).round() as i64)
+    }
+}
+
+impl From<Span> for std::time::Duration {
+    fn from(span: Span) -> Self {
+        Self::from_micros(span.0.unsigned_abs())
+    }
+}
+
+impl From<std::time::Duration> for Span {
+    fn from(duration: std::time::Duration) -> Self {
+        Self(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+    }
+}
+
+const UNITS: [(&str, i64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
+
+impl fmt::Display for Span {
+    /// The shortest exact form: the largest unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let (unit, size) = UNITS.iter().find(|(_, size)| self.0 % size == 0).unwrap_or(&("us", 1));
+        write!(f, "{}{unit}", self.0 / size)
+    }
+}
+
+/// Text that is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a duration; write a number and a unit, such as 500ms, 10s, 5m, 1h or 1d")]
+pub struct NotASpan(String);
+
+impl FromStr for Span {
+    type Err = NotASpan;
+
+    fn from_str(text: &str) -> Result<Self, NotASpan> {
+        parse_span(text).ok_or_else(|| NotASpan(text.to_owned()))
+    }
+}
+
+fn parse_span(text: &str) -> Option<Span> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits_end);
+    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.contains('.') || (fraction.is_empty() && number.contains('.')) {
+        return None;
+    }
+    let whole = whole.parse::<i64>().ok()?.checked_mul(*size)?;
+    Some(Span(whole.checked_add(fraction_micros(fraction, *size)?)?))
+}
+
+/// `fraction` decimal digits of a unit of `size` microseconds, if that is a whole number of microseconds.
+fn fraction_micros(fraction: &str, size: i64) -> Option<i64> {
+    if fraction.is_empty() {
+        return Some(0);
+    }
+    let scale = 10_i64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let scaled = fraction.parse::<i64>().ok()?.checked_mul(size)?;
+    (scaled % scale == 0).then_some(scaled / scale)
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Unique keys: one live job for a key, held by the job itself and by nothing beside it.
+//!
+//! A key is looked up in its queue. The job that took it holds it while it is in one of the key's states and,
+//! if the key has a period, no longer than that after the job came in.
+
+use crate::job::State;
+use crate::limits::UNIQUE_KEY_BYTES_MAX;
+use crate::time::{Span, Time};
+use std::fmt;
+use std::sync::Arc;
+
+/// The key: free text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UniqueKey(Arc<str>);
+
+/// Text that cannot be a unique key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a unique key has 1 to {UNIQUE_KEY_BYTES_MAX} bytes; this one has {0}. Hash what is longer")]
+pub struct BadKey(usize);
+
+impl UniqueKey {
+    /// The key, if its length is in bounds.
+    pub fn new(text: &str) -> Result<Self, BadKey> {
+        if text.is_empty() || text.len() > UNIQUE_KEY_BYTES_MAX {
+            return Err(BadKey(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the key.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for UniqueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for UniqueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// A set of states.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct States(u8);
+
+impl States {
+    /// Every state of a job that has not ended: the usual reach of a key.
+    pub const LIVE: Self = Self::of(&[State::Scheduled, State::Ready, State::Running, State::Retrying]);
+
+    /// These states.
+    pub const fn of(states: &[State]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < states.len() {
+            bits |= 1 << states[at] as u8;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether `state` is one of them.
+    pub const fn contains(self, state: State) -> bool {
+        self.0 & (1 << state as u8) != 0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a number, for a store.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From a store's number.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+}
+
+/// What a new job asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unique {
+    /// The key, within the job's queue.
+    pub key: UniqueKey,
+    /// No longer than this after the job came in; `None` means as long as its state says.
+    pub period: Option<Span>,
+    /// In these states the job holds the key.
+    pub states: States,
+}
+
+impl Unique {
+    /// One live job for this key.
+    pub fn live(key: UniqueKey) -> Self {
+        Self { key, period: None, states: States::LIVE }
+    }
+
+    /// What is remembered of the key once `now` a job takes it.
+    pub fn hold(&self, now: Time) -> Hold {
+        Hold { states: self.states, until: self.period.map(|period| now.after(period)) }
+    }
+}
+
+/// How long the holder of a key keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// In these states.
+    pub states: States,
+    /// And no longer than this.
+    pub until: Option<Time>,
+}
+
+impl Hold {
+    /// Whether a holder in `state` still has the key.
+    pub fn is_held(&self, state: State, now: Time) -> bool {
+        self.states.contains(state) && self.until.is_none_or(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(states: &[State], period_secs: Option<i64>, state: State, at_secs: i64, expected: bool) {
+        let unique = Unique {
+            key: UniqueKey::new("k").expect("a key"),
+            period: period_secs.map(Span::secs),
+            states: States::of(states),
+        };
+        let hold = unique.hold(Time::default());
+        assert_eq!(
+            hold.is_held(state, Time::default().after(Span::secs(at_secs))),
+            expected,
+            "{state} at {at_secs} s"
+        );
+    }
+
+    const LIVE: [State; 4] = [State::Scheduled, State::Ready, State::Running, State::Retrying];
+
+    #[test]
+    fn a_live_holder_keeps_its_key_and_a_final_one_frees_it() {
+        for state in State::ALL {
+            check(&LIVE, None, state, 1_000_000, !state.is_final());
+        }
+    }
+
+    #[test]
+    fn a_period_frees_the_key_at_its_end() {
+        check(&LIVE, Some(60), State::Ready, 59, true);
+        check(&LIVE, Some(60), State::Ready, 60, false);
+        check(&State::ALL, Some(60), State::Done, 59, true);
+        check(&State::ALL, Some(60), State::Done, 60, false);
+    }
+
+    #[test]
+    fn chosen_states_are_the_only_ones_that_count() {
+        check(&[State::Ready], None, State::Running, 0, false);
+        check(&[State::Ready], None, State::Ready, 0, true);
+    }
+}

@@ -1,0 +1,173 @@
+//! The life of a job in memory.
+
+use crate::MemoryStore;
+use crate::shelf::{Arrival, Shelves};
+use async_trait::async_trait;
+use backstop_core::job::Holder;
+use backstop_core::lease::LeaseNumber;
+use backstop_core::limits::{BEAT_LEASES_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Gate, Promoted, Seize, Seized, Settled};
+use backstop_core::verdict::{Place, Settlement, Vanished};
+use backstop_core::{Lease, Leased, NewJob, Priority, QueueName, State, Time};
+
+#[async_trait]
+impl Backlog for MemoryStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        check_enqueue(&jobs)?;
+        let mut shelves = self.shelves("enqueueing")?;
+        let answers = jobs.into_iter().map(|job| enqueue(&mut shelves, job, now)).collect();
+        drop(shelves);
+        self.hint();
+        Ok(answers)
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        check_claim(&claim, now)?;
+        let mut shelves = self.shelves("claiming")?;
+        let repeated = shelves.held_under(claim.number);
+        if !repeated.is_empty() {
+            return Ok(repeated.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect());
+        }
+        let wanted: Vec<Arrival> =
+            claim.wants.iter().flat_map(|want| shelves.first_ready(&want.queue, want.max)).collect();
+        if !wanted.is_empty() {
+            shelves.open_claim(claim.number, Holder { worker: claim.worker, until: claim.until });
+        }
+        for arrival in &wanted {
+            shelves.lease(*arrival, claim.number);
+        }
+        Ok(wanted.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        check_count("settle", settlements.len(), SETTLE_MAX)?;
+        let mut shelves = self.shelves("settling")?;
+        let answers = settlements.iter().map(|settlement| settle(&mut shelves, settlement, now)).collect();
+        drop(shelves);
+        self.hint();
+        Ok(answers)
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
+        check_term("beat", beat.until, now)?;
+        let mut shelves = self.shelves("beating")?;
+        shelves.workers.insert(beat.worker, (now, beat.queues));
+        let (current, lost): (Vec<Lease>, Vec<Lease>) =
+            beat.leases.into_iter().partition(|lease| shelves.is_current(lease));
+        for lease in current {
+            if let Some(claimed) = shelves.claims.get_mut(&lease.number) {
+                claimed.holder.until = claimed.holder.until.max(beat.until);
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        let mut shelves = self.shelves("promoting")?;
+        let due: Vec<_> =
+            shelves.due.iter().take_while(|(at, _)| *at <= now).take(max.min(PROMOTE_MAX)).copied().collect();
+        for entry in &due {
+            shelves.due.remove(entry);
+            shelves.put(entry.1, State::Ready, Place::Tail);
+        }
+        let next_due = shelves.due.first().map(|(at, _)| *at);
+        drop(shelves);
+        if !due.is_empty() {
+            self.hint();
+        }
+        Ok(Promoted { moved: due.len(), next_due })
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        check_term("seize", seize.until, now)?;
+        let mut shelves = self.shelves("seizing")?;
+        if !shelves.claims.contains_key(&seize.number) {
+            take_over(&mut shelves, &seize, now);
+        }
+        Ok(shelves
+            .held_under(seize.number)
+            .into_iter()
+            .filter_map(|arrival| shelves.seized(arrival))
+            .collect())
+    }
+}
+
+fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
+    if shelves.ids.contains_key(&job.id) {
+        return Enqueued::Same;
+    }
+    let holder = job.unique.as_ref().and_then(|unique| shelves.key_holder(&job.queue, &unique.key, now));
+    if let Some(holder) = holder {
+        return Enqueued::Duplicate(holder);
+    }
+    shelves.insert(job, now);
+    Enqueued::Inserted
+}
+
+fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled {
+    let (lease, outcome) = (&settlement.lease, &settlement.outcome);
+    let Some((arrival, record)) = shelves.record(lease.job) else { return Settled::Stale };
+    if record.queue != lease.queue || !lease.wins(record.lease) {
+        let repeated = record.settled == Some((lease.number, outcome.tag()));
+        return if repeated { Settled::Applied } else { Settled::Stale };
+    }
+    record.settled = Some((lease.number, outcome.tag()));
+    shelves.apply(arrival, &outcome.transition(now), now);
+    Settled::Applied
+}
+
+/// Moves jobs of expired claims to the seizer, oldest claim first.
+fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
+    let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.holder.until, *number));
+    let mut expired: Vec<_> = claims.filter(|(until, _)| *until < now).collect();
+    expired.sort_unstable();
+    let taken: Vec<(Arrival, LeaseNumber)> = expired
+        .iter()
+        .flat_map(|(_, number)| shelves.held_under(*number).into_iter().map(|arrival| (arrival, *number)))
+        .take(seize.max.min(SEIZE_MAX))
+        .collect();
+    if taken.is_empty() {
+        return;
+    }
+    shelves.open_claim(seize.number, Holder { worker: seize.worker.clone(), until: seize.until });
+    for (arrival, former) in taken {
+        let worker = shelves.claims[&former].holder.worker.clone();
+        let Some(record) = shelves.jobs.get_mut(&arrival) else { continue };
+        let lease = Lease { queue: record.queue.clone(), job: record.id, number: former };
+        // A seizer that dies before it judged did not run the job: the first to vanish stays the one to name.
+        record.vanished.get_or_insert(Vanished { worker, lease });
+        shelves.lease(arrival, seize.number);
+    }
+}
+
+impl Shelves {
+    fn is_current(&mut self, lease: &Lease) -> bool {
+        self.record(lease.job)
+            .is_some_and(|(_, record)| record.queue == lease.queue && lease.wins(record.lease))
+    }
+
+    fn held_under(&self, number: LeaseNumber) -> Vec<Arrival> {
+        let Some(claimed) = self.claims.get(&number) else { return Vec::new() };
+        let mut held: Vec<Arrival> = claimed.held.iter().copied().collect();
+        held.sort_by_key(|arrival| {
+            let record = &self.jobs[arrival];
+            (&record.queue, record.priority, record.seq)
+        });
+        held
+    }
+
+    fn first_ready(&self, queue: &QueueName, max: usize) -> Vec<Arrival> {
+        if self.queues.get(queue).is_none_or(|queue| queue.gate == Gate::Paused) {
+            return Vec::new();
+        }
+        let range = (queue.clone(), Priority::Critical, 0)..=(queue.clone(), Priority::Low, u64::MAX);
+        self.ready.range(range).take(max).map(|(_, arrival)| *arrival).collect()
+    }
+
+    fn seized(&self, arrival: Arrival) -> Option<Seized> {
+        let record = self.jobs.get(&arrival)?;
+        Some(Seized { run: record.leased(record.lease?), vanished: record.vanished.clone()? })
+    }
+}

@@ -1,0 +1,50 @@
+//! Lists, page by page.
+
+use crate::shelf::{Arrival, Record, Shelves};
+use backstop_core::State;
+use backstop_core::limits::PAGE_MAX;
+use backstop_core::port::{Answer, Page, PageQuery, StoreError};
+
+impl Shelves {
+    pub(crate) fn page(&self, query: &PageQuery) -> Answer<Page> {
+        let filter = &query.filter;
+        let fitting =
+            self.jobs.iter().filter(|(_, record)| filter.fits(&record.queue, &record.kind, record.state));
+        let mut order: Vec<_> =
+            fitting.map(|(arrival, record)| (position(record, *arrival, filter.state), *arrival)).collect();
+        order.sort();
+        let from = match &query.cursor {
+            None => 0,
+            // Positions are texts that sort as the list does, so the cursor is the last one shown.
+            Some(cursor) if is_position(cursor) => order.partition_point(|(position, _)| position <= cursor),
+            Some(_) => return Err(StoreError::misuse("list jobs", "the cursor is not one this store made")),
+        };
+        let limit = query.limit.clamp(1, PAGE_MAX);
+        let shown = &order[from.min(order.len())..(from + limit).min(order.len())];
+        let is_last = from + limit >= order.len();
+        Ok(Page {
+            jobs: self.views(shown.iter().map(|(_, arrival)| *arrival)),
+            next: shown.last().filter(|_| !is_last).map(|(position, _)| position.clone()),
+        })
+    }
+}
+
+fn position(record: &Record, arrival: Arrival, state: Option<State>) -> String {
+    let up = |number: i64| format!("{:020}", i128::from(number) - i128::from(i64::MIN));
+    let down = |number: i64| format!("{:020}", i128::from(i64::MAX) - i128::from(number));
+    match state {
+        Some(State::Scheduled | State::Retrying) => {
+            format!("p{}{arrival:020}", up(record.run_at.as_micros()))
+        }
+        Some(State::Ready) => format!("p{}/{}{:020}", record.queue, record.priority.level(), record.seq),
+        Some(State::Done | State::Dead | State::Cancelled) => {
+            let at = record.finished_at.unwrap_or_default().as_micros();
+            format!("p{}{:020}", down(at), u64::MAX - arrival)
+        }
+        Some(State::Running) | None => format!("p{:020}", u64::MAX - arrival),
+    }
+}
+
+fn is_position(cursor: &str) -> bool {
+    cursor.len() > 20 && cursor.starts_with('p')
+}

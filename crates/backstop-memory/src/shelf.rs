@@ -1,0 +1,270 @@
+//! What the store holds, and the moves that keep its parts in step.
+
+use backstop_core::failure::History;
+use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::lease::LeaseNumber;
+use backstop_core::port::{Gate, Totals};
+use backstop_core::unique::{Hold, UniqueKey};
+use backstop_core::verdict::{Place, Reason, Transition, Vanished};
+use backstop_core::{
+    Job, JobId, Kind, Lease, Leased, NewJob, Payload, Priority, QueueName, State, Time, WorkerName,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A job's number in the order of arrival.
+pub(crate) type Arrival = u64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Shelves {
+    arrivals: Arrival,
+    pub(crate) jobs: BTreeMap<Arrival, Record>,
+    pub(crate) ids: BTreeMap<JobId, Arrival>,
+    pub(crate) queues: BTreeMap<QueueName, Queue>,
+    pub(crate) ready: BTreeMap<(QueueName, Priority, u64), Arrival>,
+    pub(crate) due: BTreeSet<(Time, Arrival)>,
+    pub(crate) claims: BTreeMap<LeaseNumber, Claimed>,
+    pub(crate) keys: BTreeMap<(QueueName, UniqueKey), Holding>,
+    pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) id: JobId,
+    pub(crate) queue: QueueName,
+    pub(crate) kind: Kind,
+    pub(crate) payload: Payload,
+    pub(crate) priority: Priority,
+    pub(crate) retry: StoredRetry,
+    pub(crate) unique: Option<(UniqueKey, Hold)>,
+    pub(crate) inserted_at: Time,
+    pub(crate) state: State,
+    pub(crate) attempts: u32,
+    pub(crate) lost_leases: u32,
+    pub(crate) requeues: u32,
+    pub(crate) run_at: Time,
+    pub(crate) finished_at: Option<Time>,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) history: History,
+    /// Its place in its level while it is ready or running.
+    pub(crate) seq: u64,
+    pub(crate) lease: Option<LeaseNumber>,
+    /// Who had it before it was seized, until it is judged.
+    pub(crate) vanished: Option<Vanished>,
+    /// The settlement that was accepted last, to recognise its repetition.
+    pub(crate) settled: Option<(LeaseNumber, u8)>,
+}
+
+/// A claim that is not over: who made it, and what is left of it.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) holder: Holder,
+    pub(crate) held: BTreeSet<Arrival>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) gate: Gate,
+    pub(crate) next_seq: u64,
+    pub(crate) totals: Totals,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { gate: Gate::Open, next_seq: 0, totals: Totals::default() }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Holding {
+    pub(crate) job: JobId,
+    pub(crate) hold: Hold,
+}
+
+impl Shelves {
+    pub(crate) fn record(&mut self, id: JobId) -> Option<(Arrival, &mut Record)> {
+        let arrival = *self.ids.get(&id)?;
+        self.jobs.get_mut(&arrival).map(|record| (arrival, record))
+    }
+
+    /// Who holds a unique key now.
+    pub(crate) fn key_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<JobId> {
+        let holding = self.keys.get(&(queue.clone(), key.clone()))?;
+        let record = self.ids.get(&holding.job).and_then(|arrival| self.jobs.get(arrival));
+        let held = match record {
+            Some(record) => holding.hold.is_held(record.state, now),
+            // A job is only removed with its key left behind if its last state still held it.
+            None => holding.hold.until.is_none_or(|until| now < until),
+        };
+        held.then_some(holding.job)
+    }
+
+    pub(crate) fn insert(&mut self, job: NewJob, now: Time) {
+        let (state, run_at) = (job.first_state(now), job.run_at.unwrap_or(now));
+        let unique = job.unique.map(|unique| (unique.key.clone(), unique.hold(now)));
+        if let Some((key, hold)) = &unique {
+            self.keys.insert((job.queue.clone(), key.clone()), Holding { job: job.id, hold: *hold });
+        }
+        self.queues.entry(job.queue.clone()).or_default().totals.enqueued += 1;
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        self.ids.insert(job.id, arrival);
+        let record = Record {
+            id: job.id,
+            queue: job.queue,
+            kind: job.kind,
+            payload: job.payload,
+            priority: job.priority,
+            retry: StoredRetry::encode(job.retry.as_ref()),
+            unique,
+            inserted_at: now,
+            state,
+            attempts: 0,
+            lost_leases: 0,
+            requeues: 0,
+            run_at,
+            finished_at: None,
+            reason: None,
+            history: History::default(),
+            seq: 0,
+            lease: None,
+            vanished: None,
+            settled: None,
+        };
+        self.jobs.insert(arrival, record);
+        self.put(arrival, state, Place::Tail);
+    }
+
+    /// Puts a job that is in no line into the one of `state`.
+    pub(crate) fn put(&mut self, arrival: Arrival, state: State, place: Place) {
+        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        record.state = state;
+        match state {
+            State::Ready => {
+                if place == Place::Tail {
+                    let queue = self.queues.entry(record.queue.clone()).or_default();
+                    record.seq = queue.next_seq;
+                    queue.next_seq += 1;
+                }
+                self.ready.insert((record.queue.clone(), record.priority, record.seq), arrival);
+            }
+            State::Scheduled | State::Retrying => {
+                self.due.insert((record.run_at, arrival));
+            }
+            State::Running | State::Done | State::Dead | State::Cancelled => {}
+        }
+    }
+
+    /// Takes a job out of whatever line it is in, and frees it of its lease.
+    pub(crate) fn take(&mut self, arrival: Arrival) {
+        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        self.due.remove(&(record.run_at, arrival));
+        record.vanished = None;
+        if let Some(number) = record.lease.take() {
+            self.leave_claim(arrival, number);
+        }
+    }
+
+    fn leave_claim(&mut self, arrival: Arrival, number: LeaseNumber) {
+        let Some(claimed) = self.claims.get_mut(&number) else { return };
+        claimed.held.remove(&arrival);
+        if claimed.held.is_empty() {
+            self.claims.remove(&number);
+        }
+    }
+
+    /// Gives a job, ready or leased before, to the claim `number`, which exists.
+    pub(crate) fn lease(&mut self, arrival: Arrival, number: LeaseNumber) {
+        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        record.state = State::Running;
+        if let Some(claimed) = self.claims.get_mut(&number) {
+            claimed.held.insert(arrival);
+        }
+        if let Some(former) = record.lease.replace(number) {
+            self.leave_claim(arrival, former);
+        }
+    }
+
+    pub(crate) fn open_claim(&mut self, number: LeaseNumber, holder: Holder) {
+        self.claims.insert(number, Claimed { holder, held: BTreeSet::new() });
+    }
+
+    /// Ends a run.
+    pub(crate) fn apply(&mut self, arrival: Arrival, transition: &Transition<'_>, now: Time) {
+        self.take(arrival);
+        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        record.attempts += transition.attempts;
+        record.lost_leases += transition.lost_leases;
+        record.reason = transition.reason;
+        if let Some(at) = transition.run_at {
+            record.run_at = at;
+        }
+        if let Some(history) = transition.history {
+            record.history = history.clone();
+        }
+        record.finished_at = transition.state.is_final().then_some(now);
+        let totals = &mut self.queues.entry(record.queue.clone()).or_default().totals;
+        match transition.state {
+            State::Done => totals.done += 1,
+            State::Dead => totals.dead += 1,
+            State::Cancelled => totals.cancelled += 1,
+            State::Scheduled | State::Ready | State::Running | State::Retrying => {}
+        }
+        self.put(arrival, transition.state, transition.place);
+        if transition.gone {
+            self.forget(arrival, now);
+        }
+    }
+
+    /// Removes an ended job; its key stays behind if its state still holds it.
+    pub(crate) fn forget(&mut self, arrival: Arrival, now: Time) {
+        let Some(record) = self.jobs.remove(&arrival) else { return };
+        self.ids.remove(&record.id);
+        let Some((key, hold)) = record.unique else { return };
+        let at = (record.queue, key);
+        let is_holder = self.keys.get(&at).is_some_and(|holding| holding.job == record.id);
+        if is_holder && !hold.is_held(record.state, now) {
+            self.keys.remove(&at);
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn leased(&self, number: LeaseNumber) -> Leased {
+        Leased {
+            lease: Lease { queue: self.queue.clone(), job: self.id, number },
+            kind: self.kind.clone(),
+            payload: self.payload.clone(),
+            priority: self.priority,
+            attempts_before: self.attempts,
+            lost_leases: self.lost_leases,
+            inserted_at: self.inserted_at,
+            run_at: self.run_at,
+            retry: self.retry.clone(),
+            history: self.history.clone(),
+        }
+    }
+
+    pub(crate) fn view(&self, held_by: Option<Holder>) -> Job {
+        Job {
+            id: self.id,
+            queue: self.queue.clone(),
+            kind: self.kind.clone(),
+            state: self.state,
+            payload: self.payload.clone(),
+            priority: self.priority,
+            attempt: self.attempts + u32::from(self.state == State::Running),
+            lost_leases: self.lost_leases,
+            requeues: self.requeues,
+            run_at: self.run_at,
+            inserted_at: self.inserted_at,
+            finished_at: self.finished_at,
+            unique_key: self.unique.as_ref().map(|(key, _)| key.clone()),
+            retry: self.retry.clone(),
+            history: self.history.clone(),
+            reason: self.reason,
+            held_by,
+        }
+    }
+}

@@ -1,1 +1,61 @@
-//! To be written.
+//! The backlog engine that never drops work.
+//!
+//! Open a store, push jobs, run handlers, in your own process:
+//!
+//! ```no_run
+//! use backstop::{Backstop, Fail, Run, Task};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Welcome {
+//!     email: String,
+//! }
+//!
+//! impl Task for Welcome {
+//!     const KIND: &'static str = "welcome";
+//!     const QUEUE: &'static str = "emails";
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backstop = Backstop::open("sqlite:backstop.db").await?;
+//! backstop.push(&Welcome { email: "ada@example.org".into() }).await?;
+//!
+//! let worker = backstop
+//!     .worker()
+//!     .handle(|task: Welcome, run: Run| async move {
+//!         println!("attempt {} for {}", run.attempt(), task.email);
+//!         Ok::<(), Fail>(())
+//!     })
+//!     .start()?;
+//! worker.until_ctrl_c().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is promised: an acknowledged push is never lost; a job starts at least once; its outcome is accepted at most
+//! once. Handlers should therefore be safe to repeat; [`Run::id`] and [`Run::lease`] are there to make them so.
+
+mod client;
+mod clock;
+pub mod config;
+mod draft;
+mod engine;
+mod exec;
+mod guarded;
+mod handler;
+mod open;
+mod random;
+pub mod testing;
+mod worker;
+
+pub use backstop_core as core;
+pub use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+pub use client::{Backstop, Pushed};
+pub use clock::{Clock, ManualClock};
+pub use draft::{BadDraft, Draft};
+pub use exec::Exec;
+pub use handler::{Fail, Handler, Run, Task};
+pub use open::{Durability, OpenError};
+pub use random::Random;
+pub use worker::{BadWorker, Progress, QueueSettings, Running, Services, Timing, WorkerBuilder};

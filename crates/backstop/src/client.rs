@@ -1,0 +1,189 @@
+//! The way in: open a store, push jobs, build workers.
+
+use crate::clock::{Clock, StoreClock};
+use crate::draft::{BadDraft, Draft};
+use crate::guarded::Guarded;
+use crate::handler::Task;
+use crate::open::{Durability, OpenError, open_store};
+use crate::random::Random;
+use crate::worker::WorkerBuilder;
+use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
+use backstop_core::port::{Answer, Enqueued, Store};
+use backstop_core::{JobId, NewJob, Span, Time};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a call of the store may take.
+const STORE_DEADLINE: Span = Span::secs(10);
+/// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id is the same.
+const PUSH_WAITS: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
+
+/// An open store, to push to and to work from. Cheap to clone.
+#[derive(Clone)]
+pub struct Backstop {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    random: Random,
+}
+
+/// A pushed job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pushed {
+    /// Its id. For a duplicate this is the id it would have had; `result` names the one that is there.
+    pub id: JobId,
+    /// What became of it.
+    pub result: Enqueued,
+}
+
+impl Backstop {
+    /// Opens the store at `url` (`sqlite:FILE` or `memory:`) and brings it up to date.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Self::open_with(url, Durability::Full).await
+    }
+
+    /// As [`Backstop::open`], with a durability other than full.
+    pub async fn open_with(url: &str, durability: Durability) -> Result<Self, OpenError> {
+        let backstop = Self::connect(url, durability).await?;
+        backstop.store.migrate().await?;
+        Ok(backstop)
+    }
+
+    /// Opens the store at `url` as it is, without bringing it up to date.
+    pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
+        let store = Guarded::new(open_store(url, durability)?, STORE_DEADLINE);
+        let clock = StoreClock::set_to(store.time().await?);
+        Ok(Self { store: Arc::new(store), clock: Arc::new(clock), random: Random::from_system() })
+    }
+
+    /// On a store, a clock and a source of randomness of your own.
+    pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
+        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random }
+    }
+
+    /// Pushes a task to its queue.
+    pub async fn push<T: Task>(&self, task: &T) -> Result<Pushed, BadDraft> {
+        self.draft(T::QUEUE).task(task).push().await
+    }
+
+    /// Starts a job for `queue`, to be filled in and pushed.
+    pub fn draft(&self, queue: &str) -> Draft {
+        Draft::new(self.clone(), queue)
+    }
+
+    /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them are durable; when
+    /// it fails, some may be: pushing the same jobs again is harmless.
+    pub async fn push_jobs(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
+        let mut answers = Vec::with_capacity(jobs.len());
+        for batch in batches(jobs) {
+            answers.extend(self.enqueue(batch).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
+        for wait in PUSH_WAITS {
+            match self.store.enqueue(jobs.clone(), self.now()).await {
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(%error, "push not answered; trying again in {wait:?}");
+                    tokio::time::sleep(wait).await;
+                }
+                answer => return answer,
+            }
+        }
+        self.store.enqueue(jobs, self.now()).await
+    }
+
+    /// Enqueues inside a transaction of your own, on your own connection to the file this store is in: the jobs come
+    /// into being with your commit, or not at all.
+    #[cfg(feature = "sqlite")]
+    pub fn enqueue_in(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        jobs: &[NewJob],
+    ) -> Answer<Vec<Enqueued>> {
+        backstop_sqlite::enqueue_in(transaction, jobs, self.now())
+    }
+
+    /// A worker to be set up.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone())
+    }
+
+    /// The store: everything an operator can look at and do. Every call has a deadline.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The time on the store's time line.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// A new id.
+    pub fn new_id(&self) -> JobId {
+        self.random.job_id(self.now())
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(crate) fn random(&self) -> &Random {
+        &self.random
+    }
+}
+
+impl fmt::Debug for Backstop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backstop").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// Jobs in the order given, cut where a call would be over its limits.
+fn batches(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
+    let mut batches: Vec<Vec<NewJob>> = Vec::new();
+    let mut bytes = 0;
+    for job in jobs {
+        bytes += job.payload.len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < ENQUEUE_JOBS_MAX && bytes <= ENQUEUE_BYTES_MAX => batch.push(job),
+            _ => {
+                bytes = job.payload.len();
+                batches.push(vec![job]);
+            }
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop_core::{Kind, Payload, QueueName};
+
+    fn jobs(count: usize, bytes: usize) -> Vec<NewJob> {
+        let queue = QueueName::new("q").unwrap();
+        let payload = Payload::stored(vec![b'1'; bytes]);
+        (0..count)
+            .map(|n| {
+                NewJob::new(JobId::named(&n.to_string()), queue.clone(), Kind::default(), payload.clone())
+            })
+            .collect()
+    }
+
+    fn check(count: usize, bytes: usize, sizes: &[usize]) {
+        let batches = batches(jobs(count, bytes));
+        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
+        assert_eq!(batches.concat(), jobs(count, bytes), "in order, none lost");
+    }
+
+    #[test]
+    fn a_large_push_is_cut_by_number_and_by_size() {
+        check(0, 1, &[]);
+        check(5_000, 1, &[5_000]);
+        check(5_001, 1, &[5_000, 1]);
+        check(9, 1 << 20, &[8, 1]);
+    }
+}

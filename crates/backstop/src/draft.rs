@@ -1,0 +1,175 @@
+//! A job being filled in.
+
+use crate::client::{Backstop, Pushed};
+use crate::handler::Task;
+use backstop_core::name::BadName;
+use backstop_core::payload::BadPayload;
+use backstop_core::port::StoreError;
+use backstop_core::unique::{BadKey, States, Unique, UniqueKey};
+use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+use serde::Serialize;
+
+/// A job that could not be pushed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadDraft {
+    /// A name is wrong.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The payload is wrong.
+    #[error(transparent)]
+    Payload(#[from] BadPayload),
+    /// The unique key is wrong.
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A job being filled in. What is wrong with it is said when it is pushed.
+#[must_use = "a draft does nothing until it is pushed"]
+#[derive(Debug, Clone)]
+pub struct Draft {
+    backstop: Backstop,
+    id: JobId,
+    queue: String,
+    kind: Option<String>,
+    payload: Result<Payload, BadPayload>,
+    priority: Priority,
+    run_at: Option<Time>,
+    unique_key: Option<String>,
+    unique_for: Option<Span>,
+    unique_states: States,
+    retry: Option<RetryPolicy>,
+}
+
+impl Draft {
+    pub(crate) fn new(backstop: Backstop, queue: &str) -> Self {
+        Self {
+            id: backstop.new_id(),
+            backstop,
+            queue: queue.to_owned(),
+            kind: None,
+            payload: Ok(Payload::stored(&b"null"[..])),
+            priority: Priority::default(),
+            run_at: None,
+            unique_key: None,
+            unique_for: None,
+            unique_states: States::LIVE,
+            retry: None,
+        }
+    }
+
+    /// With this id: a UUID, or any name that stands for the same job every time.
+    pub fn id(mut self, id: &str) -> Self {
+        self.id = JobId::from_text(id);
+        self
+    }
+
+    /// Of this kind.
+    pub fn kind(mut self, kind: &str) -> Self {
+        self.kind = Some(kind.to_owned());
+        self
+    }
+
+    /// With the kind and the payload of a task.
+    pub fn task<T: Task>(self, task: &T) -> Self {
+        self.kind(T::KIND).json(task)
+    }
+
+    /// With this value as payload.
+    pub fn json<T: Serialize>(mut self, value: &T) -> Self {
+        let written = serde_json::to_vec(value).map_err(|error| BadPayload::NotJson(error.to_string()));
+        self.payload = written.and_then(Payload::json);
+        self
+    }
+
+    /// With these bytes as payload, which must be JSON and come back as they are.
+    pub fn payload(mut self, bytes: impl Into<bytes::Bytes>) -> Self {
+        self.payload = Payload::json(bytes);
+        self
+    }
+
+    /// Of this priority.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not before this.
+    pub fn at(mut self, time: Time) -> Self {
+        self.run_at = Some(time);
+        self
+    }
+
+    /// Not before this long from now.
+    pub fn after(self, span: Span) -> Self {
+        let at = self.backstop.now().after(span);
+        self.at(at)
+    }
+
+    /// Only if no other live job of the queue has this key.
+    pub fn unique_key(mut self, key: &str) -> Self {
+        self.unique_key = Some(key.to_owned());
+        self
+    }
+
+    /// Holding its unique key no longer than this.
+    pub fn unique_for(mut self, period: Span) -> Self {
+        self.unique_for = Some(period);
+        self
+    }
+
+    /// Holding its unique key in these states.
+    pub fn unique_in(mut self, states: &[State]) -> Self {
+        self.unique_states = States::of(states);
+        self
+    }
+
+    /// With a retry policy of its own.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// The job, checked.
+    pub fn build(self) -> Result<NewJob, BadDraft> {
+        let unique = match self.unique_key {
+            None => None,
+            Some(key) => {
+                let key = UniqueKey::new(&key)?;
+                Some(Unique { key, period: self.unique_for, states: self.unique_states })
+            }
+        };
+        let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
+        Ok(NewJob {
+            id: self.id,
+            queue: QueueName::new(&self.queue)?,
+            kind,
+            payload: self.payload?,
+            priority: self.priority,
+            run_at: self.run_at,
+            unique,
+            retry: self.retry,
+        })
+    }
+
+    /// Pushes it. When it answers, the job is durable.
+    pub async fn push(self) -> Result<Pushed, BadDraft> {
+        let (backstop, id) = (self.backstop.clone(), self.id);
+        let results = backstop.push_jobs(vec![self.build()?]).await?;
+        let result = results.into_iter().next();
+        let missing = || StoreError::corrupt("pushing a job", "no answer for it");
+        Ok(Pushed { id, result: result.ok_or_else(missing)? })
+    }
+
+    /// Pushes it inside a transaction of your own; see [`Backstop::enqueue_in`].
+    #[cfg(feature = "sqlite")]
+    pub fn push_in(self, transaction: &rusqlite::Transaction<'_>) -> Result<Pushed, BadDraft> {
+        let (backstop, id) = (self.backstop.clone(), self.id);
+        let results = backstop.enqueue_in(transaction, &[self.build()?])?;
+        let missing = || StoreError::corrupt("pushing a job", "no answer for it");
+        Ok(Pushed { id, result: results.into_iter().next().ok_or_else(missing)? })
+    }
+}

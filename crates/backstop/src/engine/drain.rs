@@ -1,0 +1,45 @@
+//! Runs everything that is ready, in the caller's task, with nothing in the background.
+
+use super::Engine;
+use super::execute::execute;
+use super::keeper::recover;
+use super::progress::Progress;
+use super::settle::settle;
+use backstop_core::limits::PROMOTE_MAX;
+use backstop_core::plan::Want;
+use backstop_core::port::{Answer, Claim};
+
+/// Jobs claimed at a time.
+const BATCH: usize = 100;
+
+/// Runs until nothing is ready or due.
+pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
+    loop {
+        recover(&engine).await?;
+        while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
+        if !run_ready(&engine).await? {
+            return Ok(engine.tally.progress());
+        }
+    }
+}
+
+/// Whether there was anything to run.
+async fn run_ready(engine: &Engine) -> Answer<bool> {
+    let mut any = false;
+    for (queue, settings) in &engine.queues {
+        let number = engine.backstop.random().lease_number();
+        let until = engine.now().after(settings.lease);
+        let wants = vec![Want { queue: queue.clone(), max: BATCH }];
+        let claim = Claim { number, worker: engine.name.clone(), until, wants };
+        let granted = engine.store().claim(claim, engine.now()).await?;
+        engine.held.insert(number, settings.lease, until, &granted);
+        for leased in granted {
+            any = true;
+            if let Some(cancel) = engine.held.cancel_token(&leased.lease) {
+                let settlement = execute(engine, settings, leased, cancel).await;
+                settle(engine, vec![settlement]).await;
+            }
+        }
+    }
+    Ok(any)
+}

@@ -1,0 +1,150 @@
+//! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
+
+use super::Engine;
+use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
+use backstop_core::port::{Answer, Seize, Seized, Settled};
+use backstop_core::verdict::{Settlement, judge_lost};
+use backstop_core::{Span, Time};
+use tokio_util::sync::CancellationToken;
+
+/// Promotions follow hints no closer than this: a busy store gives thousands a second.
+const PROMOTE_GAP: Span = Span::millis(20);
+/// Calls in a row before the other duties get their turn.
+const ROUNDS_MAX: usize = 20;
+/// How often the store's clock is read.
+const CLOCK_PERIOD: Span = Span::secs(10);
+
+/// Keeps house until told to stop.
+pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
+    let mut hints = engine.store().watch();
+    let mut duties = Duties::default();
+    loop {
+        let next_due = promote_all(engine).await;
+        let now = engine.now();
+        if duties.sweep.is_due(now, engine.timing.sweep) {
+            recover_all(engine).await;
+        }
+        if duties.prune.is_due(now, engine.timing.prune) {
+            prune_all(engine).await;
+        }
+        if duties.clock.is_due(now, CLOCK_PERIOD) {
+            follow_clock(engine).await;
+        }
+        let now = engine.now();
+        let wait = next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait.max(PROMOTE_GAP).into()) => {}
+            () = async {
+                hints.next().await;
+                tokio::time::sleep(PROMOTE_GAP.into()).await;
+            } => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Duties {
+    sweep: Duty,
+    prune: Duty,
+    clock: Duty,
+}
+
+/// When something was last done.
+#[derive(Default)]
+struct Duty(Option<Time>);
+
+impl Duty {
+    fn is_due(&mut self, now: Time, every: Span) -> bool {
+        // A clock set back makes `since` zero: the duty is then done one period later, not hours.
+        let due = self.0.is_none_or(|last| now < last || now.since(last) >= every);
+        if due {
+            self.0 = Some(now);
+        }
+        due
+    }
+}
+
+/// Makes ready what is due; answers when the next job is.
+async fn promote_all(engine: &Engine) -> Option<Time> {
+    for _ in 0..ROUNDS_MAX {
+        match engine.store().promote(PROMOTE_MAX, engine.now()).await {
+            Ok(promoted) if promoted.moved < PROMOTE_MAX => return promoted.next_due,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "due jobs were not made ready");
+                return None;
+            }
+        }
+    }
+    Some(engine.now())
+}
+
+async fn recover_all(engine: &Engine) {
+    for _ in 0..ROUNDS_MAX {
+        match recover(engine).await {
+            Ok(recovered) if recovered < SEIZE_MAX => return,
+            Ok(_) => {}
+            Err(error) => return tracing::warn!(%error, "jobs of dead workers were not taken over"),
+        }
+    }
+}
+
+/// Takes over expired leases and puts their jobs back, or to rest; answers how many there were.
+pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
+    let now = engine.now();
+    let seize = Seize {
+        number: engine.backstop.random().lease_number(),
+        worker: engine.name.clone(),
+        until: now.after(engine.longest_lease()),
+        max: SEIZE_MAX,
+    };
+    // Seize before judging: from here on the old worker's word is stale.
+    let seized = engine.store().seize(seize, now).await?;
+    if seized.is_empty() {
+        return Ok(0);
+    }
+    let settlements: Vec<Settlement> = seized.iter().map(|seized| judge_seized(seized, now)).collect();
+    let answers = engine.store().settle(settlements, engine.now()).await?;
+    for (seized, _) in seized.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Applied) {
+        engine.tally.recovered();
+        tracing::warn!(
+            job = %seized.run.lease.job, queue = %seized.run.lease.queue, worker = %seized.vanished.worker,
+            "a worker vanished; its job was taken over"
+        );
+    }
+    Ok(seized.len())
+}
+
+fn judge_seized(seized: &Seized, now: Time) -> Settlement {
+    let outcome = judge_lost(&seized.run, &seized.vanished, now);
+    Settlement { lease: seized.run.lease.clone(), outcome }
+}
+
+async fn prune_all(engine: &Engine) {
+    for _ in 0..ROUNDS_MAX {
+        match engine.store().prune(engine.retention(), engine.now()).await {
+            Ok(pruned) => {
+                if pruned.dead > 0 {
+                    tracing::warn!(count = pruned.dead, "dead jobs were removed: their retention is over");
+                }
+                if !pruned.more {
+                    return;
+                }
+            }
+            Err(error) => return tracing::warn!(%error, "ended jobs were not pruned"),
+        }
+    }
+}
+
+async fn follow_clock(engine: &Engine) {
+    match engine.store().time().await {
+        Ok(time) => {
+            if let Some(off) = engine.backstop.clock().follow(time) {
+                tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the store's clock could not be read"),
+    }
+}

@@ -1,0 +1,86 @@
+//! What a worker has done so far.
+
+use backstop_core::Outcome;
+use backstop_core::port::Settled;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a worker has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Runs started.
+    pub started: u64,
+    /// Jobs done.
+    pub done: u64,
+    /// Runs that failed and will be tried again.
+    pub retried: u64,
+    /// Jobs given up.
+    pub dead: u64,
+    /// Jobs called off by their handlers.
+    pub cancelled: u64,
+    /// Runs given back, with the attempt refunded.
+    pub released: u64,
+    /// Runs whose lease was lost before they ended.
+    pub lost: u64,
+    /// Jobs of dead workers taken over.
+    pub recovered: u64,
+}
+
+impl Progress {
+    /// Runs whose end was accepted.
+    pub const fn settled(&self) -> u64 {
+        self.done + self.retried + self.dead + self.cancelled + self.released
+    }
+}
+
+/// The counters behind [`Progress`].
+#[derive(Default)]
+pub(crate) struct Tally {
+    started: AtomicU64,
+    done: AtomicU64,
+    retried: AtomicU64,
+    dead: AtomicU64,
+    cancelled: AtomicU64,
+    released: AtomicU64,
+    lost: AtomicU64,
+    recovered: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn started(&self) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn recovered(&self) {
+        self.recovered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn settled(&self, outcome: &Outcome, answer: Settled) {
+        let counter = match (answer, outcome) {
+            (Settled::Stale, _) => &self.lost,
+            (Settled::Applied, Outcome::Done(_)) => &self.done,
+            (Settled::Applied, Outcome::Retry { .. }) => &self.retried,
+            (Settled::Applied, Outcome::Dead { .. }) => &self.dead,
+            (Settled::Applied, Outcome::Cancelled { .. }) => &self.cancelled,
+            (Settled::Applied, Outcome::Released { .. } | Outcome::Lost { .. }) => &self.released,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Progress {
+            started: read(&self.started),
+            done: read(&self.done),
+            retried: read(&self.retried),
+            dead: read(&self.dead),
+            cancelled: read(&self.cancelled),
+            released: read(&self.released),
+            lost: read(&self.lost),
+            recovered: read(&self.recovered),
+        }
+    }
+}

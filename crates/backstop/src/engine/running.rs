@@ -1,0 +1,178 @@
+//! A worker from its start to its end.
+
+use super::Engine;
+use super::beat::beat_loop;
+use super::dispatch::Dispatcher;
+use super::keeper::keeper_loop;
+use super::progress::Progress;
+use super::settle::{WAITING_MAX, settle_loop};
+use crate::worker::{BadWorker, Services};
+use backstop_core::{Span, WorkerName};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What is still to be settled when all runs have ended gets this long to reach the store.
+const LAST_SETTLE: Span = Span::secs(10);
+
+/// A worker that runs. Dropping it stops it without waiting; its leases then run out.
+#[must_use = "dropping a running worker stops it"]
+pub struct Running {
+    engine: Arc<Engine>,
+    stop: CancellationToken,
+    force: CancellationToken,
+    supervisor: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(engine: Engine, services: Services) -> Result<Self, BadWorker> {
+        let engine = Arc::new(engine);
+        let (stop, force) = (CancellationToken::new(), CancellationToken::new());
+        let services_stop = CancellationToken::new();
+        let services = start_services(&engine, services, services_stop.clone())?;
+        let supervise = supervise(Arc::clone(&engine), stop.clone(), force.clone(), services, services_stop);
+        tracing::info!(
+            worker = %engine.name,
+            "started; a dead worker's job runs again within {}", engine.recovery_bound()
+        );
+        Ok(Self { engine, stop, force, supervisor: Some(tokio::spawn(supervise)) })
+    }
+
+    /// The worker's name.
+    pub fn name(&self) -> &WorkerName {
+        &self.engine.name
+    }
+
+    /// The longest time from a worker's death to the next run of its job, as the settings give it.
+    pub fn recovery_bound(&self) -> Span {
+        self.engine.recovery_bound()
+    }
+
+    /// What it has done so far.
+    pub fn progress(&self) -> Progress {
+        self.engine.tally.progress()
+    }
+
+    /// Tells it to stop: no more claims, running jobs may end, the rest is given back.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Tells it to stop at once: running jobs are called off and given back, with their attempt refunded.
+    pub fn force(&self) {
+        self.stop.cancel();
+        self.force.cancel();
+    }
+
+    /// Waits until it has stopped.
+    pub async fn stopped(mut self) -> Progress {
+        if let Some(supervisor) = self.supervisor.take() {
+            // The supervisor does not panic by itself; if the runtime is going down there is nothing left to wait for.
+            let _ = supervisor.await;
+        }
+        self.engine.tally.progress()
+    }
+
+    /// Stops on Ctrl-C, at once on the second.
+    pub async fn until_ctrl_c(self) -> Progress {
+        if tokio::signal::ctrl_c().await.is_err() {
+            tracing::error!("Ctrl-C cannot be listened for; the worker stops");
+        }
+        self.stop();
+        let (force, stop) = (self.force.clone(), self.stop.clone());
+        let second = tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                stop.cancel();
+                force.cancel();
+            }
+        });
+        let progress = self.stopped().await;
+        second.abort();
+        progress
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.supervisor.is_some() {
+            self.force();
+        }
+    }
+}
+
+/// How to wait for the services to end.
+enum ServicesEnd {
+    Thread(std::thread::JoinHandle<()>),
+    Task(JoinHandle<()>),
+}
+
+fn start_services(
+    engine: &Arc<Engine>,
+    services: Services,
+    stop: CancellationToken,
+) -> Result<ServicesEnd, BadWorker> {
+    let engine = Arc::clone(engine);
+    let serve = async move {
+        tokio::join!(beat_loop(&engine, &stop), keeper_loop(&engine, &stop));
+    };
+    match services {
+        Services::CallersRuntime => Ok(ServicesEnd::Task(tokio::spawn(serve))),
+        Services::OwnThread => {
+            let failed = |error: std::io::Error| BadWorker::Thread(error.to_string());
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+            let thread = std::thread::Builder::new().name("backstop-services".to_owned());
+            Ok(ServicesEnd::Thread(thread.spawn(move || runtime.block_on(serve)).map_err(failed)?))
+        }
+    }
+}
+
+async fn supervise(
+    engine: Arc<Engine>,
+    stop: CancellationToken,
+    force: CancellationToken,
+    services: ServicesEnd,
+    services_stop: CancellationToken,
+) {
+    let (ended_in, ended_out) = mpsc::channel(WAITING_MAX);
+    let mut settler = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move { settle_loop(&engine, ended_out).await }
+    });
+    let runs = TaskTracker::new();
+    Dispatcher::new(Arc::clone(&engine), ended_in, runs.clone()).run(stop).await;
+    runs.close();
+    end_runs(&engine, &runs, &force).await;
+    // All senders are gone unless a handler blocks its thread; what is in the channel is settled either way.
+    if tokio::time::timeout(LAST_SETTLE.into(), &mut settler).await.is_err() {
+        settler.abort();
+        tracing::warn!("some runs did not end in time; their leases run out and the jobs run again");
+    }
+    services_stop.cancel();
+    match services {
+        ServicesEnd::Task(task) => drop(task.await),
+        ServicesEnd::Thread(thread) => drop(tokio::task::spawn_blocking(move || thread.join()).await),
+    }
+    if !engine.held.is_empty() {
+        tracing::warn!("stopped with leases left; they run out by themselves");
+    }
+}
+
+/// Lets runs end; calls them off when the grace is over or a second signal comes.
+async fn end_runs(engine: &Engine, runs: &TaskTracker, force: &CancellationToken) {
+    tokio::select! {
+        biased;
+        () = runs.wait() => return,
+        () = force.cancelled() => {}
+        () = tokio::time::sleep(engine.timing.grace.into()) => {
+            tracing::warn!("running jobs did not end within {}; they are called off", engine.timing.grace);
+        }
+    }
+    engine.held.cancel_all();
+    let patience = engine.timing.cancel_grace.plus(Span::secs(1));
+    if tokio::time::timeout(patience.into(), runs.wait()).await.is_err() {
+        tracing::warn!("{} runs block their threads and cannot be called off", runs.len());
+    }
+}

@@ -1,0 +1,4 @@
+//! Commands as handlers.
+/// A command.
+#[derive(Debug)]
+pub struct Exec;

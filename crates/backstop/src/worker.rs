@@ -1,0 +1,267 @@
+//! Setting up a worker, and holding on to it while it runs.
+
+use crate::client::Backstop;
+use crate::engine::{self, Engine};
+use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
+use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
+use backstop_core::name::BadName;
+use backstop_core::port::Shelf;
+use backstop_core::{Kind, QueueName, RetryPolicy, Span, WorkerName};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use crate::engine::progress::Progress;
+pub use crate::engine::running::Running;
+
+/// How a worker serves one queue.
+#[derive(Clone, Debug)]
+pub struct QueueSettings {
+    /// How many of its jobs run at once.
+    pub concurrency: usize,
+    /// How many more are claimed ahead; `None` means as many as run at once.
+    pub prefetch: Option<usize>,
+    /// When a failed job is tried again.
+    pub retry: RetryPolicy,
+    /// How long one run may take.
+    pub timeout: Option<Span>,
+    /// How long a job stays with a worker that gives no sign of life.
+    pub lease: Span,
+    /// How long ended jobs stay.
+    pub shelf: Shelf,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            prefetch: None,
+            retry: RetryPolicy::default(),
+            timeout: None,
+            lease: Span::secs(15),
+            shelf: Shelf::default(),
+        }
+    }
+}
+
+/// How often the worker's loops look, and how long they wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The longest time between two looks for ready jobs; hints make it shorter.
+    pub poll: Span,
+    /// How often due jobs are made ready and dead workers' jobs are taken over.
+    pub sweep: Span,
+    /// How often ended jobs are pruned.
+    pub prune: Span,
+    /// How long a stopping worker waits for its running jobs.
+    pub grace: Span,
+    /// How long a run that was called off may take to end by itself.
+    pub cancel_grace: Span,
+    /// How long the first settlement of a batch waits for company.
+    pub settle_linger: Span,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            poll: Span::secs(1),
+            sweep: Span::secs(1),
+            prune: Span::secs(5),
+            grace: Span::secs(30),
+            cancel_grace: Span::secs(2),
+            settle_linger: Span::millis(1),
+        }
+    }
+}
+
+/// Where the loops run that must not starve: beating, promoting, recovering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Services {
+    /// On a thread of their own: a handler that blocks its runtime cannot stop them.
+    #[default]
+    OwnThread,
+    /// As tasks of the caller's runtime, so that a simulation controls their time.
+    CallersRuntime,
+}
+
+/// A worker that cannot work.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadWorker {
+    /// It has nothing to do.
+    #[error("the worker has no handler; give it one with `.handle(…)` or `.handle_queue(…)`")]
+    NoHandler,
+    /// A name is wrong.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// A queue's settings cannot work.
+    #[error("queue {queue}: {problem}")]
+    Settings {
+        /// The queue.
+        queue: QueueName,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// The thread for the services could not be started.
+    #[error("the worker's service thread could not be started: {0}")]
+    Thread(String),
+}
+
+/// A worker being set up.
+#[must_use = "a worker does nothing until it is started"]
+pub struct WorkerBuilder {
+    backstop: Backstop,
+    name: Option<String>,
+    handlers: BTreeMap<(String, Option<String>), Arc<dyn Handler>>,
+    settings: BTreeMap<String, QueueSettings>,
+    states: States,
+    timing: Timing,
+    services: Services,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(backstop: Backstop) -> Self {
+        Self {
+            backstop,
+            name: None,
+            handlers: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            states: States::default(),
+            timing: Timing::default(),
+            services: Services::default(),
+        }
+    }
+
+    /// Under this name; the usual one is host, process and a random part. Two live workers must not share one.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Runs tasks of type `T` with this function.
+    pub fn handle<T, F, Fut>(self, function: F) -> Self
+    where
+        T: Task,
+        F: Fn(T, Run) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+    {
+        self.handle_kind(T::QUEUE, T::KIND, Typed::new(function))
+    }
+
+    /// Runs jobs of one queue and kind with this handler.
+    pub fn handle_kind(mut self, queue: &str, kind: &str, handler: impl Handler) -> Self {
+        self.handlers.insert((queue.to_owned(), Some(kind.to_owned())), Arc::new(handler));
+        self
+    }
+
+    /// Runs jobs of one queue with this handler, whatever their kind, unless the kind has its own.
+    pub fn handle_queue(mut self, queue: &str, handler: impl Handler) -> Self {
+        self.handlers.insert((queue.to_owned(), None), Arc::new(handler));
+        self
+    }
+
+    /// Runs jobs of one queue with this function over the raw run.
+    pub fn handle_raw<F, Fut>(self, queue: &str, function: F) -> Self
+    where
+        F: Fn(Run) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+    {
+        self.handle_queue(queue, Raw(function))
+    }
+
+    /// Serves a queue with these settings instead of the usual ones.
+    pub fn queue(mut self, queue: &str, settings: QueueSettings) -> Self {
+        self.settings.insert(queue.to_owned(), settings);
+        self
+    }
+
+    /// Lets handlers find this value with [`Run::state`].
+    pub fn state<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        self.states = self.states.with(value);
+        self
+    }
+
+    /// With these intervals instead of the usual ones.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// With the services run elsewhere than usual.
+    pub fn services(mut self, services: Services) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// Starts it. Must be called within a Tokio runtime.
+    pub fn start(self) -> Result<Running, BadWorker> {
+        let services = self.services;
+        Running::start(self.build()?, services)
+    }
+
+    /// Runs, in this task and one after another, all jobs that are ready or due now, and what becomes ready meanwhile;
+    /// nothing runs in the background. For tests, and for work that a caller wants to see finished.
+    pub async fn drain(self) -> Result<Progress, DrainError> {
+        Ok(engine::drain::drain(self.build()?).await?)
+    }
+
+    fn build(self) -> Result<Engine, BadWorker> {
+        let mut handlers = BTreeMap::new();
+        let mut settings = BTreeMap::new();
+        for ((queue, kind), handler) in self.handlers {
+            let queue = QueueName::new(&queue)?;
+            let kind = kind.map(|kind| Kind::new(&kind)).transpose()?;
+            settings.entry(queue.clone()).or_insert_with(QueueSettings::default);
+            handlers.insert((queue, kind), handler);
+        }
+        for (queue, chosen) in self.settings {
+            let queue = QueueName::new(&queue)?;
+            check_settings(&queue, &chosen)?;
+            settings.entry(queue).and_modify(|settings| *settings = chosen);
+        }
+        if handlers.is_empty() {
+            return Err(BadWorker::NoHandler);
+        }
+        let name = self.name.unwrap_or_else(|| usual_name(self.backstop.random().bits()));
+        let name = WorkerName::new(&name);
+        Ok(Engine::new(self.backstop, name, settings, handlers, self.states, self.timing))
+    }
+}
+
+/// A drain that could not be finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// The worker cannot work.
+    #[error(transparent)]
+    Worker(#[from] BadWorker),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] backstop_core::port::StoreError),
+}
+
+fn usual_name(random: u64) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}/{}/{:06x}", std::process::id(), random & 0xff_ffff)
+}
+
+fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {
+    let bad = |problem: String| BadWorker::Settings { queue: queue.clone(), problem };
+    let held_max = CLAIM_JOBS_MAX * CLAIM_QUEUES_MAX;
+    if settings.concurrency == 0 || settings.concurrency > held_max {
+        return Err(bad(format!("`concurrency` must be from 1 to {held_max}")));
+    }
+    if settings.prefetch.is_some_and(|prefetch| prefetch > held_max) {
+        return Err(bad(format!("`prefetch` must be at most {held_max}")));
+    }
+    if settings.lease < LEASE_MIN || settings.lease > LEASE_MAX {
+        return Err(bad(format!(
+            "`lease` must be from {LEASE_MIN} to {LEASE_MAX}; it is {}",
+            settings.lease
+        )));
+    }
+    if settings.timeout.is_some_and(Span::is_zero) {
+        return Err(bad("`timeout` must be longer than nothing; leave it out for none".to_owned()));
+    }
+    Ok(())
+}

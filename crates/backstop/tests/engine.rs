@@ -1,0 +1,376 @@
+//! The engine's loops on a store in memory and on virtual time: nothing here waits for a real clock, except where a
+//! thread of its own is what is tested.
+
+use backstop::core::amend::{Action, Selection};
+use backstop::core::lease::{LeaseNumber, WorkerName};
+use backstop::core::plan::Want;
+use backstop::core::port::{Amendment, Backlog, Claim, Gate, Operator};
+use backstop::core::verdict::Reason;
+use backstop::core::{Job, State};
+use backstop::testing::VirtualClock;
+use backstop::{
+    Backstop, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
+    Span, Timing, WorkerBuilder,
+};
+use backstop_memory::MemoryStore;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Setup {
+    store: Arc<MemoryStore>,
+    backstop: Backstop,
+}
+
+fn setup() -> Setup {
+    let store = Arc::new(MemoryStore::new());
+    let clock = Arc::new(VirtualClock::start());
+    let backstop = Backstop::on(Arc::<MemoryStore>::clone(&store), clock, Random::seeded(7));
+    Setup { store, backstop }
+}
+
+impl Setup {
+    async fn push(&self, id: &str) -> JobId {
+        self.backstop.draft("q").id(id).push().await.expect("pushed").id
+    }
+
+    async fn job(&self, id: JobId) -> Job {
+        self.found(id).await.expect("the job is there")
+    }
+
+    async fn found(&self, id: JobId) -> Option<Job> {
+        self.store.job(id, self.backstop.now()).await.expect("the store answers")
+    }
+
+    async fn state_becomes(&self, id: JobId, state: State) -> Job {
+        for _ in 0..100_000 {
+            let job = self.job(id).await;
+            if job.state == state {
+                return job;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never {state}: {:?}", self.job(id).await);
+    }
+
+    fn worker(&self, name: &str) -> WorkerBuilder {
+        self.backstop.worker().name(name).services(Services::CallersRuntime)
+    }
+}
+
+fn one_at_a_time() -> QueueSettings {
+    QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() }
+}
+
+async fn stopped(worker: Running) -> backstop::Progress {
+    worker.stop();
+    worker.stopped().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_runs_once_and_is_done() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!((job.attempt, job.history.failures().len()), (1, 0));
+    let progress = stopped(worker).await;
+    assert_eq!((progress.started, progress.done), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_waits_and_is_tried_again_until_it_dies() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let failing = |run: Run| async move { Err(Fail::retry(format!("boom {}", run.attempt()))) };
+    let worker = setup.worker("w").handle_raw("q", failing).start().expect("started");
+    let waiting = setup.state_becomes(id, State::Retrying).await;
+    let wait = waiting.run_at.since(setup.backstop.now());
+    assert!(wait <= Span::millis(1_250), "after 1 s and up to a quarter more: {wait}");
+    let job = setup.state_becomes(id, State::Dead).await;
+    assert_eq!((job.attempt, job.reason), (3, Some(Reason::AttemptsExhausted)));
+    let messages: Vec<_> = job.history.failures().into_iter().map(|failure| failure.error.message).collect();
+    assert_eq!(messages, ["boom 1", "boom 2", "boom 3"]);
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_with_its_message() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let panicking = |run: Run| async move {
+        assert!(run.attempt() > 1, "first run");
+        Ok(())
+    };
+    let worker = setup.worker("w").handle_raw("q", panicking).start().expect("started");
+    let job = setup.state_becomes(id, State::Done).await;
+    let failures = job.history.failures();
+    assert_eq!(failures[0].error.message, "first run");
+    assert_eq!(failures[0].error.error_type.as_deref(), Some("Panic"));
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_past_its_time_is_stopped_and_fails() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let settings = QueueSettings {
+        timeout: Some(Span::secs(2)),
+        retry: RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":1}"#)
+            .expect("a policy"),
+        ..one_at_a_time()
+    };
+    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let worker = setup.worker("w").handle_raw("q", endless).queue("q", settings).start().expect("started");
+    let job = setup.state_becomes(id, State::Dead).await;
+    assert_eq!(job.history.failures()[0].error.error_type.as_deref(), Some("Timeout"));
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_run_at_once_than_the_queue_allows() {
+    let setup = setup();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for n in 0..50 {
+        setup.push(&n.to_string()).await;
+    }
+    let seen = (Arc::clone(&now), Arc::clone(&most));
+    let handler = move |_: Run| {
+        let (now, most) = seen.clone();
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    };
+    let settings = QueueSettings { concurrency: 3, ..QueueSettings::default() };
+    let worker = setup.worker("w").handle_raw("q", handler).queue("q", settings).start().expect("started");
+    setup.state_becomes(JobId::named("49"), State::Done).await;
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn urgent_jobs_go_first() {
+    let setup = setup();
+    for (n, priority) in
+        [Priority::Low, Priority::Normal, Priority::Critical, Priority::High].into_iter().enumerate()
+    {
+        setup.backstop.draft("q").id(&n.to_string()).priority(priority).push().await.expect("pushed");
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let handler = move |run: Run| {
+        seen.lock().unwrap().push(run.id());
+        async { Ok(()) }
+    };
+    let worker =
+        setup.worker("w").handle_raw("q", handler).queue("q", one_at_a_time()).start().expect("started");
+    setup.state_becomes(JobId::named("0"), State::Done).await;
+    assert_eq!(*order.lock().unwrap(), ["2", "3", "1", "0"].map(JobId::named));
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_job_runs_at_its_time_and_not_before() {
+    let setup = setup();
+    let due = setup.backstop.now().after(Span::millis(12_345));
+    let ran_at = Arc::new(Mutex::new(None));
+    let (seen, backstop) = (Arc::clone(&ran_at), setup.backstop.clone());
+    let handler = move |_: Run| {
+        *seen.lock().unwrap() = Some(backstop.now());
+        async { Ok(()) }
+    };
+    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
+    let id = setup.backstop.draft("q").at(due).push().await.expect("pushed").id;
+    setup.state_becomes(id, State::Done).await;
+    let late = ran_at.lock().unwrap().expect("it ran").since(due);
+    assert!(late <= Span::millis(100), "{late}");
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_queue_waits_for_its_resumption() {
+    let setup = setup();
+    let queue = QueueName::new("q").expect("a name");
+    setup.backstop.store().set_gate(queue.clone(), Gate::Paused, setup.backstop.now()).await.expect("paused");
+    let id = setup.push("a").await;
+    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(setup.job(id).await.state, State::Ready);
+    setup.backstop.store().set_gate(queue, Gate::Open, setup.backstop.now()).await.expect("resumed");
+    setup.state_becomes(id, State::Done).await;
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snooze_costs_no_attempt() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let handler = move |_: Run| {
+        let call = seen.fetch_add(1, Ordering::SeqCst);
+        async move { if call < 5 { Err(Fail::snooze(Span::secs(30))) } else { Ok(()) } }
+    };
+    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!((job.attempt, calls.load(Ordering::SeqCst)), (1, 6));
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_nobody_here_knows_is_left_for_others() {
+    let setup = setup();
+    let id = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
+    let ours = setup.worker("ours").handle_kind("q", "ours", Nothing).start().expect("started");
+    setup.state_becomes(id, State::Scheduled).await;
+    let theirs = setup.worker("theirs").handle_kind("q", "theirs", Nothing).start().expect("started");
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!(job.attempt, 1, "being passed on costs nothing");
+    stopped(ours).await;
+    stopped(theirs).await;
+}
+
+struct Nothing;
+
+#[async_trait::async_trait]
+impl backstop::Handler for Nothing {
+    async fn run(&self, _: Run) -> backstop::core::verdict::Ending {
+        backstop::core::verdict::Ending::Done
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_waits_for_what_runs_and_gives_back_what_waits() {
+    let setup = setup();
+    let (first, second) = (setup.push("first").await, setup.push("second").await);
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok(())
+    };
+    let settings = QueueSettings { concurrency: 1, prefetch: Some(5), ..QueueSettings::default() };
+    let worker = setup.worker("w").handle_raw("q", slow).queue("q", settings).start().expect("started");
+    setup.state_becomes(second, State::Running).await;
+    let progress = stopped(worker).await;
+    assert_eq!((progress.done, progress.released, progress.started), (1, 1, 1));
+    assert_eq!(setup.job(first).await.state, State::Done);
+    let given_back = setup.job(second).await;
+    assert_eq!((given_back.state, given_back.attempt), (State::Ready, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_signal_calls_off_what_runs_and_refunds_it() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let worker = setup.worker("w").handle_raw("q", endless).start().expect("started");
+    setup.state_becomes(id, State::Running).await;
+    worker.stop();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(setup.job(id).await.state, State::Running, "the first signal waits");
+    worker.force();
+    worker.stopped().await;
+    let job = setup.job(id).await;
+    assert_eq!((job.state, job.attempt), (State::Ready, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_workers_job_runs_again_within_the_bound() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    assert_eq!(claim_and_vanish(&setup).await, 1);
+    let died_at = setup.backstop.now();
+    let worker = setup.worker("next").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let bound = worker.recovery_bound();
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!((job.attempt, job.lost_leases), (1, 1), "a crash is not an attempt");
+    assert!(job.history.failures()[0].error.message.contains("doomed"));
+    assert!(job.finished_at.expect("done").since(died_at) <= bound);
+    assert_eq!(stopped(worker).await.recovered, 1);
+}
+
+/// Claims as a worker does, and then nothing more: no beat, no settlement.
+async fn claim_and_vanish(setup: &Setup) -> usize {
+    let now = setup.backstop.now();
+    let wants = vec![Want { queue: QueueName::new("q").expect("a name"), max: 10 }];
+    let until = now.after(QueueSettings::default().lease);
+    let claim = Claim { number: LeaseNumber::draw(9), worker: WorkerName::new("doomed"), until, wants };
+    setup.store.claim(claim, now).await.expect("claimed").len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_is_called_off_where_it_runs() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let called_off = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&called_off);
+    let handler = move |run: Run| {
+        let seen = Arc::clone(&seen);
+        async move {
+            run.cancelled().await;
+            seen.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    };
+    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
+    setup.state_becomes(id, State::Running).await;
+    let amendment = Amendment { selection: Selection::Ids(vec![id]), action: Action::Cancel, max: 1 };
+    setup.backstop.store().amend(amendment, setup.backstop.now()).await.expect("amended");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(called_off.load(Ordering::SeqCst), 1, "at the latest with the next beat");
+    assert_eq!(setup.job(id).await.state, State::Cancelled);
+    let progress = stopped(worker).await;
+    assert_eq!((progress.done, progress.lost > 0), (0, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_that_beats_is_not_run_twice() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok(())
+    };
+    let one = setup.worker("one").handle_raw("q", slow).start().expect("started");
+    let two = setup.worker("two").handle_raw("q", slow).start().expect("started");
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!((job.attempt, job.lost_leases), (1, 0));
+    let started = stopped(one).await.started + stopped(two).await.started;
+    assert_eq!(started, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_pruned_when_its_time_is_over() {
+    let setup = setup();
+    let id = setup.push("a").await;
+    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    setup.state_becomes(id, State::Done).await;
+    tokio::time::sleep(Duration::from_secs(3_500)).await;
+    assert_eq!(setup.job(id).await.state, State::Done);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(setup.found(id).await, None);
+    stopped(worker).await;
+}
+
+#[test]
+fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
+    // Real time and one thread: the runtime is blocked for four leases while the service thread beats.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let setup = setup();
+        let id = setup.push("a").await;
+        let blocking = |_: Run| async {
+            std::thread::sleep(Duration::from_millis(2_400));
+            Ok(())
+        };
+        let settings = QueueSettings { lease: Span::millis(600), ..one_at_a_time() };
+        let timing = Timing { sweep: Span::millis(100), poll: Span::millis(100), ..Timing::default() };
+        let worker = setup.backstop.worker().name("blocks").handle_raw("q", blocking).queue("q", settings);
+        let worker = worker.timing(timing).start().expect("started");
+        let job = setup.state_becomes(id, State::Done).await;
+        assert_eq!((job.attempt, job.lost_leases), (1, 0));
+        stopped(worker).await;
+    });
+}

@@ -90,6 +90,11 @@ impl Roll {
     pub fn from_bits(bits: u64) -> Self {
         Self((bits >> 11) as f64 / (1_u64 << 53) as f64)
     }
+
+    /// The number itself.
+    pub const fn value(self) -> f64 {
+        self.0
+    }
 }
 
 /// What to do after a failure.

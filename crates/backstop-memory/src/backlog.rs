@@ -25,19 +25,11 @@ impl Backlog for MemoryStore {
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
         check_claim(&claim, now)?;
         let mut shelves = self.shelves("claiming")?;
-        let repeated = shelves.held_under(claim.number);
-        if !repeated.is_empty() {
-            return Ok(repeated.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect());
+        if !shelves.claims.contains_key(&claim.number) {
+            hand_out(&mut shelves, &claim);
         }
-        let wanted: Vec<Arrival> =
-            claim.wants.iter().flat_map(|want| shelves.first_ready(&want.queue, want.max)).collect();
-        if !wanted.is_empty() {
-            shelves.open_claim(claim.number, Holder { worker: claim.worker, until: claim.until });
-        }
-        for arrival in &wanted {
-            shelves.lease(*arrival, claim.number);
-        }
-        Ok(wanted.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
+        let held = shelves.held_under(claim.number);
+        Ok(held.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
@@ -106,10 +98,24 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
     Enqueued::Inserted
 }
 
+/// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives its next ones.
+fn hand_out(shelves: &mut Shelves, claim: &Claim) {
+    for want in &claim.wants {
+        for arrival in shelves.first_ready(&want.queue, want.max) {
+            let holder = Holder { worker: claim.worker.clone(), until: claim.until };
+            shelves.open_claim(claim.number, holder);
+            shelves.lease(arrival, claim.number);
+        }
+    }
+}
+
 fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled {
     let (lease, outcome) = (&settlement.lease, &settlement.outcome);
     let Some((arrival, record)) = shelves.record(lease.job) else { return Settled::Stale };
-    if record.queue != lease.queue || !lease.wins(record.lease) {
+    if record.queue != lease.queue {
+        return Settled::Stale;
+    }
+    if !lease.wins(record.lease) {
         let repeated = record.settled == Some((lease.number, outcome.tag()));
         return if repeated { Settled::Applied } else { Settled::Stale };
     }

@@ -36,7 +36,8 @@ fn position(record: &Record, arrival: Arrival, state: Option<State>) -> String {
         Some(State::Scheduled | State::Retrying) => {
             format!("p{}{arrival:020}", up(record.run_at.as_micros()))
         }
-        Some(State::Ready) => format!("p{}/{}{:020}", record.queue, record.priority.level(), record.seq),
+        // A space sorts before whatever a queue name is made of, so that queues come by name.
+        Some(State::Ready) => format!("p{} {}{:020}", record.queue, record.priority.level(), record.seq),
         Some(State::Done | State::Dead | State::Cancelled) => {
             let at = record.finished_at.unwrap_or_default().as_micros();
             format!("p{}{:020}", down(at), u64::MAX - arrival)

@@ -157,7 +157,10 @@ impl Shelves {
     /// Takes a job out of whatever line it is in, and frees it of its lease.
     pub(crate) fn take(&mut self, arrival: Arrival) {
         let Some(record) = self.jobs.get_mut(&arrival) else { return };
-        self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        // A job that never was ready has no place of its own: what stands at its number is another one.
+        if record.state == State::Ready {
+            self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        }
         self.due.remove(&(record.run_at, arrival));
         record.vanished = None;
         if let Some(number) = record.lease.take() {
@@ -176,7 +179,9 @@ impl Shelves {
     /// Gives a job, ready or leased before, to the claim `number`, which exists.
     pub(crate) fn lease(&mut self, arrival: Arrival, number: LeaseNumber) {
         let Some(record) = self.jobs.get_mut(&arrival) else { return };
-        self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        if record.state == State::Ready {
+            self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+        }
         record.state = State::Running;
         if let Some(claimed) = self.claims.get_mut(&number) {
             claimed.held.insert(arrival);
@@ -186,8 +191,9 @@ impl Shelves {
         }
     }
 
+    /// Makes the claim `number`, if there is none.
     pub(crate) fn open_claim(&mut self, number: LeaseNumber, holder: Holder) {
-        self.claims.insert(number, Claimed { holder, held: BTreeSet::new() });
+        self.claims.entry(number).or_insert(Claimed { holder, held: BTreeSet::new() });
     }
 
     /// Ends a run.

@@ -1,1 +1,12 @@
-//! To be written.
+//! How backstop is tested. Knows the port and the rules, and no store but the oracle.
+//!
+//! | where | what it is for |
+//! |---|---|
+//! | [`store_contract!`] | one line that runs every case of the port on a store |
+//! | [`random`] | the same random operations on several stores, compared answer by answer |
+//! | [`flaky`] | a store whose calls fail, get lost or take their time, by a seed |
+//! | [`history`] | what producers and workers saw, checked against what the store ended up with |
+//! | [`given`] | jobs, claims and a clock moved by hand, in few words |
+
+pub mod contract;
+pub mod given;

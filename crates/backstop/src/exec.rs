@@ -1,4 +1,202 @@
-//! Commands as handlers.
-/// A command.
-#[derive(Debug)]
-pub struct Exec;
+//! Commands as handlers: the payload on stdin, the exit code decides.
+//!
+//! | the command | the job |
+//! |---|---|
+//! | exits 0 | done |
+//! | exits 65 | dead at once |
+//! | exits 75 | released: runs again soon, the attempt is not spent |
+//! | exits otherwise, is killed, cannot be started | failed; the end of its stderr is the error |
+
+mod group;
+mod tail;
+
+use crate::handler::{Handler, Run};
+use async_trait::async_trait;
+use backstop_core::Span;
+use backstop_core::failure::{Cause, ErrorReport};
+use backstop_core::verdict::{Advice, Ending};
+use group::Group;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tail::Tail;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStderr, ChildStdin, Command};
+
+/// `EX_DATAERR` of sysexits.h: the input is wrong, and will be wrong the next time.
+const EXIT_DEAD: i32 = 65;
+/// `EX_TEMPFAIL` of sysexits.h: nothing is wrong with the job, but it cannot run now.
+const EXIT_RELEASED: i32 = 75;
+/// How long a released job waits.
+const RELEASED_WAIT: Span = Span::secs(1);
+/// A command may leave processes behind that keep its pipes open; what they still write is waited for so long.
+const PIPES_GRACE: Duration = Duration::from_millis(250);
+
+/// A command that runs jobs: one process per run, in a process group of its own.
+///
+/// A run that is called off or times out takes the whole group with it: SIGTERM, then SIGKILL a second later.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    program: OsString,
+    args: Vec<OsString>,
+    stdout: Stdout,
+}
+
+/// Where what a command writes to its stdout goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stdout {
+    /// Nowhere.
+    #[default]
+    Discarded,
+    /// To the stderr of this process: its own stdout may be read by a program.
+    Shown,
+}
+
+impl Exec {
+    /// A program and its arguments, started without a shell.
+    pub fn new<A: Into<OsString>>(
+        program: impl Into<OsString>,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let args = args.into_iter().map(Into::into).collect();
+        Self { program: program.into(), args, stdout: Stdout::default() }
+    }
+
+    /// A line for the shell, `sh -c`.
+    pub fn shell(line: impl Into<OsString>) -> Self {
+        Self::new("sh", [OsString::from("-c"), line.into()])
+    }
+
+    /// With its stdout going elsewhere than usual.
+    #[must_use]
+    pub fn stdout(mut self, stdout: Stdout) -> Self {
+        self.stdout = stdout;
+        self
+    }
+
+    fn command(&self, run: &Run) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env("BACKSTOP_JOB_ID", run.id().to_string())
+            .env("BACKSTOP_QUEUE", run.queue().as_str())
+            .env("BACKSTOP_KIND", run.kind().as_str())
+            .env("BACKSTOP_ATTEMPT", run.attempt().to_string())
+            .env("BACKSTOP_LEASE", run.lease().number.to_string())
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .stdout(match self.stdout {
+                Stdout::Discarded => Stdio::null(),
+                Stdout::Shown => Stdio::from(io::stderr()),
+            })
+            // Its own group: Ctrl-C at the terminal reaches the worker alone, and the group can be killed as one.
+            .process_group(0);
+        command
+    }
+}
+
+#[async_trait]
+impl Handler for Exec {
+    async fn run(&self, run: Run) -> Ending {
+        let mut child = match self.command(&run).spawn() {
+            Ok(child) => child,
+            Err(error) => return not_started(&self.program, &error),
+        };
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let mut group = Group::led_by(child);
+        let mut tail = Tail::default();
+        let talk = async {
+            tokio::join!(feed(stdin, run.payload()), listen(stderr, &mut tail));
+        };
+        let status = tokio::select! {
+            biased;
+            status = attend(&mut group, talk) => status,
+            () = run.cancelled() => None,
+        };
+        match status {
+            Some(Ok(status)) => ending(status, &tail),
+            Some(Err(error)) => not_started(&self.program, &error),
+            // Whatever it answers to SIGTERM is no answer about the job: some exit 0 on it with the work undone.
+            None => {
+                group.end().await;
+                Ending::Released(Span::ZERO)
+            }
+        }
+    }
+}
+
+/// Talks with the command until it ends.
+async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> Option<io::Result<ExitStatus>> {
+    tokio::pin!(talk);
+    let mut is_talking = true;
+    let status = loop {
+        tokio::select! {
+            biased;
+            status = group.ended() => break status,
+            // Closed pipes are no answer; the exit code is.
+            () = &mut talk, if is_talking => is_talking = false,
+        }
+    };
+    if is_talking {
+        let _ = tokio::time::timeout(PIPES_GRACE, talk).await;
+    }
+    Some(status)
+}
+
+/// Writes the payload. A command that does not care to read all of it may still succeed.
+async fn feed(stdin: Option<ChildStdin>, payload: &[u8]) {
+    let Some(mut stdin) = stdin else { return };
+    if let Err(error) = stdin.write_all(payload).await {
+        tracing::debug!(%error, "the command did not read all of its payload");
+    }
+}
+
+async fn listen(stderr: Option<ChildStderr>, tail: &mut Tail) {
+    let Some(stderr) = stderr else { return };
+    if let Err(error) = tail.read(stderr).await {
+        tracing::debug!(%error, "the command's stderr could not be read to its end");
+    }
+}
+
+fn ending(status: ExitStatus, tail: &Tail) -> Ending {
+    let failed = |advice, error_type: String, plainly: String| Ending::Failed {
+        cause: Cause::Failed,
+        error: ErrorReport {
+            error_type: Some(error_type),
+            stack_trace: (!tail.text().is_empty()).then(|| tail.text()),
+            ..ErrorReport::message(tail.last_line().unwrap_or(plainly))
+        },
+        advice,
+    };
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ending::Done,
+        (Some(EXIT_RELEASED), _) => Ending::Released(RELEASED_WAIT),
+        (Some(code), _) => {
+            let advice = if code == EXIT_DEAD { Advice::Dead } else { Advice::Retry };
+            failed(advice, format!("Exit {code}"), format!("exited with code {code}"))
+        }
+        (None, Some(signal)) => {
+            failed(Advice::Retry, format!("Signal {signal}"), format!("killed by signal {signal}"))
+        }
+        (None, None) => failed(Advice::Retry, "Exit".to_owned(), format!("ended with {status}")),
+    }
+}
+
+/// Tried again like any failure: the command may be installed, or the machine have room, by then.
+fn not_started(program: &OsStr, error: &io::Error) -> Ending {
+    let program = program.to_string_lossy();
+    let message = match error.kind() {
+        io::ErrorKind::NotFound => format!("command not found: {program}; is it installed, and on PATH?"),
+        io::ErrorKind::PermissionDenied => format!("{program} may not be run: {error}; is it executable?"),
+        _ => format!("{program} could not be run: {error}"),
+    };
+    Ending::failed(ErrorReport {
+        error_type: Some("NotStarted".to_owned()),
+        ..ErrorReport::message(message)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Other jobs to be in the way: a third each scheduled, done and dead.
+
+use super::measure::jobs;
+use anyhow::Result;
+use backstop::core::lease::LeaseNumber;
+use backstop::core::limits::CLAIM_JOBS_MAX;
+use backstop::core::plan::Want;
+use backstop::core::port::Claim;
+use backstop::core::verdict::{Keep, Outcome, Reason, Settlement};
+use backstop::core::{Leased, WorkerName};
+use backstop::{Backstop, QueueName, Span};
+use indicatif::ProgressBar;
+
+/// In the queue that is measured: that is where they could be in the way.
+pub(super) async fn fill(backstop: &Backstop, count: usize, bar: &ProgressBar) -> Result<()> {
+    let third = count / 3;
+    let far = backstop.now().after(Span::days(365));
+    for first in (0..third).step_by(5_000) {
+        let mut batch = jobs(backstop, 5_000.min(third - first))?;
+        for job in &mut batch {
+            job.run_at = Some(far);
+        }
+        bar.inc(batch.len() as u64);
+        backstop.push_jobs(batch).await?;
+    }
+    end(backstop, third, bar, &|_| Outcome::Done(Keep::Listed)).await?;
+    let dead = |run: &Leased| Outcome::Dead { reason: Reason::Rejected, history: run.history.clone() };
+    end(backstop, count - 2 * third, bar, &dead).await
+}
+
+/// Pushes, claims and ends jobs in the way given, without a worker.
+async fn end(
+    backstop: &Backstop,
+    count: usize,
+    bar: &ProgressBar,
+    outcome: &(dyn Fn(&Leased) -> Outcome + Sync),
+) -> Result<()> {
+    let queue = QueueName::new(super::measure::QUEUE)?;
+    for first in (0..count).step_by(CLAIM_JOBS_MAX) {
+        backstop.push_jobs(jobs(backstop, CLAIM_JOBS_MAX.min(count - first))?).await?;
+        let now = backstop.now();
+        let number = LeaseNumber::draw(rand::random());
+        let wants = vec![Want { queue: queue.clone(), max: CLAIM_JOBS_MAX }];
+        let claim = Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
+        let runs = backstop.store().claim(claim, now).await?;
+        let settle = |run: &Leased| Settlement { lease: run.lease.clone(), outcome: outcome(run) };
+        bar.inc(runs.len() as u64);
+        backstop.store().settle(runs.iter().map(settle).collect(), now).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What backstop itself does, with everything on.
+
+use anyhow::{Result, ensure};
+use backstop::core::port::{Enqueued, Shelf};
+use backstop::{Backstop, Kind, NewJob, Payload, QueueName, QueueSettings, Run, Running};
+use serde::Serialize;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The queue measured in; nobody else's.
+pub(super) const QUEUE: &str = "backstop-bench";
+/// Jobs of one push when a batch is measured.
+const BATCH: usize = 1_000;
+
+/// So many in so much time.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Rate {
+    pub(super) count: usize,
+    pub(super) seconds: f64,
+    pub(super) per_second: f64,
+}
+
+impl Rate {
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark fit a double exactly")]
+    pub(super) fn of(count: usize, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        Self { count, seconds, per_second: count as f64 / seconds.max(1e-9) }
+    }
+}
+
+/// The middle and the tail of a set of times.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Latency {
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) samples: usize,
+}
+
+impl Latency {
+    pub(super) fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
+        let ms = |share| at(share).map_or(0.0, |time| time.as_secs_f64() * 1_000.0);
+        Self { p50_ms: ms(50), p99_ms: ms(99), samples: times.len() }
+    }
+}
+
+/// A hundred bytes of JSON, as a small job has them.
+pub(super) fn payload(n: usize) -> Vec<u8> {
+    format!(r#"{{"n":{n:012},"to":"somebody@example.org","subject":"about a hundred bytes of payload","x":"yyyyyyyyyy"}}"#)
+        .into_bytes()
+}
+
+pub(super) fn job(backstop: &Backstop, n: usize) -> Result<NewJob> {
+    let (queue, kind) = (QueueName::new(QUEUE)?, Kind::new("noop")?);
+    Ok(NewJob::new(backstop.new_id(), queue, kind, Payload::json(payload(n))?))
+}
+
+pub(super) fn jobs(backstop: &Backstop, count: usize) -> Result<Vec<NewJob>> {
+    (0..count).map(|n| job(backstop, n)).collect()
+}
+
+/// Pushes in batches.
+pub(super) async fn bulk(backstop: &Backstop, count: usize) -> Result<Rate> {
+    let batches: Vec<Vec<NewJob>> =
+        (0..count.div_ceil(BATCH)).map(|_| jobs(backstop, BATCH)).collect::<Result<_>>()?;
+    let pushed = batches.len() * BATCH;
+    let started = Instant::now();
+    // Two batches are under way at a time: one is prepared while the other is written.
+    let mut before: Option<tokio::task::JoinHandle<_>> = None;
+    for batch in batches {
+        let backstop = backstop.clone();
+        let push = tokio::spawn(async move { backstop.push_jobs(batch).await });
+        if let Some(before) = before.replace(push) {
+            check_inserted(&before.await??)?;
+        }
+    }
+    if let Some(last) = before {
+        check_inserted(&last.await??)?;
+    }
+    Ok(Rate::of(pushed, started.elapsed()))
+}
+
+fn check_inserted(answers: &[Enqueued]) -> Result<()> {
+    ensure!(answers.iter().all(|answer| *answer == Enqueued::Inserted), "a new job was not taken in");
+    Ok(())
+}
+
+/// Pushes one by one, from callers that each wait for their own answer.
+pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -> Result<Rate> {
+    let per_caller = count / callers;
+    let prepared: Vec<Vec<NewJob>> =
+        (0..callers).map(|_| jobs(backstop, per_caller)).collect::<Result<_>>()?;
+    let started = Instant::now();
+    let pushing = prepared.into_iter().map(|jobs| {
+        let backstop = backstop.clone();
+        tokio::spawn(async move {
+            for job in jobs {
+                backstop.push_jobs(vec![job]).await?;
+            }
+            Ok::<(), backstop::core::port::StoreError>(())
+        })
+    });
+    for caller in pushing.collect::<Vec<_>>() {
+        caller.await??;
+    }
+    Ok(Rate::of(per_caller * callers, started.elapsed()))
+}
+
+/// The usual settings, but nothing is pruned: the jobs present are there to stay.
+fn served() -> QueueSettings {
+    let shelf = Shelf { done_max: u64::MAX, ..Shelf::default() };
+    QueueSettings { shelf, ..QueueSettings::default() }
+}
+
+/// Runs `count` ready jobs that do nothing: claim, run, done, each end accepted by the store.
+pub(super) async fn drain(backstop: &Backstop, count: usize, handlers: usize) -> Result<Rate> {
+    let settings = QueueSettings { concurrency: handlers, prefetch: Some(1_000), ..served() };
+    let started = Instant::now();
+    let worker = backstop.worker().handle_raw(QUEUE, |_: Run| async { Ok(()) }).queue(QUEUE, settings).start()?;
+    let rate = until_done(&worker, count, started).await;
+    worker.stop();
+    worker.stopped().await;
+    rate
+}
+
+async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<Rate> {
+    let (mut done, mut moved_at) = (0, Instant::now());
+    while done < count as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let now_done = worker.progress().done;
+        if now_done > done {
+            (done, moved_at) = (now_done, Instant::now());
+        }
+        ensure!(moved_at.elapsed() < Duration::from_secs(60), "no job was done for a minute; {done} of {count} were");
+    }
+    Ok(Rate::of(count, started.elapsed()))
+}
+
+/// From the push of a single job to the start of its handler, on a system that does nothing else.
+pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Latency> {
+    let starts: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let (started_in, mut started_out) = tokio::sync::mpsc::channel(1);
+    let seen = Arc::clone(&starts);
+    let handler = move |_: Run| {
+        let picked_up = Instant::now();
+        let (seen, started_in) = (Arc::clone(&seen), started_in.clone());
+        async move {
+            *seen.lock().map_err(|_| backstop::Fail::retry("poisoned"))? = Some(picked_up);
+            let _ = started_in.send(()).await;
+            Ok(())
+        }
+    };
+    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served()).start()?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut times = Vec::with_capacity(samples);
+    for n in 0..samples {
+        let job = job(backstop, n)?;
+        let pushed_at = Instant::now();
+        backstop.push_jobs(vec![job]).await?;
+        let _ = tokio::time::timeout(Duration::from_secs(10), started_out.recv()).await?;
+        let picked_up = starts.lock().ok().and_then(|mut start| start.take());
+        times.extend(picked_up.map(|picked_up| picked_up.saturating_duration_since(pushed_at)));
+        // Idle again: the settlement of this job must not ride along with the next push.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    worker.stop();
+    worker.stopped().await;
+    Ok(Latency::of(times))
+}

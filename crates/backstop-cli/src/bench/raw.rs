@@ -1,0 +1,184 @@
+//! The raw limit: the same work in a bare loop on the same kind of file, with nothing around it.
+//!
+//! Bodies in one table, ready and running keys in two small ones, a unique time-ordered id, a lease, a fenced
+//! completion that deletes. No states, no retries, no history, no counts, no other tasks: what is left is SQLite.
+
+use super::measure::{Rate, payload};
+use backstop::{Durability, JobId, Time};
+use rusqlite::{Connection, Result, TransactionBehavior, params};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const SCHEMA: &str = "
+    CREATE TABLE raw_job (no INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, payload BLOB NOT NULL);
+    CREATE TABLE raw_ready (seq INTEGER PRIMARY KEY, no INTEGER NOT NULL);
+    CREATE TABLE raw_running (no INTEGER PRIMARY KEY, lease INTEGER NOT NULL, until INTEGER NOT NULL);";
+
+/// The raw figures.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw {
+    /// Jobs inserted in batches of a thousand.
+    pub(super) bulk: Rate,
+    /// Jobs inserted by callers that each wait for their own durable answer.
+    pub(super) grouped: Rate,
+    /// Jobs claimed and completed, a batch at a time.
+    pub(super) cycle: Rate,
+    /// One commit of one job.
+    pub(super) commit: Duration,
+}
+
+/// Measures on a fresh file at `path`.
+pub(super) fn measure(path: &Path, durability: Durability, jobs: usize, callers: usize) -> Result<Raw> {
+    let mut connection = open(path, durability)?;
+    let bulk = enqueue(&mut connection, 0, jobs, 1_000)?;
+    let cycle = cycle(&mut connection, jobs, 256)?;
+    let commit = commit(&mut connection, jobs, 200)?;
+    let grouped = grouped(connection, jobs + 200, jobs.min(50_000), callers)?;
+    Ok(Raw { bulk, grouped, cycle, commit })
+}
+
+fn open(path: &Path, durability: Durability) -> Result<Connection> {
+    let connection = Connection::open(path)?;
+    let synchronous = match durability {
+        Durability::Full => "FULL",
+        Durability::Relaxed => "NORMAL",
+    };
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+    connection.execute_batch(SCHEMA)?;
+    Ok(connection)
+}
+
+fn id(n: usize) -> JobId {
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&(n as u64).to_be_bytes());
+    JobId::at(Time::from_millis(1_700_000_000_000 + n as i64 / 100), random)
+}
+
+fn insert(transaction: &rusqlite::Transaction<'_>, n: usize) -> Result<()> {
+    let mut job = transaction.prepare_cached("INSERT INTO raw_job (no, id, kind, payload) VALUES (?, ?, ?, ?)")?;
+    job.execute(params![n as i64, id(n).as_bytes(), "noop", payload(n)])?;
+    let mut ready = transaction.prepare_cached("INSERT INTO raw_ready (seq, no) VALUES (?, ?)")?;
+    ready.execute(params![n as i64, n as i64])?;
+    Ok(())
+}
+
+fn enqueue(connection: &mut Connection, from: usize, jobs: usize, batch: usize) -> Result<Rate> {
+    let started = Instant::now();
+    for first in (from..from + jobs).step_by(batch) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for n in first..(first + batch).min(from + jobs) {
+            insert(&transaction, n)?;
+        }
+        transaction.commit()?;
+    }
+    Ok(Rate::of(jobs, started.elapsed()))
+}
+
+fn cycle(connection: &mut Connection, jobs: usize, batch: usize) -> Result<Rate> {
+    let started = Instant::now();
+    let mut done = 0;
+    while done < jobs {
+        let claimed = claim(connection, batch, done as i64)?;
+        done += complete(connection, &claimed, done as i64)?;
+    }
+    Ok(Rate::of(jobs, started.elapsed()))
+}
+
+fn claim(connection: &mut Connection, batch: usize, lease: i64) -> Result<Vec<i64>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut claimed = Vec::with_capacity(batch);
+    {
+        let sql = "SELECT r.seq, j.no, j.id, j.kind, j.payload FROM raw_ready r JOIN raw_job j ON j.no = r.no
+                   ORDER BY r.seq LIMIT ?";
+        let mut ready = transaction.prepare_cached(sql)?;
+        let mut rows = ready.query([batch as i64])?;
+        let mut last = 0_i64;
+        while let Some(row) = rows.next()? {
+            last = row.get(0)?;
+            // Read the body as a worker would.
+            let (_, _, _): (Vec<u8>, String, Vec<u8>) = (row.get(2)?, row.get(3)?, row.get(4)?);
+            claimed.push(row.get::<_, i64>(1)?);
+        }
+        transaction.prepare_cached("DELETE FROM raw_ready WHERE seq <= ?")?.execute([last])?;
+        let mut running =
+            transaction.prepare_cached("INSERT INTO raw_running (no, lease, until) VALUES (?, ?, ?)")?;
+        for no in &claimed {
+            running.execute(params![no, lease, i64::MAX])?;
+        }
+    }
+    transaction.commit()?;
+    Ok(claimed)
+}
+
+fn complete(connection: &mut Connection, claimed: &[i64], lease: i64) -> Result<usize> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut done = 0;
+    {
+        let mut running = transaction.prepare_cached("DELETE FROM raw_running WHERE no = ? AND lease = ?")?;
+        let mut job = transaction.prepare_cached("DELETE FROM raw_job WHERE no = ?")?;
+        for no in claimed {
+            if running.execute(params![no, lease])? == 1 {
+                done += job.execute([no])?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(done)
+}
+
+/// The median time of committing a single job.
+fn commit(connection: &mut Connection, from: usize, samples: usize) -> Result<Duration> {
+    let mut times = Vec::with_capacity(samples);
+    for n in from..from + samples {
+        let started = Instant::now();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        insert(&transaction, n)?;
+        transaction.commit()?;
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[samples / 2])
+}
+
+/// One writer thread; whatever callers wait goes into one commit.
+fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: usize) -> Result<Rate> {
+    let (ask, asked) = mpsc::sync_channel::<(usize, mpsc::SyncSender<()>)>(callers);
+    let per_caller = jobs / callers;
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let ask = ask.clone();
+            scope.spawn(move || {
+                let (answer, answered) = mpsc::sync_channel(1);
+                for n in 0..per_caller {
+                    let sent = ask.send((from + caller * per_caller + n, answer.clone()));
+                    if sent.is_err() || answered.recv().is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(ask);
+        write_groups(&mut connection, &asked)
+    })?;
+    Ok(Rate::of(per_caller * callers, started.elapsed()))
+}
+
+fn write_groups(connection: &mut Connection, asked: &mpsc::Receiver<(usize, mpsc::SyncSender<()>)>) -> Result<()> {
+    while let Ok(first) = asked.recv() {
+        let group: Vec<_> = std::iter::once(first).chain(asked.try_iter()).collect();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (n, _) in &group {
+            insert(&transaction, *n)?;
+        }
+        transaction.commit()?;
+        for (_, answer) in group {
+            // A caller that went away wants no answer.
+            let _ = answer.send(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Jobs in: by the store's own writer, or inside a transaction of the caller's.
+
+use crate::error::store_error;
+use crate::lines::{DUE_ADD, READY_ADD};
+use crate::migrate::check_version;
+use crate::row;
+use crate::work::{QueueAt, Work};
+use backstop_core::job::StoredRetry;
+use backstop_core::port::backlog::check_enqueue;
+use backstop_core::port::{Answer, Enqueued};
+use backstop_core::{NewJob, State, Time};
+use rusqlite::{CachedStatement, Result, Transaction, params};
+
+const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
+const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
+const DOING: &str = "enqueueing";
+
+/// Takes jobs in inside a transaction of the caller's, on the caller's own connection to the store's file: they come
+/// into being with its commit, or not at all. Answers as [`backstop_core::port::Backlog::enqueue`] does.
+///
+/// Begin the transaction as `IMMEDIATE`: one that read before it writes can be refused by SQLite at once, however long
+/// the connection would wait. How durable the commit is, the connection's own `synchronous` decides. After an error
+/// nothing of this call is in the transaction.
+pub fn enqueue_in(transaction: &Transaction<'_>, jobs: &[NewJob], now: Time) -> Answer<Vec<Enqueued>> {
+    check_enqueue(jobs)?;
+    check_version(transaction, DOING)?;
+    let inside = || {
+        transaction.execute_batch("SAVEPOINT backstop_enqueue")?;
+        let mut work = Work::new(transaction);
+        let answers = enqueue(&mut work, jobs, now).and_then(|answers| work.flush().map(|()| answers));
+        let end = if answers.is_ok() { "" } else { "ROLLBACK TO backstop_enqueue; " };
+        let ended = transaction.execute_batch(&format!("{end}RELEASE backstop_enqueue"));
+        answers.and_then(|answers| ended.map(|()| answers))
+    };
+    inside().map_err(|error| store_error(DOING, &error))
+}
+
+/// Takes jobs in.
+pub(crate) fn enqueue(work: &mut Work<'_>, jobs: &[NewJob], now: Time) -> Result<Vec<Enqueued>> {
+    let mut lines = Lines::prepare(work)?;
+    jobs.iter().map(|job| enqueue_one(work, &mut lines, job, now)).collect()
+}
+
+/// What every new job is written with.
+struct Lines<'c> {
+    job: CachedStatement<'c>,
+    ready: CachedStatement<'c>,
+    due: CachedStatement<'c>,
+}
+
+impl<'c> Lines<'c> {
+    fn prepare(work: &Work<'c>) -> Result<Self> {
+        Ok(Self {
+            job: work.db.prepare_cached(ENQUEUE_JOB)?,
+            ready: work.db.prepare_cached(READY_ADD)?,
+            due: work.db.prepare_cached(DUE_ADD)?,
+        })
+    }
+}
+
+fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Time) -> Result<Enqueued> {
+    let known_queue = work.queue(&job.queue)?;
+    // Without a key and in a queue that exists, the insert itself finds out whether the job is known.
+    if (job.unique.is_some() || known_queue.is_none()) && is_known(work, job)? {
+        return Ok(Enqueued::Same);
+    }
+    if let (Some(queue), Some(unique)) = (known_queue, &job.unique)
+        && let Some(holder) = work.key_holder(queue, &unique.key, now)?
+    {
+        return Ok(Enqueued::Duplicate(holder));
+    }
+    let queue = match known_queue {
+        Some(queue) => queue,
+        None => work.queue_or_new(&job.queue)?,
+    };
+    let state = job.first_state(now);
+    if !insert(work, lines, job, queue, state, now)? {
+        return Ok(Enqueued::Same);
+    }
+    if let Some(unique) = &job.unique {
+        work.put_key(queue, &unique.key, job.id, unique.hold(now))?;
+    }
+    work.count(queue, state, 1);
+    work.count_enqueued(queue);
+    work.stir();
+    Ok(Enqueued::Inserted)
+}
+
+fn is_known(work: &Work<'_>, job: &NewJob) -> Result<bool> {
+    work.db.prepare_cached(ENQUEUE_KNOWN)?.exists([job.id.as_bytes()])
+}
+
+/// Writes the job and its place in line; `false` if its id is known.
+fn insert(
+    work: &mut Work<'_>,
+    lines: &mut Lines<'_>,
+    job: &NewJob,
+    queue: QueueAt,
+    state: State,
+    now: Time,
+) -> Result<bool> {
+    let (queue_id, seq) = (work.at(queue).id, work.next_seq(queue));
+    let hold = job.unique.as_ref().map(|unique| unique.hold(now));
+    let run_at = job.run_at.unwrap_or(now).as_micros();
+    let inserted = lines.job.execute(params![
+        row::code(state),
+        seq,
+        run_at,
+        job.id.as_bytes(),
+        queue_id,
+        job.priority.level(),
+        job.kind.as_str(),
+        job.unique.as_ref().map(|unique| unique.key.as_str()),
+        hold.map(|hold| hold.states.bits()),
+        hold.and_then(|hold| hold.until).map(Time::as_micros),
+        now.as_micros(),
+        StoredRetry::encode(job.retry.as_ref()).as_bytes(),
+        job.payload.as_bytes(),
+        row::NO_LEASE,
+        row::NO_TAG,
+    ])?;
+    if inserted == 0 {
+        return Ok(false);
+    }
+    let no = work.db.last_insert_rowid();
+    if state == State::Ready {
+        lines.ready.execute(params![queue_id, job.priority.level(), seq, no])?;
+        work.use_seq(queue);
+    } else {
+        lines.due.execute([run_at, no])?;
+    }
+    Ok(true)
+}

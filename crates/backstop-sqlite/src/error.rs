@@ -1,0 +1,78 @@
+//! What SQLite says, in the words of the port.
+
+use backstop_core::port::StoreError;
+use rusqlite::{Error, ErrorCode};
+
+/// The port's word for an error met while `doing`.
+pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            StoreError::unavailable(doing, "the disk is full; free some space on it")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::unavailable(
+            doing,
+            format!(
+                "another process keeps the file locked; end its transaction, or begin yours IMMEDIATE ({error})"
+            ),
+        ),
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            StoreError::unavailable(doing, format!("the file cannot be written; check its rights ({error})"))
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            StoreError::unavailable(doing, format!("the disk failed; check it ({error})"))
+        }
+        Some(
+            ErrorCode::OutOfMemory
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::OperationAborted
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::SchemaChanged,
+        ) => StoreError::unavailable(doing, error),
+        Some(ErrorCode::TooBig) => StoreError::misuse(doing, error),
+        // Whatever else SQLite finds wrong, it finds in the file: damage, or tables that are not as we made them.
+        _ => StoreError::corrupt(doing, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn check(code: i32, expected: &str) {
+        let error = store_error("testing", &Error::SqliteFailure(ffi::Error::new(code), None));
+        let kind = match error {
+            StoreError::Unavailable { .. } => "unavailable",
+            StoreError::Corrupt { .. } => "corrupt",
+            _ => "misuse",
+        };
+        assert_eq!(kind, expected, "{code}");
+    }
+
+    #[test]
+    fn what_may_pass_is_unavailable_and_what_will_not_is_corrupt() {
+        for code in [
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR,
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_BUSY,
+            ffi::SQLITE_BUSY_SNAPSHOT,
+            ffi::SQLITE_LOCKED,
+            ffi::SQLITE_CANTOPEN,
+            ffi::SQLITE_READONLY,
+        ] {
+            check(code, "unavailable");
+        }
+        for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_CONSTRAINT, ffi::SQLITE_ERROR] {
+            check(code, "corrupt");
+        }
+        check(ffi::SQLITE_TOOBIG, "misuse");
+    }
+
+    #[test]
+    fn a_full_disk_says_what_to_do() {
+        let error =
+            store_error("enqueueing", &Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None));
+        assert!(error.to_string().contains("free some space"), "{error}");
+    }
+}

@@ -1,0 +1,48 @@
+//! From waiting to ready.
+
+use crate::lines::READY_ADD;
+use crate::row;
+use crate::work::Work;
+use backstop_core::limits::PROMOTE_MAX;
+use backstop_core::port::Promoted;
+use backstop_core::{State, Time};
+use rusqlite::{OptionalExtension, Result, params};
+
+const PROMOTE_DUE: &str = include_str!("sql/promote_due.sql");
+const PROMOTE_JOB: &str = include_str!("sql/promote_job.sql");
+const PROMOTE_CLEAR: &str = include_str!("sql/promote_clear.sql");
+const PROMOTE_NEXT: &str = include_str!("sql/promote_next.sql");
+
+/// Makes jobs ready whose time has come.
+pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Promoted> {
+    let db = work.db;
+    let mut due = db.prepare_cached(PROMOTE_DUE)?;
+    let mut job = db.prepare_cached(PROMOTE_JOB)?;
+    let mut ready = db.prepare_cached(READY_ADD)?;
+    let (mut moved, mut last) = (0, None);
+    let mut rows = due.query(params![now.as_micros(), max.min(PROMOTE_MAX).cast_signed()])?;
+    while let Some(row) = rows.next()? {
+        let no = row::whole(row, 1)?;
+        last = Some([row::whole(row, 0)?, no]);
+        // A place in line without a job that waits is dropped with the rest of the head.
+        let Some(code) = row::maybe_whole(row, 2)? else { continue };
+        let state = row::state(code, false);
+        if !matches!(state, State::Scheduled | State::Retrying) {
+            continue;
+        }
+        let queue = work.queue_of(row::whole(row, 3)?)?;
+        let seq = work.tail(queue);
+        job.execute([no, seq])?;
+        ready.execute([work.at(queue).id, row::whole(row, 4)?, seq, no])?;
+        work.count(queue, state, -1);
+        work.count(queue, State::Ready, 1);
+        moved += 1;
+    }
+    drop(rows);
+    if let Some(last) = last {
+        db.prepare_cached(PROMOTE_CLEAR)?.execute(last)?;
+        work.stir();
+    }
+    let next_due = db.prepare_cached(PROMOTE_NEXT)?.query_row([], |row| row::time(row, 0)).optional()?;
+    Ok(Promoted { moved, next_due })
+}

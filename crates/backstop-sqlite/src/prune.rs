@@ -1,0 +1,117 @@
+//! Ended jobs whose time is over.
+
+use crate::lines::{Spot, Standing};
+use crate::row;
+use crate::settle::free_key;
+use crate::work::{QueueAt, Work};
+use backstop_core::limits::PRUNE_MAX;
+use backstop_core::port::{Pruned, Retention};
+use backstop_core::unique::{Hold, UniqueKey};
+use backstop_core::{JobId, Kind, QueueName, Span, State, Time};
+use rusqlite::{Result, params};
+
+const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
+const PRUNE_OLDEST: &str = include_str!("sql/prune_oldest.sql");
+const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
+
+/// A worker that was silent for so long is not remembered.
+const WORKER_KEPT_FOR: Span = Span::days(30);
+
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
+pub(crate) fn prune(work: &mut Work<'_>, retention: &Retention, now: Time) -> Result<Pruned> {
+    // Counts say how many done jobs are too many.
+    work.flush()?;
+    let mut pruned = Pruned::default();
+    let mut left = retention.max.min(PRUNE_MAX);
+    for (id, name, done) in queues(work)? {
+        let queue = work.queue_of(id)?;
+        let shelf = retention.shelf(&name);
+        for (state, kept_for, surplus) in [
+            (State::Done, shelf.done_for, done.saturating_sub(shelf.done_max)),
+            (State::Cancelled, shelf.cancelled_for, 0),
+            (State::Dead, shelf.dead_for, 0),
+        ] {
+            let over = Over { surplus, ended_by: now.before(kept_for) };
+            let mut expired = expired(work, queue, state, &over, left)?;
+            pruned.more |= expired.len() > left;
+            expired.truncate(left);
+            left -= expired.len();
+            *removed(&mut pruned, state) += expired.len();
+            expired.iter().try_for_each(|job| remove(work, queue, job, state, now))?;
+        }
+    }
+    work.db.prepare_cached(PRUNE_WORKERS)?.execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
+    Ok(pruned)
+}
+
+fn removed(pruned: &mut Pruned, state: State) -> &mut usize {
+    match state {
+        State::Done => &mut pruned.done,
+        State::Cancelled => &mut pruned.cancelled,
+        _ => &mut pruned.dead,
+    }
+}
+
+fn queues(work: &Work<'_>) -> Result<Vec<(i64, QueueName, u64)>> {
+    let mut statement = work.db.prepare_cached(QUEUE_NAMES)?;
+    let mut rows = statement.query([])?;
+    let mut queues = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) {
+            queues.push((row::whole(row, 0)?, name, row::count(row, 2)?));
+        }
+    }
+    Ok(queues)
+}
+
+/// Which of the oldest are over: so many, and all that ended by then.
+struct Over {
+    surplus: u64,
+    ended_by: Time,
+}
+
+/// An ended job that is to go.
+struct Expired {
+    no: i64,
+    finished_at: Time,
+    id: Option<JobId>,
+    unique: Option<(UniqueKey, Hold)>,
+}
+
+/// The expired jobs of one shelf, oldest first; one more than `max` if there are more.
+fn expired(
+    work: &Work<'_>,
+    queue: QueueAt,
+    state: State,
+    over: &Over,
+    max: usize,
+) -> Result<Vec<Expired>> {
+    let mut statement = work.db.prepare_cached(PRUNE_OLDEST)?;
+    let one_more = max.saturating_add(1).cast_signed();
+    let mut rows = statement.query(params![work.at(queue).id, row::code(state), one_more])?;
+    let mut expired = Vec::new();
+    while let Some(row) = rows.next()? {
+        let finished_at = row::time(row, 0)?;
+        if expired.len() as u64 >= over.surplus && finished_at > over.ended_by {
+            break;
+        }
+        let (no, id) = (row::whole(row, 1)?, row::id(row, 2)?);
+        expired.push(Expired { no, finished_at, id, unique: row::unique(row, 3)? });
+    }
+    Ok(expired)
+}
+
+fn remove(work: &mut Work<'_>, queue: QueueAt, job: &Expired, state: State, now: Time) -> Result<()> {
+    let id = job.id.unwrap_or(JobId::from_bytes([0; 16]));
+    let spot = Spot {
+        no: job.no,
+        queue,
+        level: 0,
+        seq: 0,
+        run_at: now,
+        finished_at: job.finished_at,
+    };
+    work.leave(&Standing { id, state, spot, kind: Kind::default(), unique: None, lease: None })?;
+    work.delete(job.no)?;
+    free_key(work, queue, id, job.unique.as_ref(), state, now)
+}

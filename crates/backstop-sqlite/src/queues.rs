@@ -1,0 +1,48 @@
+//! Queues as an operator sees them, and their gates.
+
+use crate::row;
+use crate::work::Work;
+use backstop_core::port::{Counts, Gate, QueueStatus, Totals};
+use backstop_core::{QueueName, State, Time};
+use rusqlite::{Connection, Result, Row, params};
+
+const QUEUES: &str = include_str!("sql/queues.sql");
+const QUEUE_GATE: &str = include_str!("sql/queue_gate.sql");
+
+/// All queues, by name.
+pub(crate) fn queues(db: &Connection) -> Result<Vec<QueueStatus>> {
+    let mut statement = db.prepare_cached(QUEUES)?;
+    let statuses: Result<Vec<Option<QueueStatus>>> = statement.query_map([], status)?.collect();
+    Ok(statuses?.into_iter().flatten().collect())
+}
+
+/// A queue's row; `None` if its name cannot be read.
+fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
+    let Some(name) = row::text(row, 0)?.and_then(|name| QueueName::new(name).ok()) else {
+        tracing::warn!("a row of backstop_queue has no readable name; run `backstop doctor`");
+        return Ok(None);
+    };
+    let mut counts = Counts::default();
+    for (column, state) in State::ALL.into_iter().enumerate() {
+        *counts.of_mut(state) = row::count(row, 2 + column)?;
+    }
+    let totals = Totals {
+        enqueued: row::count(row, 9)?,
+        done: row::count(row, 10)?,
+        dead: row::count(row, 11)?,
+        cancelled: row::count(row, 12)?,
+    };
+    let gate = if row::whole(row, 1)? == 0 { Gate::Open } else { Gate::Paused };
+    let next_ready = row::maybe_whole(row, 13)?.map(Time::from_micros);
+    Ok(Some(QueueStatus { name, gate, counts, totals, next_ready }))
+}
+
+/// Opens or pauses a queue.
+pub(crate) fn set_gate(work: &mut Work<'_>, name: &QueueName, gate: Gate) -> Result<()> {
+    let queue = work.queue_or_new(name)?;
+    let paused = gate == Gate::Paused;
+    work.db.prepare_cached(QUEUE_GATE)?.execute(params![work.at(queue).id, paused])?;
+    work.set_paused(queue, paused);
+    work.stir();
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
+
+use backstop_core::failure::History;
+use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::unique::{Hold, States, UniqueKey};
+use backstop_core::{
+    Job, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
+};
+use rusqlite::types::ValueRef;
+use rusqlite::{Result, Row};
+
+/// The state column of a job that is ready or running: which of the two, the key tables tell.
+pub(crate) const QUEUED: i64 = 0;
+/// The state column of a job that is done. 0 and 1 are both kept in no bytes at all, so that a job ends in place.
+pub(crate) const DONE: i64 = 1;
+const SCHEDULED: i64 = 2;
+const RETRYING: i64 = 3;
+const DEAD: i64 = 4;
+const CANCELLED: i64 = 5;
+
+/// Stands for a lease that settled nothing yet: eight bytes wide, like every lease number, and none of them.
+pub(crate) const NO_LEASE: i64 = i64::MIN;
+/// Stands for the tag of a job not settled yet: one byte wide, like every tag.
+pub(crate) const NO_TAG: i64 = 127;
+
+/// The state column of a job in `state`.
+pub(crate) const fn code(state: State) -> i64 {
+    match state {
+        State::Ready | State::Running => QUEUED,
+        State::Done => DONE,
+        State::Scheduled => SCHEDULED,
+        State::Retrying => RETRYING,
+        State::Dead => DEAD,
+        State::Cancelled => CANCELLED,
+    }
+}
+
+/// The state a column means.
+pub(crate) const fn state(code: i64, is_running: bool) -> State {
+    match code {
+        QUEUED if is_running => State::Running,
+        QUEUED => State::Ready,
+        DONE => State::Done,
+        SCHEDULED => State::Scheduled,
+        RETRYING => State::Retrying,
+        CANCELLED => State::Cancelled,
+        // A number nobody writes is damage; dead is where a person looks.
+        _ => State::Dead,
+    }
+}
+
+/// A whole number; 0 if there is none.
+pub(crate) fn whole(row: &Row<'_>, column: usize) -> Result<i64> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(number) => number,
+        ValueRef::Real(number) => number as i64,
+        _ => 0,
+    })
+}
+
+/// A whole number, if there is one.
+pub(crate) fn maybe_whole(row: &Row<'_>, column: usize) -> Result<Option<i64>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(number) => Some(number),
+        _ => None,
+    })
+}
+
+/// A count; 0 if there is none.
+pub(crate) fn count(row: &Row<'_>, column: usize) -> Result<u64> {
+    whole(row, column).map(|number| number.max(0).unsigned_abs())
+}
+
+/// Readable text, if there is any.
+pub(crate) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
+    Ok(bytes(row, column)?.and_then(|bytes| std::str::from_utf8(bytes).ok()))
+}
+
+/// Bytes, if there are any.
+pub(crate) fn bytes<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r [u8]>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Some(bytes),
+        _ => None,
+    })
+}
+
+/// A job's id, if it is one.
+pub(crate) fn id(row: &Row<'_>, column: usize) -> Result<Option<JobId>> {
+    Ok(bytes(row, column)?.and_then(|bytes| bytes.try_into().ok()).map(JobId::from_bytes))
+}
+
+/// An instant.
+pub(crate) fn time(row: &Row<'_>, column: usize) -> Result<Time> {
+    whole(row, column).map(Time::from_micros)
+}
+
+/// A unique key with its hold, from three columns.
+pub(crate) fn unique(row: &Row<'_>, column: usize) -> Result<Option<(UniqueKey, Hold)>> {
+    let key = text(row, column)?.and_then(|text| UniqueKey::new(text).ok());
+    let hold = hold(row, column + 1)?;
+    Ok(key.map(|key| (key, hold)))
+}
+
+/// How long the holder of a key keeps it, from two columns.
+pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<Hold> {
+    let states = u8::try_from(whole(row, column)?).unwrap_or(0);
+    let until = maybe_whole(row, column + 1)?.map(Time::from_micros);
+    Ok(Hold { states: States::from_bits(states), until })
+}
+
+fn small(row: &Row<'_>, column: usize) -> Result<u32> {
+    Ok(u32::try_from(whole(row, column)?).unwrap_or(0))
+}
+
+fn priority(row: &Row<'_>, column: usize) -> Result<Priority> {
+    let level = u8::try_from(whole(row, column)?).ok().and_then(Priority::from_level);
+    Ok(level.unwrap_or_default())
+}
+
+/// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not copied.
+#[derive(Default)]
+pub(crate) struct Reader {
+    kind: Kind,
+}
+
+impl Reader {
+    /// A leased job from the columns of `claim_take.sql`; `None` if it cannot be run as it is.
+    pub(crate) fn leased(
+        &mut self,
+        row: &Row<'_>,
+        queue: &QueueName,
+        number: LeaseNumber,
+    ) -> Result<Option<Leased>> {
+        let (Some(job), Some(payload)) = (id(row, 3)?, bytes(row, 5)?) else { return Ok(None) };
+        let Some(kind) = text(row, 4)? else { return Ok(None) };
+        if kind != self.kind.as_str() {
+            let Ok(kind) = Kind::new(kind) else { return Ok(None) };
+            self.kind = kind;
+        }
+        Ok(Some(Leased {
+            lease: Lease { queue: queue.clone(), job, number },
+            kind: self.kind.clone(),
+            payload: Payload::stored(payload.to_vec()),
+            priority: priority(row, 0)?,
+            attempts_before: small(row, 6)?,
+            lost_leases: small(row, 7)?,
+            inserted_at: time(row, 8)?,
+            run_at: time(row, 9)?,
+            retry: StoredRetry::stored(bytes(row, 10)?.map(<[u8]>::to_vec)),
+            history: History::stored(bytes(row, 11)?.map(<[u8]>::to_vec)),
+        }))
+    }
+}
+
+/// A job from the columns of `job_by_id.sql`; `None` if not even its name can be read.
+pub(crate) fn job(row: &Row<'_>) -> Result<Option<Job>> {
+    let (Some(id), Some(queue)) = (id(row, 0)?, text(row, 1)?.and_then(|name| QueueName::new(name).ok()))
+    else {
+        tracing::warn!("a row of backstop_job has no readable id or queue; run `backstop doctor`");
+        return Ok(None);
+    };
+    let is_running = whole(row, 16)? != 0;
+    let state = state(whole(row, 3)?, is_running);
+    let held_by = text(row, 17)?.filter(|_| state == State::Running).map(WorkerName::new);
+    let until = time(row, 18)?;
+    Ok(Some(Job {
+        id,
+        queue,
+        kind: text(row, 2)?.and_then(|kind| Kind::new(kind).ok()).unwrap_or_default(),
+        state,
+        payload: Payload::stored(bytes(row, 4)?.unwrap_or_default().to_vec()),
+        priority: priority(row, 5)?,
+        attempt: small(row, 6)? + u32::from(state == State::Running),
+        lost_leases: small(row, 7)?,
+        requeues: small(row, 8)?,
+        run_at: time(row, 9)?,
+        inserted_at: time(row, 10)?,
+        finished_at: Some(time(row, 11)?).filter(|_| state.is_final()),
+        unique_key: text(row, 12)?.and_then(|key| UniqueKey::new(key).ok()),
+        retry: StoredRetry::stored(bytes(row, 13)?.map(<[u8]>::to_vec)),
+        history: History::stored(bytes(row, 14)?.map(<[u8]>::to_vec)),
+        reason: text(row, 15)?.and_then(|reason| reason.parse().ok()),
+        held_by: held_by.map(|worker| Holder { worker, until }),
+    }))
+}

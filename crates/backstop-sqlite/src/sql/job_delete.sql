@@ -1,0 +1,2 @@
+-- ?1 no
+DELETE FROM backstop_job WHERE no = ?1

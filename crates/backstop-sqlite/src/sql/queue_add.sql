@@ -1,0 +1,2 @@
+-- ?1 name
+INSERT INTO backstop_queue (name) VALUES (?1)

@@ -1,0 +1,1 @@
+SELECT id, name, done FROM backstop_queue ORDER BY name

@@ -1,0 +1,2 @@
+-- ?1 id
+DELETE FROM backstop_running WHERE id = ?1

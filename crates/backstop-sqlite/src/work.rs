@@ -1,0 +1,211 @@
+//! One transaction at work: its connection, and what it has learned and changed about queues and claims.
+//!
+//! Counts and claims change with every job, but are written once per transaction. What is read of them before that
+//! goes through here.
+
+use backstop_core::{LeaseNumber, QueueName, State};
+use rusqlite::types::Type;
+use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
+use std::collections::HashMap;
+
+const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
+const QUEUE_GET: &str = include_str!("sql/queue_get.sql");
+const QUEUE_ADD: &str = include_str!("sql/queue_add.sql");
+const QUEUE_COUNT: &str = include_str!("sql/queue_count.sql");
+const CLAIM_LEFT: &str = include_str!("sql/claim_left.sql");
+const CLAIM_CLOSE: &str = include_str!("sql/claim_close.sql");
+
+/// A transaction at work. Dropped without [`Work::flush`], its counts are lost with it: only a rollback may follow.
+pub(crate) struct Work<'c> {
+    pub(crate) db: &'c Connection,
+    queues: Vec<Queue>,
+    by_name: HashMap<QueueName, QueueAt>,
+    by_id: HashMap<i64, QueueAt>,
+    left: HashMap<LeaseNumber, i64>,
+    stirred: bool,
+}
+
+/// A queue of this transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueueAt(usize);
+
+/// What a transaction knows of a queue.
+pub(crate) struct Queue {
+    pub(crate) id: i64,
+    pub(crate) name: QueueName,
+    pub(crate) paused: bool,
+    next_seq: i64,
+    counts: [i64; State::ALL.len()],
+    /// Enqueued, done, dead, cancelled.
+    totals: [i64; 4],
+    changed: bool,
+}
+
+impl<'c> Work<'c> {
+    /// Work on a connection that is inside a transaction.
+    pub(crate) fn new(db: &'c Connection) -> Self {
+        Self {
+            db,
+            queues: Vec::new(),
+            by_name: HashMap::new(),
+            by_id: HashMap::new(),
+            left: HashMap::new(),
+            stirred: false,
+        }
+    }
+
+    /// What is known of a queue.
+    pub(crate) fn at(&self, queue: QueueAt) -> &Queue {
+        &self.queues[queue.0]
+    }
+
+    /// The queue of this name, if there is one.
+    pub(crate) fn queue(&mut self, name: &QueueName) -> Result<Option<QueueAt>> {
+        if let Some(at) = self.by_name.get(name) {
+            return Ok(Some(*at));
+        }
+        let found = self.db.prepare_cached(QUEUE_FIND)?.query_row([name.as_str()], Queue::read).optional()?;
+        Ok(found.map(|queue| self.remember(queue)))
+    }
+
+    /// The queue of this name, made if there is none.
+    pub(crate) fn queue_or_new(&mut self, name: &QueueName) -> Result<QueueAt> {
+        if let Some(at) = self.queue(name)? {
+            return Ok(at);
+        }
+        self.db.prepare_cached(QUEUE_ADD)?.execute([name.as_str()])?;
+        let id = self.db.last_insert_rowid();
+        Ok(self.remember(Queue::new(id, name.clone(), false, 0)))
+    }
+
+    /// The queue a row names.
+    pub(crate) fn queue_of(&mut self, id: i64) -> Result<QueueAt> {
+        if let Some(at) = self.by_id.get(&id) {
+            return Ok(*at);
+        }
+        let queue = self.db.prepare_cached(QUEUE_GET)?.query_row([id], Queue::read)?;
+        Ok(self.remember(queue))
+    }
+
+    fn remember(&mut self, queue: Queue) -> QueueAt {
+        let at = QueueAt(self.queues.len());
+        self.by_name.insert(queue.name.clone(), at);
+        self.by_id.insert(queue.id, at);
+        self.queues.push(queue);
+        at
+    }
+
+    /// Notes that a queue was paused or opened.
+    pub(crate) fn set_paused(&mut self, queue: QueueAt, paused: bool) {
+        self.queues[queue.0].paused = paused;
+    }
+
+    /// The place behind all others of the queue; taken only by [`Work::use_seq`].
+    pub(crate) fn next_seq(&self, queue: QueueAt) -> i64 {
+        self.queues[queue.0].next_seq
+    }
+
+    /// Takes the place that [`Work::next_seq`] told.
+    pub(crate) fn use_seq(&mut self, queue: QueueAt) {
+        let queue = &mut self.queues[queue.0];
+        queue.next_seq += 1;
+        queue.changed = true;
+    }
+
+    /// Counts jobs into a state, or out of it.
+    pub(crate) fn count(&mut self, queue: QueueAt, state: State, by: i64) {
+        let queue = &mut self.queues[queue.0];
+        queue.counts[state as usize] += by;
+        queue.changed = true;
+    }
+
+    /// Counts jobs taken in.
+    pub(crate) fn count_enqueued(&mut self, queue: QueueAt) {
+        self.queues[queue.0].totals[0] += 1;
+    }
+
+    /// Counts the end of a job in the totals.
+    pub(crate) fn count_end(&mut self, queue: QueueAt, state: State) {
+        let queue = &mut self.queues[queue.0];
+        queue.changed = true;
+        match state {
+            State::Done => queue.totals[1] += 1,
+            State::Dead => queue.totals[2] += 1,
+            State::Cancelled => queue.totals[3] += 1,
+            State::Scheduled | State::Ready | State::Running | State::Retrying => {}
+        }
+    }
+
+    /// Notes that jobs left a claim.
+    pub(crate) fn leave_claim(&mut self, number: LeaseNumber, jobs: i64) {
+        *self.left.entry(number).or_default() += jobs;
+    }
+
+    /// Notes that there is something to claim or to promote that was not there before.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// Whether there is something to claim or to promote that was not there before.
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred
+    }
+
+    /// Brings the claims up to date: before they are read, and at the end.
+    pub(crate) fn flush_claims(&mut self) -> Result<()> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        let mut left = self.db.prepare_cached(CLAIM_LEFT)?;
+        let mut close = self.db.prepare_cached(CLAIM_CLOSE)?;
+        for (number, jobs) in self.left.drain() {
+            left.execute(params![number.as_i64(), jobs])?;
+            close.execute([number.as_i64()])?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was counted.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.flush_claims()?;
+        for queue in self.queues.iter_mut().filter(|queue| queue.changed) {
+            queue.write(self.db)?;
+        }
+        Ok(())
+    }
+}
+
+impl Queue {
+    fn new(id: i64, name: QueueName, paused: bool, next_seq: i64) -> Self {
+        let (counts, totals) = ([0; State::ALL.len()], [0; 4]);
+        Self { id, name, paused, next_seq, counts, totals, changed: false }
+    }
+
+    fn read(row: &Row<'_>) -> Result<Self> {
+        let name: String = row.get(1)?;
+        let name = QueueName::new(&name)
+            .map_err(|error| Error::FromSqlConversionFailure(1, Type::Text, error.into()))?;
+        Ok(Self::new(row.get(0)?, name, row.get(2)?, row.get(3)?))
+    }
+
+    fn write(&mut self, db: &Connection) -> Result<()> {
+        let (counts, totals) = (&self.counts, &self.totals);
+        db.prepare_cached(QUEUE_COUNT)?.execute(params![
+            self.id,
+            self.next_seq,
+            counts[0],
+            counts[1],
+            counts[2],
+            counts[3],
+            counts[4],
+            counts[5],
+            counts[6],
+            totals[0],
+            totals[1],
+            totals[2],
+            totals[3],
+        ])?;
+        *self = Self::new(self.id, self.name.clone(), self.paused, self.next_seq);
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! The contract of the port: what every store must do, one named test per case.
+//!
+//! ```ignore
+//! backstop_testkit::store_contract!(|| async { MemoryStore::new() });
+//! ```
+//!
+//! A bug found in one store becomes a case here, and with that a test of all.
+
+pub mod claim;
+pub mod enqueue;
+pub mod lease;
+pub mod operator;
+pub mod payload;
+pub mod promote;
+pub mod settle;
+pub mod unique;
+
+use backstop_core::port::Store;
+use std::any::Any;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs every case of the contract as a test of its own.
+///
+/// The expression is a closure whose future gives a fresh store: empty and migrated. With it may come whatever must
+/// outlive it, such as a temporary directory: `|| async { (store, dir) }`. It is called once per case.
+#[macro_export]
+macro_rules! store_contract {
+    ($fresh:expr) => {
+        $crate::contract_tests! { $fresh;
+            enqueue: run {
+                enqueue_twice_is_once
+                an_id_twice_in_one_batch_is_once
+                an_id_is_the_same_in_every_state
+                an_empty_batch_is_answered_with_nothing
+                only_a_job_for_later_waits_for_its_time
+                a_job_is_seen_as_it_was_handed_in
+                times_keep_their_microseconds
+                names_are_any_unicode
+                too_many_jobs_at_once_are_misuse
+                too_many_bytes_at_once_are_misuse
+                a_hint_arrives_after_an_enqueue
+            }
+            claim: run {
+                claim_never_hands_one_job_to_two
+                claim_respects_level_then_time
+                claim_takes_at_most_n_per_queue
+                a_queue_named_twice_gives_each_job_once
+                a_claim_of_nothing_is_empty
+                a_repeated_claim_returns_the_same_leases
+                a_repeated_claim_returns_only_what_is_left_of_it
+                waiting_jobs_are_never_claimed_early
+                late_jobs_are_never_skipped
+                concurrent_enqueuers_and_claimers_leave_nothing_behind
+                a_lease_carries_the_whole_job
+                a_running_job_shows_its_holder
+                an_oversized_claim_is_misuse
+                a_lease_of_nothing_or_of_days_is_misuse
+            }
+            settle: run {
+                stale_settle_changes_nothing
+                settle_mixes_outcomes_in_one_batch
+                refund_restores_the_attempt_and_the_place
+                a_retried_job_goes_to_the_tail_of_its_level
+                a_lost_job_keeps_its_place_and_counts_the_loss
+                a_settled_job_waits_until_its_time
+                a_repeated_settlement_is_applied_once
+                another_outcome_under_a_settled_lease_is_stale
+                a_repeated_settlement_is_known_after_the_next_claim
+                one_lease_twice_in_a_batch_is_settled_once
+                done_and_gone_leaves_nothing_but_the_total
+                an_ended_job_shows_its_end
+                a_death_by_crashes_counts_a_loss_and_no_attempt
+                attempts_count_the_runs
+                too_many_settlements_are_misuse
+            }
+            lease: run {
+                beat_reports_lost
+                a_beat_of_no_leases_is_a_sign_of_life
+                a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten
+                a_late_beat_never_shortens_a_claim
+                a_beat_revives_an_expired_claim_nobody_seized
+                an_expired_lease_nobody_seized_still_settles
+                seize_fences_the_old_worker
+                seize_takes_only_what_has_expired
+                seize_twice_yields_once
+                seize_never_hands_one_job_to_two
+                a_seizer_that_dies_keeps_the_first_vanished_workers_name
+                the_next_loss_names_the_next_worker
+                seize_takes_at_most_max_oldest_claim_first
+                seize_stays_bounded
+                what_is_left_of_a_claim_seized_in_part_stays_with_its_worker
+                oversized_beats_and_leases_of_nothing_are_misuse
+            }
+            promote: run {
+                promote_stops_at_now_and_tells_the_next
+                promoted_jobs_line_up_by_time_behind_the_ready_ones
+                promote_moves_at_most_max
+                promote_of_100000_due_at_once_stays_bounded
+                promoters_at_once_move_each_job_once
+                a_job_called_off_is_never_promoted
+            }
+            unique: run {
+                duplicate_names_the_holder
+                a_key_counts_in_its_queue
+                unique_key_frees_on_a_final_state
+                unique_key_frees_when_its_job_is_cancelled_or_deleted
+                a_former_holder_does_not_free_the_key_of_the_next
+                unique_key_frees_at_the_end_of_its_period
+                unique_key_is_held_in_its_chosen_states_only
+                a_key_may_outlast_its_job
+                a_key_may_outlast_a_job_that_is_gone
+                prune_keeps_a_key_whose_hold_lasts
+                retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it
+                of_many_pushes_at_once_one_gets_the_key
+            }
+            payload: run {
+                payload_bytes_come_back_identical
+            }
+            operator: run {
+                amend_all_must_be_said
+                every_action_in_every_state_answers_as_the_table_says
+                amend_answers_for_every_id
+                amend_matching_touches_only_what_fits
+                amend_goes_in_steps
+                a_dead_job_requeued_is_in_exactly_one_place
+                cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost
+                amending_a_waiting_job_leaves_the_ready_ones_in_line
+                counts_equal_rows
+                lists_page_through_everything_exactly_once
+                ready_jobs_are_listed_in_claim_order
+                a_page_keeps_to_its_limit
+                a_bad_cursor_is_misuse
+                a_paused_queue_gives_nothing_and_takes_jobs_in
+                a_queue_may_be_paused_before_it_has_jobs
+                a_queue_tells_when_its_next_job_was_to_run
+                prune_keeps_the_unexpired
+                prune_obeys_done_max_oldest_first
+                prune_keeps_each_queue_by_its_own_entry
+                totals_survive_pruning
+                workers_are_those_that_beat
+            }
+        }
+    };
+}
+
+/// Expands the list in [`store_contract!`] to tests; of no use by itself.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! contract_tests {
+    ($fresh:expr; $($subject:ident: $run:ident { $($case:ident)* })*) => {
+        $(
+            mod $subject {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[test]
+                    fn $case() {
+                        $crate::contract::$run($fresh, $crate::contract::$subject::$case);
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+/// A store to be tested, and what must outlive it.
+pub struct Subject {
+    /// The store: declared first, so that it is closed before its directory goes.
+    pub store: Arc<dyn Store>,
+    guard: Box<dyn Any + Send>,
+}
+
+impl Subject {
+    fn new(store: Arc<dyn Store>, guard: impl Any + Send) -> Self {
+        Self { store, guard: Box::new(guard) }
+    }
+}
+
+impl std::fmt::Debug for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subject").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// What a factory may give: a store, or a store and a guard. `Form` only tells the forms apart for the compiler.
+pub trait Fresh<Form>: Send {
+    /// The store, with what must outlive it.
+    fn subject(self) -> Subject;
+}
+
+/// The forms of [`Fresh`].
+pub mod form {
+    /// A store.
+    #[derive(Debug)]
+    pub enum Alone {}
+    /// A store and a guard.
+    #[derive(Debug)]
+    pub enum Guarded {}
+    /// A store behind an `Arc`.
+    #[derive(Debug)]
+    pub enum Shared {}
+    /// A store behind an `Arc`, and a guard.
+    #[derive(Debug)]
+    pub enum SharedGuarded {}
+}
+
+impl<S: Store + 'static> Fresh<form::Alone> for S {
+    fn subject(self) -> Subject {
+        Subject::new(Arc::new(self), ())
+    }
+}
+
+impl<S: Store + 'static, G: Any + Send> Fresh<form::Guarded> for (S, G) {
+    fn subject(self) -> Subject {
+        Subject::new(Arc::new(self.0), self.1)
+    }
+}
+
+impl Fresh<form::Shared> for Arc<dyn Store> {
+    fn subject(self) -> Subject {
+        Subject::new(self, ())
+    }
+}
+
+impl<G: Any + Send> Fresh<form::SharedGuarded> for (Arc<dyn Store>, G) {
+    fn subject(self) -> Subject {
+        Subject::new(self.0, self.1)
+    }
+}
+
+/// A case that takes longer hangs.
+const CASE_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// Runs one case on a fresh store.
+pub fn run<Form, Made, Making, Running>(fresh: impl Fn() -> Making, case: impl FnOnce(Arc<dyn Store>) -> Running)
+where
+    Made: Fresh<Form>,
+    Making: Future<Output = Made>,
+    Running: Future<Output = ()>,
+{
+    block_on(async {
+        let subject = fresh().await.subject();
+        case(Arc::clone(&subject.store)).await;
+    });
+}
+
+fn block_on(case: impl Future<Output = ()>) {
+    // Several threads, also for cases of one task: a store must not depend on the runtime of its tests.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = runtime.expect("a test can have threads");
+    let in_time = runtime.block_on(async { tokio::time::timeout(CASE_TIME_MAX, case).await.is_ok() });
+    assert!(in_time, "the case hangs: not over after {CASE_TIME_MAX:?}");
+}

@@ -1,0 +1,156 @@
+//! Jobs in.
+
+use crate::given::{Scene, at, id, job};
+use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
+use backstop_core::port::{Enqueued, Store, StoreError};
+use backstop_core::RetryPolicy;
+use backstop_core::{NewJob, Priority, Span, State, Time};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Producers make the ids, so that repeating a push whose answer got lost is harmless.
+pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Inserted]);
+    scene.now = at(5);
+    assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Same]);
+    assert_eq!(scene.queue("q").await.totals.enqueued, 1);
+    assert_eq!(scene.claim("q", 10).await.len(), 1);
+}
+
+/// A batch may repeat itself, and the answers keep its order.
+pub async fn an_id_twice_in_one_batch_is_once(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let answers = scene.enqueue([job("q", "a"), job("q", "b"), job("q", "a"), job("q", "c")]).await;
+    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same, Enqueued::Inserted]);
+    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 3);
+}
+
+/// A late repetition of a push must not bring a finished job back.
+pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("q", "done"), crate::given::DONE).await;
+    scene.insert_and_end(job("q", "dead"), crate::given::dead()).await;
+    scene.insert([job("q", "running")]).await;
+    scene.claim_one("q").await;
+    scene.insert([job("q", "scheduled").at(at(60))]).await;
+    for name in ["done", "dead", "running", "scheduled"] {
+        let before = scene.job(name).await;
+        assert_eq!(scene.enqueue([job("q", name)]).await, [Enqueued::Same], "{name}");
+        assert_eq!(scene.job(name).await, before, "{name}");
+    }
+}
+
+/// No jobs are no reason to fail.
+pub async fn an_empty_batch_is_answered_with_nothing(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    assert_eq!(scene.enqueue([]).await, []);
+    assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
+}
+
+/// A job is scheduled for a time to come only; for now or the past it is ready.
+pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let in_a_moment = scene.now.after(Span::micros(1));
+    scene
+        .insert([
+            job("q", "past").at(scene.now.before(Span::hours(1))),
+            job("q", "now").at(scene.now),
+            job("q", "later").at(in_a_moment),
+        ])
+        .await;
+    for (name, state) in [("past", State::Ready), ("now", State::Ready), ("later", State::Scheduled)] {
+        assert_eq!(scene.state(name).await, Some(state), "{name}");
+    }
+}
+
+/// What a producer hands in is what an operator sees.
+pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");
+    let draft = job("q", "a").kind("send").priority(Priority::High).unique("k").retry(policy.clone());
+    scene.insert([draft.clone()]).await;
+    let (handed_in, seen) = (NewJob::from(draft), scene.job("a").await);
+    assert_eq!((seen.id, &seen.queue, &seen.kind), (id("a"), &handed_in.queue, &handed_in.kind));
+    assert_eq!((&seen.payload, seen.priority), (&handed_in.payload, Priority::High));
+    assert_eq!((seen.run_at, seen.inserted_at, seen.finished_at), (scene.now, scene.now, None));
+    assert_eq!((seen.attempt, seen.lost_leases, seen.requeues), (0, 0, 0));
+    assert_eq!(seen.unique_key.as_ref().map(|key| key.as_str()), Some("k"));
+    assert_eq!(seen.retry.decode(), Some(policy));
+    assert_eq!((seen.reason, seen.held_by), (None, None));
+    assert!(seen.history.failures().is_empty());
+}
+
+/// Times are whole microseconds, and none of them is lost, whatever century it is in.
+pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for (name, micros) in [("early", -62_135_596_799_999_999), ("odd", 1_767_225_600_123_457)] {
+        scene.insert([job("q", name).at(Time::from_micros(micros))]).await;
+        assert_eq!(scene.job(name).await.run_at.as_micros(), micros, "{name}");
+        assert_eq!(scene.claim_one("q").await.run_at.as_micros(), micros, "{name}");
+    }
+    let late = Time::from_micros(253_402_300_799_999_999);
+    scene.insert([job("q", "late").at(late)]).await;
+    assert_eq!(scene.job("late").await.run_at, late);
+    let promoted = scene.store.promote(1, scene.now).await;
+    assert_eq!(promoted.map(|promoted| promoted.next_due), Ok(Some(late)));
+}
+
+/// Names are any text; only queue names are plain.
+pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let strange = ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", "a\0b", " "];
+    for name in strange {
+        scene.insert([job("q", name).kind(name).unique(name)]).await;
+        let mut claim = scene.claim_of(&[("q", 1)]);
+        claim.worker = backstop_core::WorkerName::new(name);
+        let runs = scene.claim_as(&claim).await;
+        assert_eq!(runs[0].kind.as_str(), name);
+        let lost = scene.beat_as(name, &[runs[0].lease.clone()], claim.until).await;
+        assert_eq!(lost, [], "{name:?}");
+        let seen = scene.job(name).await;
+        assert_eq!(seen.kind.as_str(), name);
+        assert_eq!(seen.unique_key.as_ref().map(|key| key.as_str()), Some(name));
+        assert_eq!(seen.held_by.map(|holder| holder.worker), Some(claim.worker), "{name:?}");
+        assert_eq!(scene.enqueue([job("q", "other").unique(name)]).await, [Enqueued::Duplicate(id(name))]);
+        let filter = backstop_core::amend::Filter { kind: Some(seen.kind), ..Default::default() };
+        assert_eq!(scene.list(&filter).await.len(), 1, "{name:?} is told from the other names");
+    }
+    let workers = scene.store.workers(Span::hours(1), scene.now).await.expect("workers are listed");
+    let seen: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
+    let mut sorted = strange;
+    sorted.sort_unstable();
+    assert_eq!(seen, sorted, "workers come by name");
+}
+
+/// A batch over the limit is the caller's mistake, and none of it is taken in.
+pub async fn too_many_jobs_at_once_are_misuse(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let jobs = |count: usize| (0..count).map(|n| NewJob::from(job("q", &n.to_string()))).collect();
+    let refused = scene.store.enqueue(jobs(ENQUEUE_JOBS_MAX + 1), scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
+    let taken = scene.store.enqueue(jobs(ENQUEUE_JOBS_MAX), scene.now).await.expect("a full batch goes in");
+    assert_eq!(taken.len(), ENQUEUE_JOBS_MAX);
+    assert_eq!(scene.queue("q").await.counts.of(State::Ready), ENQUEUE_JOBS_MAX as u64);
+}
+
+/// So is one that is too large.
+pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let large = |n: usize| NewJob::from(job("q", &n.to_string()).payload(vec![b'1'; PAYLOAD_BYTES_MAX]));
+    let fitting = ENQUEUE_BYTES_MAX / PAYLOAD_BYTES_MAX;
+    let refused = scene.store.enqueue((0..=fitting).map(large).collect(), scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    let taken = scene.store.enqueue((0..fitting).map(large).collect(), scene.now).await;
+    assert_eq!(taken, Ok(vec![Enqueued::Inserted; fitting]));
+}
+
+/// Within one process no hint is missed, not even one that came before anybody waited for it.
+pub async fn a_hint_arrives_after_an_enqueue(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let mut hints = scene.store.watch();
+    scene.insert([job("q", "a")]).await;
+    let hint = tokio::time::timeout(Duration::from_secs(60), hints.next()).await;
+    assert!(hint.is_ok(), "no hint came after an enqueue");
+}

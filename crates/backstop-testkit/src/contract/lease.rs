@@ -1,0 +1,272 @@
+//! What keeps a claim alive, and what becomes of it when its worker vanishes.
+
+use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, retry_at};
+use backstop_core::limits::{BEAT_LEASES_MAX, SEIZE_MAX};
+use backstop_core::port::{Beat, Seized, Settled, Store, StoreError};
+use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+/// The first instant at which a lease taken at the start has expired.
+fn expired() -> Time {
+    at(0).after(LEASE).after(Span::micros(1))
+}
+
+/// A worker learns which of its runs are no longer its own.
+pub async fn beat_reports_lost(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 3).await;
+    let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).collect();
+    assert_eq!(scene.beat(&leases, at(60)).await, []);
+    scene.settle(&leases[1], retry_at(scene.now)).await;
+    let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..leases[0].clone() };
+    let named = [&leases[0], &leases[1], &invented, &leases[2]].map(Clone::clone);
+    let mut lost = scene.beat(&named, at(61)).await;
+    lost.sort();
+    let mut expected = [leases[1].clone(), invented];
+    expected.sort();
+    assert_eq!(lost, expected);
+}
+
+/// A beat with nothing to keep alive is still a sign of life.
+pub async fn a_beat_of_no_leases_is_a_sign_of_life(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    assert_eq!(scene.beat_as("idle", &[], at(10)).await, []);
+    let workers = scene.store.workers(Span::secs(1), scene.now).await.expect("workers are listed");
+    let seen: Vec<_> = workers.iter().map(|worker| (worker.name.as_str(), worker.running)).collect();
+    assert_eq!(seen, [("idle", 0)]);
+}
+
+/// A worker beats for what runs; what it still holds of the same claim waits its turn in safety.
+pub async fn a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 2).await;
+    scene.claim("q", 1).await;
+    assert_eq!(scene.beat(&[runs[1].lease.clone()], at(90)).await, []);
+    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(90)));
+    scene.now = expired();
+    assert_eq!(seized_names(&scene.seize("rescuer").await), ["c"]);
+    scene.now = at(90).after(Span::micros(1));
+    assert_eq!(seized_names(&scene.seize("rescuer").await).len(), 3);
+}
+
+/// A beat that was held up on its way must not take back what a later one gave.
+pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let lease = scene.claim_one("q").await.lease;
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(90)).await, []);
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(10)).await, []);
+    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(90)));
+    scene.now = at(60);
+    assert_eq!(scene.seize("rescuer").await, []);
+}
+
+/// A worker that was only slow keeps its job, as long as nobody took it.
+pub async fn a_beat_revives_an_expired_claim_nobody_seized(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let lease = scene.claim_one("q").await.lease;
+    scene.now = at(60);
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(90)).await, []);
+    assert_eq!(scene.seize("rescuer").await, []);
+    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+}
+
+/// Expiry alone takes nothing away: until somebody seizes it, the run may end.
+pub async fn an_expired_lease_nobody_seized_still_settles(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let lease = scene.claim_one("q").await.lease;
+    scene.now = at(3_600);
+    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.seize("rescuer").await, []);
+}
+
+/// From the moment of the seizure the old worker's word is stale, and it is told so.
+pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let old = scene.claim_one("q").await;
+    scene.now = expired();
+    let seized = scene.seize("rescuer").await;
+    assert_eq!(seized_names(&seized), ["a"]);
+    let Seized { run, vanished } = &seized[0];
+    assert_eq!((vanished.worker.as_str(), &vanished.lease), (WORKER, &old.lease));
+    assert_ne!(run.lease.number, old.lease.number);
+    assert_eq!((run.attempts_before, run.lost_leases, &run.payload), (0, 0, &old.payload));
+    assert_eq!(scene.beat(std::slice::from_ref(&old.lease), at(90)).await, [old.lease.clone()]);
+    assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
+    let held_by = scene.job("a").await.held_by.expect("the seizer holds it");
+    assert_eq!((held_by.worker.as_str(), held_by.until), ("rescuer", scene.now.after(LEASE)));
+    let judged = Outcome::Lost { at: scene.now, history: history("vanished") };
+    assert_eq!(scene.settle(&run.lease, judged).await, Settled::Applied);
+    assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
+    assert_eq!(scene.state("a").await, Some(State::Ready));
+}
+
+/// A claim expires when its time is past, not when it is reached.
+pub async fn seize_takes_only_what_has_expired(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    scene.claim_one("q").await;
+    scene.now = at(0).after(LEASE);
+    assert_eq!(scene.seize("rescuer").await, []);
+    scene.now = expired();
+    assert_eq!(scene.seize("rescuer").await.len(), 1);
+}
+
+/// What one has taken over, no other gets; whoever asks again under its number gets the same.
+pub async fn seize_twice_yields_once(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    scene.claim("q", 2).await;
+    scene.now = expired();
+    let seize = scene.seize_of("rescuer");
+    let mut first = scene.seize_as(&seize).await;
+    assert_eq!(scene.seize("another").await, []);
+    let mut again = scene.seize_as(&seize).await;
+    first.sort_by_key(|seized| seized.run.lease.job);
+    again.sort_by_key(|seized| seized.run.lease.job);
+    assert_eq!(again, first);
+    assert_eq!(first.len(), 2);
+}
+
+/// Many rescuers at once take every job once.
+pub async fn seize_never_hands_one_job_to_two(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let all: Vec<String> = (0..200).map(|n| format!("job-{n:03}")).collect();
+    scene.insert(all.iter().map(|name| job("q", name))).await;
+    while !scene.claim("q", 10).await.is_empty() {}
+    scene.now = expired();
+    let rescuers = (0..16).map(|rescuer| {
+        let mut scene = scene.apart(rescuer);
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                let mut seize = scene.seize_of("rescuer");
+                seize.max = 7;
+                let seized = scene.seize_as(&seize).await;
+                if seized.is_empty() {
+                    return taken;
+                }
+                taken.extend(seized_names(&seized));
+            }
+        })
+    });
+    let mut taken: Vec<String> =
+        join_all(rescuers).await.into_iter().flat_map(|task| task.expect("no rescuer panics")).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, all);
+}
+
+/// The seizer did not run the job: if it dies too, the worker to blame is still the first.
+pub async fn a_seizer_that_dies_keeps_the_first_vanished_workers_name(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let first = scene.claim_one("q").await.lease;
+    scene.now = expired();
+    let by_second = scene.seize("second").await;
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    let by_third = scene.seize("third").await;
+    assert_eq!(seized_names(&by_third), ["a"]);
+    assert_eq!((by_third[0].vanished.worker.as_str(), &by_third[0].vanished.lease), (WORKER, &first));
+    assert_eq!(scene.settle(&by_second[0].run.lease, DONE).await, Settled::Stale);
+    assert_eq!(scene.settle(&by_third[0].run.lease, DONE).await, Settled::Applied);
+}
+
+/// Once a loss was judged it is history: the next one names the next worker.
+pub async fn the_next_loss_names_the_next_worker(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    scene.claim_one("q").await;
+    scene.now = expired();
+    let seized = scene.seize("rescuer").await;
+    let judged = Outcome::Lost { at: scene.now, history: history("vanished") };
+    scene.settle(&seized[0].run.lease, judged).await;
+    let mut claim = scene.claim_of(&[("q", 1)]);
+    claim.worker = WorkerName::new("unlucky");
+    let second = scene.claim_as(&claim).await;
+    assert_eq!((second[0].lost_leases, second[0].attempt()), (1, 1));
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    let again = scene.seize("rescuer").await;
+    assert_eq!(again[0].vanished.worker.as_str(), "unlucky");
+    assert_eq!(again[0].vanished.lease, second[0].lease);
+}
+
+/// Recovery is paced, and whoever waits longest comes first.
+pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    for until in [at(20), at(10), at(30), at(15)] {
+        let mut claim = scene.claim_of(&[("q", 1)]);
+        claim.until = until;
+        scene.claim_as(&claim).await;
+    }
+    scene.now = at(60);
+    let mut seize = scene.seize_of("rescuer");
+    seize.max = 2;
+    let mut taken = seized_names(&scene.seize_as(&seize).await);
+    taken.sort_unstable();
+    assert_eq!(taken, ["b", "d"]);
+    let mut taken = seized_names(&scene.seize("rescuer").await);
+    taken.sort_unstable();
+    assert_eq!(taken, ["a", "c"]);
+}
+
+/// However many have expired, one call takes over no more than its limit.
+pub async fn seize_stays_bounded(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert((0..=SEIZE_MAX).map(|n| job("q", &n.to_string()))).await;
+    scene.claim("q", SEIZE_MAX + 1).await;
+    scene.now = expired();
+    let mut seize = scene.seize_of("rescuer");
+    seize.max = usize::MAX;
+    assert_eq!(scene.seize_as(&seize).await.len(), SEIZE_MAX);
+    assert_eq!(scene.seize("rescuer").await.len(), 1);
+}
+
+/// A claim may be taken over in parts; what is left of it can still be kept, and ended.
+pub async fn what_is_left_of_a_claim_seized_in_part_stays_with_its_worker(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 2).await;
+    scene.now = expired();
+    let mut seize = scene.seize_of("rescuer");
+    seize.max = 1;
+    let taken = names(scene.seize_as(&seize).await.iter().map(|seized| &seized.run));
+    let (lost, kept): (Vec<_>, Vec<_>) =
+        runs.iter().partition(|run| taken.contains(&names([*run]).remove(0)));
+    assert_eq!((lost.len(), kept.len()), (1, 1));
+    let leases = [lost[0].lease.clone(), kept[0].lease.clone()];
+    assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
+    assert_eq!(scene.seize("another").await, []);
+    assert_eq!(scene.settle(&kept[0].lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&lost[0].lease, DONE).await, Settled::Stale);
+}
+
+/// Beats and seizures over the limits are the caller's mistakes.
+pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let lease = scene.claim_one("q").await.lease;
+    let beat = |leases, until| Beat { worker: WorkerName::new(WORKER), queues: Vec::new(), leases, until };
+    let too_many = beat(vec![lease.clone(); BEAT_LEASES_MAX + 1], at(60));
+    let too_short = beat(vec![lease], scene.now);
+    for beat in [too_many, too_short] {
+        let refused = scene.store.beat(beat, scene.now).await;
+        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    }
+    scene.now = expired();
+    let mut seize = scene.seize_of("rescuer");
+    seize.until = scene.now;
+    let refused = scene.store.seize(seize, scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert_eq!(scene.seize("rescuer").await.len(), 1);
+}
+
+fn seized_names(seized: &[Seized]) -> Vec<String> {
+    names(seized.iter().map(|seized| &seized.run))
+}

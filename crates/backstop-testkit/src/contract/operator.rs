@@ -1,0 +1,474 @@
+//! Looking and intervening.
+
+use crate::given::{DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at};
+use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
+use backstop_core::limits::{AMEND_MAX, PAGE_MAX};
+use backstop_core::port::{
+    Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store, StoreError,
+};
+use backstop_core::verdict::{Keep, Reason};
+use backstop_core::{Job, JobId, Outcome, Priority, Span, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A filter that says nothing must not reach everything.
+pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    scene.insert([job("q", "a"), job("other", "b")]).await;
+    for action in [Action::Retry, Action::Cancel, Action::Delete] {
+        let selection = Selection::Matching(Filter::default());
+        let amendment = Amendment { selection, action, max: AMEND_MAX };
+        let refused = scene.store.amend(amendment, scene.now).await;
+        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{action:?}: {refused:?}");
+    }
+    assert_eq!(scene.amend(Selection::Ids(Vec::new()), Action::Delete).await, Amended::default());
+    assert_eq!(scene.list(&Filter::default()).await.len(), 2);
+    assert_eq!(scene.amend(Selection::All, Action::Delete).await.applied, 2);
+    assert_eq!(scene.list(&Filter::default()).await, []);
+}
+
+/// Every action in every state does, or refuses, as the table of the core says.
+pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for action in [Action::Retry, Action::Cancel, Action::Delete] {
+        for state in State::ALL {
+            let name = format!("{action:?} {state}");
+            put(&mut scene, &name, state).await;
+            scene.pass(Span::secs(1));
+            let before = scene.job(&name).await;
+            let amended = scene.amend_named(&[&name], action).await;
+            match permitted(action, state) {
+                Err(refusal) => {
+                    assert_eq!(amended.refused, [(id(&name), refusal)], "{name}");
+                    assert_eq!((amended.applied, scene.job(&name).await), (0, before), "{name}");
+                }
+                Ok(()) => {
+                    assert_eq!((amended.applied, &amended.refused[..]), (1, &[][..]), "{name}");
+                    check_amended(&scene, action, &before, scene.find(&name).await);
+                }
+            }
+        }
+    }
+}
+
+fn check_amended(scene: &Scene, action: Action, before: &Job, after: Option<Job>) {
+    let what = format!("{action:?} of a job that was {}", before.state);
+    let Some(after) = after else {
+        assert_eq!(action, Action::Delete, "{what}");
+        return;
+    };
+    let ended = before.state.is_final();
+    let expected = match action {
+        Action::Delete => None,
+        Action::Cancel => Some(Job {
+            state: State::Cancelled,
+            finished_at: Some(scene.now),
+            reason: Some(Reason::Operator),
+            held_by: None,
+            // The run that was called off did not end by itself.
+            attempt: before.attempt - u32::from(before.state == State::Running),
+            ..before.clone()
+        }),
+        Action::Retry => Some(Job {
+            state: State::Ready,
+            run_at: scene.now,
+            finished_at: None,
+            reason: None,
+            attempt: if ended { 0 } else { before.attempt },
+            requeues: before.requeues + u32::from(ended),
+            ..before.clone()
+        }),
+    };
+    assert_eq!(Some(after), expected, "{what}");
+}
+
+/// Makes a job of this name that is in `state`, in a queue of its own.
+async fn put(scene: &mut Scene, name: &str, state: State) {
+    let own = queue_of(name);
+    let draft = job(&own, name);
+    let outcome = match state {
+        State::Scheduled => return scene.insert([draft.at(scene.now.after(Span::hours(1)))]).await,
+        State::Ready => return scene.insert([draft]).await,
+        State::Running => {
+            scene.insert([draft]).await;
+            scene.claim_one(&own).await;
+            return;
+        }
+        State::Retrying => retry_at(scene.now.after(Span::hours(1))),
+        State::Done => DONE,
+        State::Dead => dead(),
+        State::Cancelled => cancelled(),
+    };
+    scene.insert_and_end(draft, outcome).await;
+}
+
+fn queue_of(name: &str) -> String {
+    name.replace(' ', "-")
+}
+
+/// Each id is answered for: done to some, refused for others.
+pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("q", "done"), DONE).await;
+    scene.insert([job("q", "ready")]).await;
+    let amended = scene.amend_named(&["nobody", "ready", "done"], Action::Cancel).await;
+    assert_eq!(amended.applied, 1);
+    assert_eq!(amended.refused, [(id("nobody"), Refusal::NotFound), (id("done"), Refusal::Ended)]);
+    let too_many = Selection::Ids(vec![id("nobody"); AMEND_MAX + 1]);
+    let amendment = Amendment { selection: too_many, action: Action::Cancel, max: AMEND_MAX };
+    let refused = scene.store.amend(amendment, scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+}
+
+/// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies to.
+pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "running").kind("k")]).await;
+    scene.claim_one("q").await;
+    scene.insert([job("q", "a").kind("k"), job("q", "b").kind("other"), job("other", "c").kind("k")]).await;
+    scene.insert([job("q", "later").kind("k").at(at(60))]).await;
+    let fitting = Filter { state: None, ..filter(Some("q"), None) };
+    let fitting = Filter { kind: Some("k".try_into().expect("a kind")), ..fitting };
+    let amended = scene.amend(Selection::Matching(fitting), Action::Delete).await;
+    // What runs cannot be deleted, so a filter does not look at it.
+    assert_eq!(amended, Amended { applied: 2, ..Amended::default() });
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
+    assert_eq!(left, ["b", "c", "running"].map(str::to_owned).into());
+    let ready = Selection::Matching(filter(None, Some(State::Ready)));
+    assert_eq!(scene.amend(ready, Action::Cancel).await.applied, 2);
+    assert_eq!(scene.state("running").await, Some(State::Running));
+}
+
+/// A large amendment goes in steps, and says when it is through.
+pub async fn amend_goes_in_steps(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    scene.insert((0..25).map(|n| job("q", &n.to_string()))).await;
+    let step = || Amendment { selection: Selection::All, action: Action::Cancel, max: 10 };
+    let mut applied = Vec::new();
+    loop {
+        let amended = scene.store.amend(step(), scene.now).await.expect("the store amends");
+        applied.push(amended.applied);
+        assert!(applied.len() <= 4, "an amendment that does not end: {applied:?}");
+        if !amended.more {
+            break;
+        }
+    }
+    assert_eq!(applied, [10, 10, 5]);
+    assert_eq!(scene.queue("q").await.counts.of(State::Cancelled), 25);
+}
+
+/// A dead letter sent back is in one place, with its history, fresh attempts and a note that this happened.
+pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("q", "a"), dead()).await;
+    scene.insert_and_end(job("q", "still dead"), dead()).await;
+    scene.insert([job("q", "b")]).await;
+    scene.now = at(7);
+    assert_eq!(scene.amend_named(&["a"], Action::Retry).await.applied, 1);
+    let everywhere = scene.list(&Filter::default()).await;
+    assert_eq!(everywhere.iter().filter(|job| job.id == id("a")).count(), 1);
+    assert_eq!(listed(&scene.list(&filter(None, Some(State::Ready))).await), ["b", "a"]);
+    let requeued = scene.job("a").await;
+    assert_eq!((requeued.requeues, requeued.attempt, requeued.run_at), (1, 0, at(7)));
+    assert_eq!((requeued.history, requeued.reason, requeued.finished_at), (history("boom"), None, None));
+    let status = scene.queue("q").await;
+    assert_eq!((status.counts.of(State::Dead), status.totals.dead), (1, 2));
+    let runs = scene.claim("q", 9).await;
+    assert_eq!(names(&runs), ["b", "a"]);
+    assert_eq!((runs[1].attempt(), &runs[1].history), (1, &history("boom")));
+}
+
+/// The worker of a cancelled run is told by its next beat, and its result is not wanted any more.
+pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a"), job("q", "b")]).await;
+    let leases: Vec<_> = scene.claim("q", 2).await.into_iter().map(|run| run.lease).collect();
+    assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
+    let before = scene.job("a").await;
+    assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
+    assert_eq!(scene.settle(&leases[0], DONE).await, Settled::Stale);
+    assert_eq!(scene.job("a").await, before);
+    assert_eq!(scene.settle(&leases[1], DONE).await, Settled::Applied);
+    scene.now = at(3_600);
+    assert_eq!(scene.seize("rescuer").await, [], "nobody holds it, so nobody can lose it");
+    let totals = scene.queue("q").await.totals;
+    assert_eq!((totals.cancelled, totals.done), (1, 1));
+}
+
+/// Calling one job off must not move another: the ready ones stay in line.
+pub async fn amending_a_waiting_job_leaves_the_ready_ones_in_line(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a"), job("q", "b")]).await;
+    let waiting = ["cancelled", "deleted", "retried"];
+    scene.insert(waiting.map(|name| job("q", name).at(at(60)))).await;
+    scene.amend_named(&["cancelled"], Action::Cancel).await;
+    scene.amend_named(&["deleted"], Action::Delete).await;
+    scene.amend_named(&["retried"], Action::Retry).await;
+    assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "retried"]);
+}
+
+/// Counts are what a count of the rows would give, after everything that can happen to a job.
+pub async fn counts_equal_rows(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    mixed_history(&mut scene).await;
+    let rows = scene.list(&Filter::default()).await;
+    let mut counted: BTreeMap<_, Counts> = BTreeMap::new();
+    for row in &rows {
+        *counted.entry(row.queue.clone()).or_default().of_mut(row.state) += 1;
+    }
+    let queues = scene.store.queues(scene.now).await.expect("the store lists its queues");
+    let by_name: Vec<_> = queues.iter().map(|status| status.name.as_str()).collect();
+    assert_eq!(by_name, ["a", "a-b", "b"], "queues come by name");
+    for status in queues {
+        let rows = counted.remove(&status.name).unwrap_or_default();
+        assert_eq!(status.counts, rows, "{}", status.name);
+    }
+    assert!(counted.is_empty(), "queues that are not listed: {counted:?}");
+}
+
+/// A job of every state in every queue, some of them moved more than once, some removed.
+async fn mixed_history(scene: &mut Scene) {
+    for queue in ["b", "a", "a-b"] {
+        let name = |n: usize| format!("{queue}{n}");
+        for level in Priority::ALL {
+            scene.insert([job(queue, &format!("{queue}-{level}")).priority(level)]).await;
+        }
+        scene.insert((0..3).map(|n| job(queue, &format!("{queue}-at-{n}")).at(at(100 - n)))).await;
+        for (n, outcome) in [
+            DONE,
+            DONE,
+            Outcome::Done(Keep::Gone),
+            dead(),
+            dead(),
+            cancelled(),
+            retry_at(at(200)),
+            Outcome::Released { at: at(150) },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            scene.pass(Span::millis(1));
+            scene.insert_and_end(job(queue, &name(n)).priority(Priority::Critical).kind("other"), outcome).await;
+        }
+        // Of two dead ones one is sent back, so that dead jobs are counted down as well as up.
+        scene.amend_named(&[&name(3)], Action::Retry).await;
+        scene.amend_named(&[&name(5)], Action::Delete).await;
+        scene.claim(queue, 2).await;
+        scene.pass(Span::secs(1));
+    }
+}
+
+/// Whatever the page size, a list shows everything that fits once, in its documented order.
+pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    mixed_history(&mut scene).await;
+    let everything = list(&*scene.store, &Filter::default(), PAGE_MAX, scene.now).await;
+    let kind = Filter { kind: Some("other".try_into().expect("a kind")), ..Filter::default() };
+    let mut filters = vec![Filter::default(), kind, filter(Some("a"), None)];
+    filters.extend(State::ALL.map(|state| filter(None, Some(state))));
+    filters.extend(State::ALL.map(|state| filter(Some("a-b"), Some(state))));
+    for filter in filters {
+        let fitting: BTreeSet<JobId> = everything
+            .iter()
+            .filter(|job| filter.fits(&job.queue, &job.kind, job.state))
+            .map(|job| job.id)
+            .collect();
+        for limit in [1, 2, 3, 7, PAGE_MAX] {
+            let shown = list(&*scene.store, &filter, limit, scene.now).await;
+            let ids: BTreeSet<JobId> = shown.iter().map(|job| job.id).collect();
+            assert_eq!(shown.len(), ids.len(), "shown twice: {filter:?} by {limit}");
+            assert_eq!(ids, fitting, "{filter:?} by {limit}");
+            check_order(&filter, &shown);
+        }
+    }
+}
+
+/// Waiting jobs come by their time, ended ones newest first, jobs of mixed states newest first by arrival.
+fn check_order(filter: &Filter, shown: &[Job]) {
+    let in_order = |first: &Job, second: &Job| match filter.state {
+        Some(State::Scheduled | State::Retrying) => first.run_at <= second.run_at,
+        Some(State::Done | State::Dead | State::Cancelled) => first.finished_at >= second.finished_at,
+        Some(State::Ready) => {
+            first.queue != second.queue || first.priority <= second.priority
+        }
+        Some(State::Running) => true,
+        None => first.inserted_at >= second.inserted_at,
+    };
+    for pair in shown.windows(2) {
+        assert!(in_order(&pair[0], &pair[1]), "{filter:?}: {:?} before {:?}", pair[0], pair[1]);
+    }
+}
+
+/// The list of ready jobs is the order in which they will be claimed.
+pub async fn ready_jobs_are_listed_in_claim_order(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for n in 0..12_usize {
+        scene.insert([job("q", &n.to_string()).priority(Priority::ALL[n % 4])]).await;
+    }
+    let released = scene.claim("q", 2).await;
+    for run in &released {
+        scene.settle(&run.lease, Outcome::Released { at: scene.now }).await;
+    }
+    let shown = list(&*scene.store, &filter(Some("q"), Some(State::Ready)), 5, scene.now).await;
+    assert_eq!(listed(&shown), names(&scene.claim("q", 20).await));
+}
+
+/// A page is never larger than its limit, and never larger than the limit of all pages.
+pub async fn a_page_keeps_to_its_limit(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    scene.insert((0..=PAGE_MAX).map(|n| job("q", &n.to_string()))).await;
+    for (asked, most) in [(0, 1), (1, 1), (PAGE_MAX, PAGE_MAX), (usize::MAX, PAGE_MAX)] {
+        let query = PageQuery { limit: asked, ..PageQuery::default() };
+        let page = scene.store.jobs(query, scene.now).await.expect("the store lists its jobs");
+        assert!(page.jobs.len() <= most, "{} where {asked} were asked for", page.jobs.len());
+        assert!(page.next.is_some(), "{asked}");
+    }
+}
+
+/// A cursor the store did not make is the caller's mistake.
+pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b"] {
+        for state in [None, Some(State::Ready), Some(State::Scheduled), Some(State::Done)] {
+            let query =
+                PageQuery { filter: filter(None, state), cursor: Some(cursor.to_owned()), limit: 10 };
+            let refused = scene.store.jobs(query, scene.now).await;
+            assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{cursor:?}: {refused:?}");
+        }
+    }
+}
+
+/// A paused queue keeps what it has and takes in more, and gives it out in order when it is opened.
+pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a"), job("q", "running").priority(Priority::Critical)]).await;
+    let running = scene.claim_one("q").await;
+    assert_eq!(scene.store.set_gate(queue("q"), Gate::Paused, scene.now).await, Ok(()));
+    scene.insert([job("q", "b"), job("q", "later").at(at(5)), job("other", "c")]).await;
+    scene.now = at(5);
+    assert_eq!(scene.promote().await, 1, "time goes on in a paused queue");
+    let claim = scene.claim_of(&[("q", 9), ("other", 9)]);
+    assert_eq!(names(&scene.claim_as(&claim).await), ["c"]);
+    assert_eq!(scene.settle(&running.lease, DONE).await, Settled::Applied, "what runs may end");
+    let status = scene.queue("q").await;
+    assert_eq!((status.gate, status.counts.of(State::Ready)), (Gate::Paused, 3));
+    assert_eq!(scene.store.set_gate(queue("q"), Gate::Open, scene.now).await, Ok(()));
+    assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "later"]);
+}
+
+/// A queue can be paused before its first job comes in.
+pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    assert_eq!(scene.store.set_gate(queue("q"), Gate::Paused, scene.now).await, Ok(()));
+    assert_eq!(scene.queue("q").await.gate, Gate::Paused);
+    scene.insert([job("q", "a")]).await;
+    assert_eq!(scene.claim("q", 9).await, []);
+}
+
+/// A queue tells how long its next job has been due.
+pub async fn a_queue_tells_when_its_next_job_was_to_run(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "later").at(at(60))]).await;
+    assert_eq!(scene.queue("q").await.next_ready, None, "what waits for its time is not claimed next");
+    scene.insert([job("q", "a").at(at(-5)), job("q", "b").at(at(-9)).priority(Priority::High)]).await;
+    assert_eq!(scene.queue("q").await.next_ready, Some(at(-9)));
+    scene.claim_one("q").await;
+    assert_eq!(scene.queue("q").await.next_ready, Some(at(-5)));
+    scene.claim_one("q").await;
+    assert_eq!(scene.queue("q").await.next_ready, None);
+}
+
+fn shelf(secs: i64) -> Shelf {
+    let span = Span::secs(secs);
+    Shelf { done_for: span, done_max: u64::MAX, cancelled_for: span, dead_for: span }
+}
+
+async fn prune(scene: &Scene, usual: Shelf, max: usize) -> Pruned {
+    let retention = Retention { usual, queues: Vec::new(), max };
+    scene.store.prune(retention, scene.now).await.expect("the store prunes")
+}
+
+/// What has not ended stays, and what has ended stays until its time is over.
+pub async fn prune_keeps_the_unexpired(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for state in State::ALL {
+        put(&mut scene, &format!("old {state}"), state).await;
+    }
+    scene.now = at(1);
+    scene.insert_and_end(job("q", "young"), DONE).await;
+    scene.now = at(10);
+    assert_eq!(prune(&scene, shelf(11), 100).await, Pruned::default());
+    let only_dead = Shelf { dead_for: Span::secs(10), ..shelf(11) };
+    assert_eq!(prune(&scene, only_dead, 100).await, Pruned { dead: 1, ..Pruned::default() });
+    let pruned = prune(&scene, shelf(10), 100).await;
+    assert_eq!(pruned, Pruned { done: 1, cancelled: 1, ..Pruned::default() });
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
+    let live = ["old scheduled", "old ready", "old running", "old retrying", "young"];
+    assert_eq!(left, live.map(str::to_owned).into());
+    assert_eq!(prune(&scene, shelf(9), 100).await.done, 1);
+}
+
+/// Done jobs are also limited in number; the oldest go first, in steps if there are many.
+pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for n in 0..6 {
+        scene.now = at(n);
+        scene.insert_and_end(job("q", &n.to_string()), DONE).await;
+    }
+    scene.insert_and_end(job("other", "alone"), DONE).await;
+    let few = Shelf { done_max: 2, ..shelf(3_600) };
+    assert_eq!(prune(&scene, few, 3).await, Pruned { done: 3, more: true, ..Pruned::default() });
+    assert_eq!(listed(&scene.list(&filter(Some("q"), None)).await), ["5", "4", "3"]);
+    assert_eq!(prune(&scene, few, 3).await, Pruned { done: 1, ..Pruned::default() });
+    assert_eq!(listed(&scene.list(&filter(Some("q"), None)).await), ["5", "4"]);
+    assert_eq!(scene.state("alone").await, Some(State::Done), "each queue has its own number");
+    assert_eq!(prune(&scene, few, 3).await, Pruned::default());
+}
+
+/// A queue with an entry of its own is kept by that, the others by the usual one.
+pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("short", "a"), DONE).await;
+    scene.insert_and_end(job("long", "b"), DONE).await;
+    scene.now = at(60);
+    let retention =
+        Retention { usual: shelf(3_600), queues: vec![(queue("short"), shelf(10))], max: 100 };
+    let pruned = scene.store.prune(retention, scene.now).await;
+    assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
+    assert_eq!((scene.state("a").await, scene.state("b").await), (None, Some(State::Done)));
+}
+
+/// What has ever happened in a queue is remembered when its jobs are gone, and the queue with it.
+pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for (name, outcome) in [("a", DONE), ("b", dead()), ("c", cancelled()), ("d", DONE)] {
+        scene.insert_and_end(job("q", name), outcome).await;
+    }
+    let before = scene.queue("q").await.totals;
+    assert_eq!((before.enqueued, before.done, before.dead, before.cancelled), (4, 2, 1, 1));
+    scene.now = at(60);
+    prune(&scene, shelf(1), 100).await;
+    assert_eq!(scene.list(&Filter::default()).await, []);
+    let after = scene.queue("q").await;
+    assert_eq!((after.totals, after.counts), (before, Counts::default()));
+}
+
+/// Workers are known by their beats, and forgotten when these stay away.
+pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 3).await;
+    scene.beat_as("silent", &[], at(60)).await;
+    scene.now = at(10);
+    let leases: Vec<_> = runs.iter().map(|run| run.lease.clone()).collect();
+    scene.beat(&leases, at(60)).await;
+    scene.settle(&leases[0], DONE).await;
+    let workers = scene.store.workers(Span::secs(10), scene.now).await.expect("workers are listed");
+    let seen: Vec<_> =
+        workers.iter().map(|worker| (worker.name.as_str(), worker.seen_at, worker.running)).collect();
+    assert_eq!(seen, [("silent", at(0), 0), (crate::given::WORKER, at(10), 2)]);
+    assert_eq!(workers[0].queues, [queue("q")]);
+    let workers = scene.store.workers(Span::secs(9), scene.now).await.expect("workers are listed");
+    assert_eq!(workers.len(), 1);
+}

@@ -139,6 +139,13 @@ impl RetryPolicy {
         self.max_attempts
     }
 
+    /// This policy with so many runs, the first included.
+    #[must_use]
+    pub const fn with_max_attempts(mut self, max: std::num::NonZeroU32) -> Self {
+        self.max_attempts = Some(max.get());
+        self
+    }
+
     /// The curve.
     pub const fn curve(&self) -> &Curve {
         &self.curve

@@ -100,7 +100,7 @@ impl Picks<'_> {
     }
 
     fn room(&self) -> i64 {
-        SCAN_MAX.saturating_sub(self.found.len()).cast_signed()
+        row::number(SCAN_MAX.saturating_sub(self.found.len()))
     }
 
     fn add(&mut self, sql: &str, params: impl Params) -> Result<()> {

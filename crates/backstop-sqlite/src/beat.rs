@@ -3,8 +3,8 @@
 use crate::row;
 use crate::work::Work;
 use backstop_core::port::Beat;
-use backstop_core::{Lease, LeaseNumber, Time};
-use rusqlite::{Result, params};
+use backstop_core::{Lease, LeaseNumber, QueueName, Time};
+use rusqlite::{CachedStatement, Result, Row, params};
 use std::collections::BTreeSet;
 
 const BEAT_WORKER: &str = include_str!("sql/beat_worker.sql");
@@ -14,12 +14,13 @@ const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
 /// Keeps claims alive, and tells which leases are lost.
 pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Lease>> {
     work.flush_claims()?;
-    let queues: Vec<&str> = beat.queues.iter().map(backstop_core::QueueName::as_str).collect();
+    let queues: Vec<&str> = beat.queues.iter().map(QueueName::as_str).collect();
     let worker = params![beat.worker.as_str(), queues.join("\n"), now.as_micros()];
     work.db.prepare_cached(BEAT_WORKER)?.execute(worker)?;
     let (mut alive, mut lost) = (BTreeSet::<LeaseNumber>::new(), Vec::new());
+    let mut find = work.db.prepare_cached(SETTLE_FIND)?;
     for lease in &beat.leases {
-        if is_current(work, lease)? {
+        if is_current(work, &mut find, lease)? {
             alive.insert(lease.number);
         } else {
             lost.push(lease.clone());
@@ -32,14 +33,14 @@ pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Le
     Ok(lost)
 }
 
-fn is_current(work: &mut Work<'_>, lease: &Lease) -> Result<bool> {
+fn is_current(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
     let Some(queue) = work.queue(&lease.queue)? else { return Ok(false) };
     let named = params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id];
-    work.db.prepare_cached(SETTLE_FIND)?.exists(named)
+    find.exists(named)
 }
 
 /// The queues of a worker's row.
-pub(crate) fn queues(row: &rusqlite::Row<'_>, column: usize) -> Result<Vec<backstop_core::QueueName>> {
+pub(crate) fn queues(row: &Row<'_>, column: usize) -> Result<Vec<QueueName>> {
     let names = row::text(row, column)?.unwrap_or_default();
-    Ok(names.lines().filter_map(|name| backstop_core::QueueName::new(name).ok()).collect())
+    Ok(names.lines().filter_map(|name| QueueName::new(name).ok()).collect())
 }

@@ -1,15 +1,16 @@
 //! Jobs out: from the ready line into running, without a touch of the job's own row.
 
-use crate::lines::{Spot, Which};
+use crate::lines::{RUNNING_REMOVE, Spot, Which};
 use crate::row::{self, Reader};
 use crate::work::{QueueAt, Work};
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::port::Claim;
-use backstop_core::{LeaseNumber, Leased, State, Time, WorkerName};
-use rusqlite::{Result, Row, params};
+use backstop_core::{LeaseNumber, Leased, QueueName, State, Time, WorkerName};
+use rusqlite::{CachedStatement, OptionalExtension, Result, Row, params};
 
 const CLAIM_KNOWN: &str = include_str!("sql/claim_known.sql");
-pub(crate) const CLAIM_TAKE: &str = include_str!("sql/claim_take.sql");
+const CLAIM_TAKE: &str = include_str!("sql/claim_take.sql");
+const CLAIM_JOB: &str = include_str!("sql/claim_job.sql");
 const CLAIM_LEASE: &str = include_str!("sql/claim_lease.sql");
 const CLAIM_CLEAR: &str = include_str!("sql/claim_clear.sql");
 const CLAIM_OPEN: &str = include_str!("sql/claim_open.sql");
@@ -50,7 +51,7 @@ pub(crate) fn open(
     until: Time,
     jobs: usize,
 ) -> Result<()> {
-    let claim = params![number.as_i64(), worker.as_str(), until.as_micros(), jobs.cast_signed()];
+    let claim = params![number.as_i64(), worker.as_str(), until.as_micros(), row::number(jobs)];
     work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 
@@ -66,14 +67,15 @@ fn take(
     let db = work.db;
     let (queue_id, queue_name) = (work.at(queue).id, work.at(queue).name.clone());
     let mut lease = db.prepare_cached(CLAIM_LEASE)?;
+    let mut job = db.prepare_cached(CLAIM_JOB)?;
     let mut taking = db.prepare_cached(CLAIM_TAKE)?;
-    let mut rows = taking.query(params![queue_id, i64::try_from(max).unwrap_or(i64::MAX)])?;
+    let mut rows = taking.query(params![queue_id, row::number(max)])?;
     let (mut reader, mut ends, mut unreadable) = (Reader::default(), Ends::default(), Vec::new());
     let before = leased.len();
     while let Some(row) = rows.next()? {
         let (level, seq, no) = (row::whole(row, 0)?, row::whole(row, 1)?, row::whole(row, 2)?);
         ends.reach(level, seq);
-        match reader.leased(row, &queue_name, number)? {
+        match read(&mut job, no, |row| reader.leased(row, &queue_name, level, number))? {
             Some(run) => {
                 let id = run.lease.job.as_bytes();
                 lease.execute(params![id, no, number.as_i64(), queue_id, level, seq])?;
@@ -83,13 +85,22 @@ fn take(
         }
     }
     drop(rows);
-    for (level, seq) in ends.0.iter() {
+    for (level, seq) in &ends.0 {
         db.prepare_cached(CLAIM_CLEAR)?.execute([queue_id, *level, *seq])?;
     }
-    let taken = i64::try_from(leased.len() - before).unwrap_or(i64::MAX);
+    let taken = row::number(leased.len() - before);
     work.count(queue, State::Running, taken);
-    work.count(queue, State::Ready, -taken - i64::try_from(unreadable.len()).unwrap_or(i64::MAX));
+    work.count(queue, State::Ready, -taken - row::number(unreadable.len()));
     unreadable.into_iter().try_for_each(|no| bury(work, no, now))
+}
+
+/// What is read of a job, if it is there.
+fn read<T>(
+    job: &mut CachedStatement<'_>,
+    no: i64,
+    read: impl FnOnce(&Row<'_>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    job.query_row([no], read).optional().map(Option::flatten)
 }
 
 /// The last place taken of each level, in the order of the line.
@@ -113,30 +124,54 @@ pub(crate) struct Held {
 
 /// What a claim still holds, in the order of the line.
 pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) -> Result<Vec<Held>> {
-    let db = work.db;
-    let mut holding = db.prepare_cached(CLAIM_HELD)?;
-    let mut rows = holding.query([number.as_i64()])?;
-    let (mut reader, mut held, mut unreadable) = (Reader::default(), Vec::new(), Vec::new());
-    while let Some(row) = rows.next()? {
-        let queue = work.queue_of(row::whole(row, 12)?)?;
-        match reader.leased(row, &work.at(queue).name, number)? {
-            Some(run) => held.push(Held { run, vanished: vanished(row)? }),
-            None => unreadable.push((row::whole(row, 2)?, queue, row::bytes(row, 15)?.map(<[u8]>::to_vec))),
+    let mut places = places_under(work, number)?;
+    places.sort_by(|one, other| one.order.cmp(&other.order));
+    let mut job = work.db.prepare_cached(CLAIM_JOB)?;
+    let (mut reader, mut held) = (Reader::default(), Vec::new());
+    for place in places {
+        let (queue, level, _) = &place.order;
+        if let Some(run) = read(&mut job, place.no, |row| reader.leased(row, queue, *level, number))? {
+            held.push(Held { run, vanished: place.vanished });
+            continue;
         }
-    }
-    drop(rows);
-    for (no, queue, id) in unreadable {
-        db.prepare_cached(crate::lines::RUNNING_REMOVE)?.execute([id])?;
+        work.db.prepare_cached(RUNNING_REMOVE)?.execute([place.id])?;
         work.leave_claim(number, 1);
-        work.count(queue, State::Running, -1);
-        bury(work, no, now)?;
+        work.count(place.queue, State::Running, -1);
+        bury(work, place.no, now)?;
     }
     Ok(held)
 }
 
+/// A row of a job that runs.
+struct RunningAt {
+    no: i64,
+    queue: QueueAt,
+    order: (QueueName, i64, i64),
+    id: Vec<u8>,
+    vanished: Option<(WorkerName, LeaseNumber)>,
+}
+
+fn places_under(work: &mut Work<'_>, number: LeaseNumber) -> Result<Vec<RunningAt>> {
+    let db = work.db;
+    let mut holding = db.prepare_cached(CLAIM_HELD)?;
+    let mut rows = holding.query([number.as_i64()])?;
+    let mut places = Vec::new();
+    while let Some(row) = rows.next()? {
+        let queue = work.queue_of(row::whole(row, 3)?)?;
+        places.push(RunningAt {
+            no: row::whole(row, 0)?,
+            queue,
+            order: (work.at(queue).name.clone(), row::whole(row, 1)?, row::whole(row, 2)?),
+            id: row::bytes(row, 4)?.unwrap_or_default().to_vec(),
+            vanished: vanished(row)?,
+        });
+    }
+    Ok(places)
+}
+
 fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
-    let worker = row::text(row, 13)?.map(WorkerName::new);
-    Ok(worker.zip(row::maybe_whole(row, 14)?.map(LeaseNumber::from_i64)))
+    let worker = row::text(row, 5)?.map(WorkerName::new);
+    Ok(worker.zip(row::maybe_whole(row, 6)?.map(LeaseNumber::from_i64)))
 }
 
 /// Ends a job that is in no line and that no worker could be given: it is dead, where a person finds it, and does not

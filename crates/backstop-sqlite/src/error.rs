@@ -71,8 +71,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_says_what_to_do() {
-        let error =
-            store_error("enqueueing", &Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None));
+        let error = store_error("enqueueing", &Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None));
         assert!(error.to_string().contains("free some space"), "{error}");
     }
 }

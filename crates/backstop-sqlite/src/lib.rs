@@ -1,1 +1,205 @@
-//! To be written.
+//! The embedded store: one SQLite file, one machine, any number of processes.
+//!
+//! One thread writes, and puts whatever waits into one transaction; a few threads read. Knows SQLite and the port, and
+//! decides nothing that is not a matter of tables. Its tables are named `backstop_…`, so that they can live in a
+//! database of the user's, where [`enqueue_in`] takes jobs in with the user's own transaction.
+
+mod amend;
+mod beat;
+mod claim;
+mod enqueue;
+mod error;
+mod examine;
+mod hints;
+mod lines;
+mod list;
+mod migrate;
+mod open;
+mod promote;
+mod prune;
+mod queues;
+mod readers;
+mod row;
+mod seize;
+mod settle;
+mod work;
+mod workers;
+mod writer;
+
+#[cfg(test)]
+mod plans;
+
+pub use enqueue::enqueue_in;
+pub use open::{Durability, OpenError, SqliteOptions};
+
+use amend::Reach;
+use async_trait::async_trait;
+use backstop_core::limits::{AMEND_MAX, BEAT_LEASES_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::{
+    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
+};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use error::store_error;
+use hints::Bell;
+use readers::Readers;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use writer::{Effort, Task, Writer};
+
+/// Bytes of a page of the file.
+const PAGE_BYTES: usize = 4_096;
+
+/// The store.
+pub struct SqliteStore {
+    path: PathBuf,
+    durability: Durability,
+    bell: Bell,
+    // Readers first: the writer folds the log into the file when nobody reads any more.
+    readers: Readers,
+    writer: Writer,
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it, and checks that it can be relied on. Its tables are made by [`Store::migrate`].
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
+        let opened = open::open(path.as_ref(), options.readers.max(1))?;
+        let bell = Bell::new();
+        let readers = Readers::start(opened.readers).map_err(OpenError::Threads)?;
+        let writer =
+            Writer::start(opened.writer, options.durability, bell.clone()).map_err(OpenError::Threads)?;
+        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer })
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("SqliteStore");
+        shown.field("path", &self.path).field("durability", &self.durability).finish_non_exhaustive()
+    }
+}
+
+const fn task(doing: &'static str, effort: Effort, rows: usize) -> Task {
+    Task { doing, effort, rows }
+}
+
+#[async_trait]
+impl Backlog for SqliteStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        check_enqueue(&jobs)?;
+        let pages = jobs.iter().map(|job| job.payload.len()).sum::<usize>() / PAGE_BYTES;
+        let task = task("enqueueing", Effort::Durable, jobs.len() + pages);
+        self.writer.call(task, move |work| enqueue::enqueue(work, &jobs, now)).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        check_claim(&claim, now)?;
+        let rows = claim.wants.iter().map(|want| want.max).sum();
+        self.writer
+            .call(task("claiming", Effort::Claim, rows), move |work| claim::claim(work, &claim, now))
+            .await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        check_count("settle", settlements.len(), SETTLE_MAX)?;
+        let task = task("settling", Effort::Durable, settlements.len());
+        self.writer.call(task, move |work| settle::settle(work, &settlements, now)).await
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
+        check_term("beat", beat.until, now)?;
+        let task = task("beating", Effort::Light, beat.leases.len());
+        self.writer.call(task, move |work| beat::beat(work, &beat, now)).await
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        let task = task("promoting", Effort::Light, max.min(PROMOTE_MAX));
+        self.writer.call(task, move |work| promote::promote(work, max, now)).await
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        check_term("seize", seize.until, now)?;
+        let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
+        self.writer.call(task, move |work| seize::seize(work, &seize, now)).await
+    }
+}
+
+#[async_trait]
+impl Operator for SqliteStore {
+    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
+        self.readers.call("reading a job", move |db| list::job(db, id)).await
+    }
+
+    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
+        let after = list::Place::of(&query)?;
+        self.readers.call("listing jobs", move |db| list::page(db, &query, after.as_ref())).await
+    }
+
+    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        let (doing, action) = ("amending jobs", amendment.action);
+        let filter = match amend::reach(&amendment)? {
+            Reach::Ids(ids) => {
+                let task = task(doing, Effort::Durable, ids.len());
+                return self.writer.call(task, move |work| amend::amend_ids(work, &ids, action, now)).await;
+            }
+            Reach::Fitting(filter) => filter,
+        };
+        let max = amendment.max.min(AMEND_MAX);
+        let wanted = filter.clone();
+        let mut picked =
+            self.readers.call(doing, move |db| amend::pick(db, &wanted, action, max + 1)).await?;
+        let is_more = picked.len() > max;
+        picked.truncate(max);
+        let task = task(doing, Effort::Durable, picked.len());
+        let amend =
+            move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked, &filter, action, now);
+        let amended = self.writer.call(task, amend).await?;
+        Ok(Amended { more: is_more && amended.applied > 0, ..amended })
+    }
+
+    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+        self.readers.call("listing queues", queues::queues).await
+    }
+
+    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
+        let task = task("pausing or resuming a queue", Effort::Durable, 1);
+        self.writer.call(task, move |work| queues::set_gate(work, &queue, gate)).await
+    }
+
+    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        self.readers.call("listing workers", move |db| workers::workers(db, within, now)).await
+    }
+
+    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+        let task = task("pruning", Effort::Durable, retention.max.min(PRUNE_MAX));
+        self.writer.call(task, move |work| prune::prune(work, &retention, now)).await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn migrate(&self) -> Answer<Migrated> {
+        self.writer.alone("migrating", migrate::migrate).await
+    }
+
+    async fn time(&self) -> Answer<Time> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Time::default().after(since_1970.into()))
+    }
+
+    fn watch(&self) -> Box<dyn Hints> {
+        self.bell.listen()
+    }
+
+    async fn examine(&self) -> Answer<Examination> {
+        let (doing, durability, path) = ("examining", self.durability, self.path.clone());
+        let settings = move |db: &mut rusqlite::Connection| {
+            examine::settings(db, durability).map_err(|error| store_error(doing, &error))
+        };
+        let settings = self.writer.alone(doing, settings).await?;
+        self.readers.call(doing, move |db| examine::examine(db, &path, &settings)).await
+    }
+}

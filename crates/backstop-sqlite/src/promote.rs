@@ -20,7 +20,7 @@ pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Prom
     let mut job = db.prepare_cached(PROMOTE_JOB)?;
     let mut ready = db.prepare_cached(READY_ADD)?;
     let (mut moved, mut last) = (0, None);
-    let mut rows = due.query(params![now.as_micros(), max.min(PROMOTE_MAX).cast_signed()])?;
+    let mut rows = due.query(params![now.as_micros(), row::number(max.min(PROMOTE_MAX))])?;
     while let Some(row) = rows.next()? {
         let no = row::whole(row, 1)?;
         last = Some([row::whole(row, 0)?, no]);

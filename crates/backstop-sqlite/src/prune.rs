@@ -1,13 +1,12 @@
 //! Ended jobs whose time is over.
 
-use crate::lines::{Spot, Standing};
+use crate::lines::FINISHED_REMOVE;
 use crate::row;
-use crate::settle::free_key;
+use crate::settle::forget;
 use crate::work::{QueueAt, Work};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Pruned, Retention};
-use backstop_core::unique::{Hold, UniqueKey};
-use backstop_core::{JobId, Kind, QueueName, Span, State, Time};
+use backstop_core::{QueueName, Span, State, Time};
 use rusqlite::{Result, params};
 
 const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
@@ -37,7 +36,7 @@ pub(crate) fn prune(work: &mut Work<'_>, retention: &Retention, now: Time) -> Re
             expired.truncate(left);
             left -= expired.len();
             *removed(&mut pruned, state) += expired.len();
-            expired.iter().try_for_each(|job| remove(work, queue, job, state, now))?;
+            expired.into_iter().try_for_each(|job| remove(work, queue, job, state, now))?;
         }
     }
     work.db.prepare_cached(PRUNE_WORKERS)?.execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
@@ -70,24 +69,16 @@ struct Over {
     ended_by: Time,
 }
 
-/// An ended job that is to go.
-struct Expired {
-    no: i64,
-    finished_at: Time,
-    id: Option<JobId>,
-    unique: Option<(UniqueKey, Hold)>,
-}
-
-/// The expired jobs of one shelf, oldest first; one more than `max` if there are more.
+/// The expired jobs of one shelf by number, oldest first; one more than `max` if there are more.
 fn expired(
     work: &Work<'_>,
     queue: QueueAt,
     state: State,
     over: &Over,
     max: usize,
-) -> Result<Vec<Expired>> {
+) -> Result<Vec<(Time, i64)>> {
     let mut statement = work.db.prepare_cached(PRUNE_OLDEST)?;
-    let one_more = max.saturating_add(1).cast_signed();
+    let one_more = row::number(max.saturating_add(1));
     let mut rows = statement.query(params![work.at(queue).id, row::code(state), one_more])?;
     let mut expired = Vec::new();
     while let Some(row) = rows.next()? {
@@ -95,23 +86,20 @@ fn expired(
         if expired.len() as u64 >= over.surplus && finished_at > over.ended_by {
             break;
         }
-        let (no, id) = (row::whole(row, 1)?, row::id(row, 2)?);
-        expired.push(Expired { no, finished_at, id, unique: row::unique(row, 3)? });
+        expired.push((finished_at, row::whole(row, 1)?));
     }
     Ok(expired)
 }
 
-fn remove(work: &mut Work<'_>, queue: QueueAt, job: &Expired, state: State, now: Time) -> Result<()> {
-    let id = job.id.unwrap_or(JobId::from_bytes([0; 16]));
-    let spot = Spot {
-        no: job.no,
-        queue,
-        level: 0,
-        seq: 0,
-        run_at: now,
-        finished_at: job.finished_at,
-    };
-    work.leave(&Standing { id, state, spot, kind: Kind::default(), unique: None, lease: None })?;
-    work.delete(job.no)?;
-    free_key(work, queue, id, job.unique.as_ref(), state, now)
+fn remove(
+    work: &mut Work<'_>,
+    queue: QueueAt,
+    (finished_at, no): (Time, i64),
+    state: State,
+    now: Time,
+) -> Result<()> {
+    let place = [work.at(queue).id, row::code(state), finished_at.as_micros(), no];
+    work.db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
+    work.count(queue, state, -1);
+    forget(work, no, state, now)
 }

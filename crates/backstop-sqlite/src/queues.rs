@@ -43,6 +43,8 @@ pub(crate) fn set_gate(work: &mut Work<'_>, name: &QueueName, gate: Gate) -> Res
     let paused = gate == Gate::Paused;
     work.db.prepare_cached(QUEUE_GATE)?.execute(params![work.at(queue).id, paused])?;
     work.set_paused(queue, paused);
-    work.stir();
+    if !paused {
+        work.stir();
+    }
     Ok(())
 }

@@ -49,6 +49,11 @@ pub(crate) const fn state(code: i64, is_running: bool) -> State {
     }
 }
 
+/// A number of things as SQLite takes it.
+pub(crate) fn number(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}
+
 /// A whole number; 0 if there is none.
 pub(crate) fn whole(row: &Row<'_>, column: usize) -> Result<i64> {
     Ok(match row.get_ref(column)? {
@@ -112,9 +117,8 @@ fn small(row: &Row<'_>, column: usize) -> Result<u32> {
     Ok(u32::try_from(whole(row, column)?).unwrap_or(0))
 }
 
-fn priority(row: &Row<'_>, column: usize) -> Result<Priority> {
-    let level = u8::try_from(whole(row, column)?).ok().and_then(Priority::from_level);
-    Ok(level.unwrap_or_default())
+fn priority(level: i64) -> Priority {
+    u8::try_from(level).ok().and_then(Priority::from_level).unwrap_or_default()
 }
 
 /// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not copied.
@@ -124,15 +128,16 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A leased job from the columns of `claim_take.sql`; `None` if it cannot be run as it is.
+    /// A leased job from the columns of `claim_job.sql`; `None` if it cannot be run as it is.
     pub(crate) fn leased(
         &mut self,
         row: &Row<'_>,
         queue: &QueueName,
+        level: i64,
         number: LeaseNumber,
     ) -> Result<Option<Leased>> {
-        let (Some(job), Some(payload)) = (id(row, 3)?, bytes(row, 5)?) else { return Ok(None) };
-        let Some(kind) = text(row, 4)? else { return Ok(None) };
+        let (Some(job), Some(payload)) = (id(row, 0)?, bytes(row, 2)?) else { return Ok(None) };
+        let Some(kind) = text(row, 1)? else { return Ok(None) };
         if kind != self.kind.as_str() {
             let Ok(kind) = Kind::new(kind) else { return Ok(None) };
             self.kind = kind;
@@ -141,13 +146,13 @@ impl Reader {
             lease: Lease { queue: queue.clone(), job, number },
             kind: self.kind.clone(),
             payload: Payload::stored(payload.to_vec()),
-            priority: priority(row, 0)?,
-            attempts_before: small(row, 6)?,
-            lost_leases: small(row, 7)?,
-            inserted_at: time(row, 8)?,
-            run_at: time(row, 9)?,
-            retry: StoredRetry::stored(bytes(row, 10)?.map(<[u8]>::to_vec)),
-            history: History::stored(bytes(row, 11)?.map(<[u8]>::to_vec)),
+            priority: priority(level),
+            attempts_before: small(row, 3)?,
+            lost_leases: small(row, 4)?,
+            inserted_at: time(row, 5)?,
+            run_at: time(row, 6)?,
+            retry: StoredRetry::stored(bytes(row, 7)?.map(<[u8]>::to_vec)),
+            history: History::stored(bytes(row, 8)?.map(<[u8]>::to_vec)),
         }))
     }
 }
@@ -169,7 +174,7 @@ pub(crate) fn job(row: &Row<'_>) -> Result<Option<Job>> {
         kind: text(row, 2)?.and_then(|kind| Kind::new(kind).ok()).unwrap_or_default(),
         state,
         payload: Payload::stored(bytes(row, 4)?.unwrap_or_default().to_vec()),
-        priority: priority(row, 5)?,
+        priority: priority(whole(row, 5)?),
         attempt: small(row, 6)? + u32::from(state == State::Running),
         lost_leases: small(row, 7)?,
         requeues: small(row, 8)?,

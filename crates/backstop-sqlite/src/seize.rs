@@ -6,7 +6,7 @@ use crate::work::Work;
 use backstop_core::limits::SEIZE_MAX;
 use backstop_core::port::{Seize, Seized};
 use backstop_core::verdict::Vanished;
-use backstop_core::{Lease, LeaseNumber, Time, WorkerName};
+use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
 use rusqlite::{Result, params};
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ struct Expired {
 }
 
 /// A job of an expired claim: which of the claims, its place, its id.
-type Left = (usize, (String, i64, i64), Vec<u8>);
+type Left = (usize, (QueueName, i64, i64), Vec<u8>);
 
 /// Moves jobs to the seizer, oldest claim first; `false` if there are none.
 fn take_over(work: &mut Work<'_>, seize: &Seize, now: Time) -> Result<bool> {
@@ -71,17 +71,18 @@ fn expired(work: &Work<'_>, now: Time) -> Result<Vec<Expired>> {
 }
 
 /// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.
-fn left_by(work: &Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
+fn left_by(work: &mut Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
     let ranks: HashMap<i64, usize> =
         expired.iter().enumerate().map(|(rank, claim)| (claim.number.as_i64(), rank)).collect();
-    let mut statement = work.db.prepare_cached(SEIZE_RUNNING)?;
+    let db = work.db;
+    let mut statement = db.prepare_cached(SEIZE_RUNNING)?;
     let mut rows = statement.query([])?;
     let mut left = Vec::new();
     while let Some(row) = rows.next()? {
         let Some(rank) = ranks.get(&row::whole(row, 0)?) else { continue };
-        let queue = row::text(row, 1)?.unwrap_or_default().to_owned();
+        let queue = work.queue_of(row::whole(row, 1)?)?;
         let id = row::bytes(row, 4)?.unwrap_or_default().to_vec();
-        left.push((*rank, (queue, row::whole(row, 2)?, row::whole(row, 3)?), id));
+        left.push((*rank, (work.at(queue).name.clone(), row::whole(row, 2)?, row::whole(row, 3)?), id));
     }
     left.sort_unstable();
     Ok(left)

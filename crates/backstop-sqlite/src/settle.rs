@@ -4,9 +4,8 @@ use crate::lines::{FINISHED_ADD, RUNNING_REMOVE, Spot, Which};
 use crate::row;
 use crate::work::{QueueAt, Work};
 use backstop_core::port::Settled;
-use backstop_core::unique::{Hold, UniqueKey};
-use backstop_core::verdict::{Keep, Place, Settlement, Transition};
-use backstop_core::{JobId, Outcome, State, Time};
+use backstop_core::verdict::{Keep, Place, Reason, Settlement, Transition};
+use backstop_core::{Outcome, State, Time};
 use rusqlite::{CachedStatement, OptionalExtension, Result, params};
 
 const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
@@ -15,11 +14,7 @@ const SETTLE_JOB: &str = include_str!("sql/settle_job.sql");
 const SETTLE_REPEAT: &str = include_str!("sql/settle_repeat.sql");
 
 /// Ends runs whose leases are current.
-pub(crate) fn settle(
-    work: &mut Work<'_>,
-    settlements: &[Settlement],
-    now: Time,
-) -> Result<Vec<Settled>> {
+pub(crate) fn settle(work: &mut Work<'_>, settlements: &[Settlement], now: Time) -> Result<Vec<Settled>> {
     let mut lines = Lines::prepare(work)?;
     settlements.iter().map(|settlement| settle_one(work, &mut lines, settlement, now)).collect()
 }
@@ -125,7 +120,7 @@ fn apply(
         now.as_micros(),
         settlement.lease.number.as_i64(),
         settlement.outcome.tag(),
-        transition.reason.map(|reason| reason.as_str()),
+        transition.reason.map(Reason::as_str),
         transition.history.is_some(),
         transition.history.and_then(|history| history.as_bytes()),
     ])?;
@@ -137,23 +132,11 @@ fn apply(
 }
 
 /// Removes an ended job that is in no line; its key stays behind if its state still holds it.
-fn forget(work: &mut Work<'_>, no: i64, state: State, now: Time) -> Result<()> {
+pub(crate) fn forget(work: &mut Work<'_>, no: i64, state: State, now: Time) -> Result<()> {
     let Some(job) = work.standing(Which::No(no))? else { return Ok(()) };
     work.delete(no)?;
-    free_key(work, job.spot.queue, job.id, job.unique.as_ref(), state, now)
-}
-
-/// Frees the key of a job that is removed, unless its last state still holds it.
-pub(crate) fn free_key(
-    work: &mut Work<'_>,
-    queue: QueueAt,
-    id: JobId,
-    unique: Option<&(UniqueKey, Hold)>,
-    state: State,
-    now: Time,
-) -> Result<()> {
-    match unique {
-        Some((key, hold)) if !hold.is_held(state, now) => work.remove_key(queue, key, id),
+    match &job.unique {
+        Some((key, hold)) if !hold.is_held(state, now) => work.remove_key(job.spot.queue, key, job.id),
         _ => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 const QUEUE_GET: &str = include_str!("sql/queue_get.sql");
 const QUEUE_ADD: &str = include_str!("sql/queue_add.sql");
+const QUEUE_RECOVER: &str = include_str!("sql/queue_recover.sql");
 const QUEUE_COUNT: &str = include_str!("sql/queue_count.sql");
 const CLAIM_LEFT: &str = include_str!("sql/claim_left.sql");
 const CLAIM_CLOSE: &str = include_str!("sql/claim_close.sql");
@@ -83,7 +84,14 @@ impl<'c> Work<'c> {
         if let Some(at) = self.by_id.get(&id) {
             return Ok(*at);
         }
-        let queue = self.db.prepare_cached(QUEUE_GET)?.query_row([id], Queue::read)?;
+        let mut get = self.db.prepare_cached(QUEUE_GET)?;
+        let queue = match get.query_row([id], Queue::read) {
+            Err(Error::QueryReturnedNoRows | Error::FromSqlConversionFailure(..)) => {
+                recover(self.db, id)?;
+                get.query_row([id], Queue::read)?
+            }
+            read => read?,
+        };
         Ok(self.remember(queue))
     }
 
@@ -116,7 +124,7 @@ impl<'c> Work<'c> {
     pub(crate) fn count(&mut self, queue: QueueAt, state: State, by: i64) {
         let queue = &mut self.queues[queue.0];
         queue.counts[state as usize] += by;
-        queue.changed = true;
+        queue.changed |= by != 0;
     }
 
     /// Counts jobs taken in.
@@ -173,6 +181,17 @@ impl<'c> Work<'c> {
         }
         Ok(())
     }
+}
+
+/// A queue that cannot be read must not take its jobs with it: they go on under a name that says so.
+fn recover(db: &Connection, id: i64) -> Result<()> {
+    let name = format!("recovered-{id}");
+    tracing::error!(
+        id,
+        name,
+        "a row of backstop_queue is lost; its jobs have a new queue. Run `backstop doctor`"
+    );
+    db.prepare_cached(QUEUE_RECOVER)?.execute(params![id, name]).map(drop)
 }
 
 impl Queue {

@@ -1,7 +1,10 @@
 //! The contract of the port: what every store must do, one named test per case.
 //!
-//! ```ignore
+//! ```
+//! use backstop_memory::MemoryStore;
+//!
 //! backstop_testkit::store_contract!(|| async { MemoryStore::new() });
+//! # fn main() {}
 //! ```
 //!
 //! A bug found in one store becomes a case here, and with that a test of all.
@@ -12,12 +15,15 @@ pub mod lease;
 pub mod operator;
 pub mod payload;
 pub mod promote;
+pub mod random;
+pub mod repeat;
 pub mod settle;
 pub mod unique;
 
 use backstop_core::port::Store;
 use std::any::Any;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +146,26 @@ macro_rules! store_contract {
                 prune_keeps_each_queue_by_its_own_entry
                 totals_survive_pruning
                 workers_are_those_that_beat
+                a_store_tells_its_time_and_its_promise
+            }
+            repeat: run {
+                a_lost_enqueue_can_be_repeated
+                a_lost_claim_can_be_repeated
+                a_lost_settle_can_be_repeated
+                a_lost_settle_of_a_job_that_is_gone_counts_once
+                a_lost_beat_can_be_repeated
+                a_lost_promote_can_be_repeated
+                a_lost_seize_can_be_repeated
+                a_lost_retry_can_be_repeated
+                a_lost_cancel_can_be_repeated
+                a_lost_delete_can_be_repeated
+                a_lost_pause_can_be_repeated
+                a_lost_prune_can_be_repeated
+                migrate_can_be_repeated
+            }
+            random: run_many {
+                random_operations_agree_with_the_memory_store
+                random_operations_survive_lost_replies
             }
         }
     };
@@ -230,26 +256,56 @@ impl<G: Any + Send> Fresh<form::SharedGuarded> for (Arc<dyn Store>, G) {
     }
 }
 
-/// A case that takes longer hangs.
-const CASE_TIME_MAX: Duration = Duration::from_secs(300);
+/// A case, or one sequence of many, that takes longer hangs.
+const CASE_TIME_MAX: Duration = Duration::from_mins(5);
 
 /// Runs one case on a fresh store.
-pub fn run<Form, Made, Making, Running>(fresh: impl Fn() -> Making, case: impl FnOnce(Arc<dyn Store>) -> Running)
-where
+pub fn run<Form, Made, Making, Running>(
+    fresh: impl Fn() -> Making,
+    case: impl FnOnce(Arc<dyn Store>) -> Running,
+) where
     Made: Fresh<Form>,
     Making: Future<Output = Made>,
     Running: Future<Output = ()>,
 {
-    block_on(async {
+    block_on(in_time(async {
         let subject = fresh().await.subject();
         case(Arc::clone(&subject.store)).await;
-    });
+    }));
+}
+
+/// Makes as many fresh stores as a case wants.
+pub type Factory = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Subject>>>>;
+
+/// Runs one case that needs more than one fresh store, and sees to its own deadlines: how long it takes depends on
+/// how much of it was asked for.
+pub fn run_many<Form, Made, Making, Running>(
+    fresh: impl Fn() -> Making + 'static,
+    case: impl FnOnce(Factory) -> Running,
+) where
+    Made: Fresh<Form>,
+    Making: Future<Output = Made> + 'static,
+    Running: Future<Output = ()>,
+{
+    block_on(case(Box::new(move || {
+        let making = fresh();
+        Box::pin(async { making.await.subject() })
+    })));
 }
 
 fn block_on(case: impl Future<Output = ()>) {
     // Several threads, also for cases of one task: a store must not depend on the runtime of its tests.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.expect("a test can have threads");
-    let in_time = runtime.block_on(async { tokio::time::timeout(CASE_TIME_MAX, case).await.is_ok() });
-    assert!(in_time, "the case hangs: not over after {CASE_TIME_MAX:?}");
+    runtime.block_on(case);
 }
+
+/// What `work` comes to, if it comes to an end.
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    let worked = tokio::time::timeout(CASE_TIME_MAX, work).await;
+    assert!(worked.is_ok(), "the store hangs: not through after {CASE_TIME_MAX:?}");
+    worked.expect("asserted")
+}
+
+#[cfg(test)]
+mod tests;

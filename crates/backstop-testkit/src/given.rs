@@ -5,7 +5,7 @@ use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::limits::{AMEND_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
 use backstop_core::port::{
-    Amended, Amendment, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized, Settled, Store,
+    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized, Settled, Store,
 };
 use backstop_core::unique::{Unique, UniqueKey};
 use backstop_core::verdict::{Keep, Reason, Settlement};
@@ -154,23 +154,32 @@ fn name(payload: &Payload) -> String {
     String::from_utf8_lossy(payload.as_bytes()).trim_matches('"').to_owned()
 }
 
-/// Everything that fits, page by page; panics on a list that does not end.
+/// Everything that fits, page by page, from a store that answers.
 pub async fn list(store: &dyn Store, filter: &Filter, limit: usize, now: Time) -> Vec<Job> {
+    try_list(store, filter, limit, now).await.expect("the store lists its jobs")
+}
+
+/// Everything that fits, page by page; panics on a list that does not end.
+pub async fn try_list(store: &dyn Store, filter: &Filter, limit: usize, now: Time) -> Answer<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut cursor = None;
     // More pages than this for what a test puts in is a list that runs in circles.
     for _ in 0..20_000 {
         let query = PageQuery { filter: filter.clone(), cursor, limit };
-        let page = store.jobs(query, now).await.expect("the store lists its jobs");
-        assert!(page.jobs.len() <= limit.max(1), "a page of {} where {limit} were asked for", page.jobs.len());
+        let page = store.jobs(query, now).await?;
+        assert!(
+            page.jobs.len() <= limit.max(1),
+            "a page of {} where {limit} were asked for",
+            page.jobs.len()
+        );
         jobs.extend(page.jobs);
         cursor = page.next;
         if cursor.is_none() {
-            return jobs;
+            return Ok(jobs);
         }
     }
     assert!(cursor.is_none(), "the list of {filter:?} does not end");
-    jobs
+    Ok(jobs)
 }
 
 /// A store and a clock that a test moves by hand.
@@ -252,14 +261,9 @@ impl Scene {
     }
 
     /// Ends runs.
-    pub async fn settle_all<'a>(
-        &self,
-        runs: impl IntoIterator<Item = (&'a Lease, Outcome)>,
-    ) -> Vec<Settled> {
-        let settlements: Vec<Settlement> = runs
-            .into_iter()
-            .map(|(lease, outcome)| Settlement { lease: lease.clone(), outcome })
-            .collect();
+    pub async fn settle_all<'a>(&self, runs: impl IntoIterator<Item = (&'a Lease, Outcome)>) -> Vec<Settled> {
+        let settlements: Vec<Settlement> =
+            runs.into_iter().map(|(lease, outcome)| Settlement { lease: lease.clone(), outcome }).collect();
         let count = settlements.len();
         let answers = self.store.settle(settlements, self.now).await.expect("the store settles");
         assert_eq!(answers.len(), count, "one answer per settlement");

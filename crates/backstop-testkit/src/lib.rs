@@ -6,7 +6,15 @@
 //! | [`random`] | the same random operations on several stores, compared answer by answer |
 //! | [`flaky`] | a store whose calls fail, get lost or take their time, by a seed |
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
+//! | [`simulator`] | the whole engine on virtual time, by a seed |
+//! | [`model`] | calls and answers as values |
 //! | [`given`] | jobs, claims and a clock moved by hand, in few words |
 
 pub mod contract;
+pub mod flaky;
+mod forward;
 pub mod given;
+pub mod history;
+pub mod model;
+pub mod random;
+pub mod simulator;

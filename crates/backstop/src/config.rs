@@ -1,1 +1,136 @@
-//! Configuration.
+//! What the user wrote, and what the program needs.
+//!
+//! [`resolve`] is the one way from the first to the second: defaults, then the file, then the environment, then the
+//! flags; what comes later wins. Reads nothing itself: texts come in, a [`Config`] or the reason why not comes out.
+
+mod raw;
+
+use crate::exec::Exec;
+use crate::open::{Durability, NotADurability};
+use crate::worker::{BadWorker, QueueSettings, check_settings};
+use backstop_core::QueueName;
+use std::collections::BTreeMap;
+
+/// The file that is read when none is named.
+pub const USUAL_FILE: &str = "backstop.toml";
+/// The store that is used when none is named.
+pub const USUAL_STORE: &str = "sqlite:backstop.db";
+/// The environment's word for the store.
+pub const ENV_STORE: &str = "BACKSTOP_STORE";
+/// The environment's word for the durability.
+pub const ENV_DURABILITY: &str = "BACKSTOP_DURABILITY";
+
+/// What the program needs, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The address of the store.
+    pub store: String,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// The queues that have an entry. A queue needs none to exist.
+    pub queues: BTreeMap<QueueName, QueueConfig>,
+}
+
+/// What is said about one queue.
+#[derive(Clone, Debug, Default)]
+pub struct QueueConfig {
+    /// What runs its jobs, if anything here does.
+    pub handler: Option<Exec>,
+    /// How it is served.
+    pub settings: QueueSettings,
+}
+
+/// A configuration file as it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Where it is, for messages.
+    pub path: &'a str,
+    /// What it says.
+    pub text: &'a str,
+}
+
+/// What the environment or the flags say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// The address of the store.
+    pub store: Option<String>,
+    /// What an acknowledged write survives.
+    pub durability: Option<Durability>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadConfig {
+    /// The file does not say what it should; the message has line, column and what is allowed there.
+    #[error("{path}: {problem}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// One queue's entry does not make sense.
+    #[error("{path}: [queues.{queue}]: {problem}")]
+    Queue {
+        /// The file.
+        path: String,
+        /// The queue.
+        queue: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// A variable of the environment does not say what it should.
+    #[error("environment variable {name}: {problem}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+}
+
+impl Overrides {
+    /// What the environment says; `read` looks up a variable. An empty one says nothing.
+    pub fn from_environment(read: impl Fn(&str) -> Option<String>) -> Result<Self, BadConfig> {
+        let said = |name| read(name).filter(|text| !text.is_empty());
+        let durability = said(ENV_DURABILITY).map(|text| text.parse()).transpose();
+        let durability = durability.map_err(|problem: NotADurability| BadConfig::Environment {
+            name: ENV_DURABILITY,
+            problem: problem.to_string(),
+        })?;
+        Ok(Self { store: said(ENV_STORE), durability })
+    }
+}
+
+/// Defaults, then `file`, then `environment`, then `flags`; what comes later wins.
+pub fn resolve(
+    file: Option<Written<'_>>,
+    environment: Overrides,
+    flags: Overrides,
+) -> Result<Config, BadConfig> {
+    let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
+    let path = file.map_or(USUAL_FILE, |written| written.path);
+    let store = flags.store.or(environment.store).or(raw.store.url);
+    let durability = flags.durability.or(environment.durability).or(raw.store.durability);
+    let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
+    Ok(Config {
+        store: store.unwrap_or_else(|| USUAL_STORE.to_owned()),
+        durability: durability.unwrap_or_default(),
+        queues: queues.collect::<Result<_, _>>()?,
+    })
+}
+
+fn checked_queue(path: &str, name: &str, raw: raw::RawQueue) -> Result<(QueueName, QueueConfig), BadConfig> {
+    let bad = |problem: String| BadConfig::Queue { path: path.to_owned(), queue: name.to_owned(), problem };
+    let queue = QueueName::new(name).map_err(|error| bad(error.to_string()))?;
+    let config = raw.checked().map_err(bad)?;
+    check_settings(&queue, &config.settings).map_err(|error| match error {
+        BadWorker::Settings { problem, .. } => bad(problem),
+        other => bad(other.to_string()),
+    })?;
+    Ok((queue, config))
+}
+
+#[cfg(test)]
+mod tests;

@@ -41,12 +41,12 @@ const PIPES_GRACE: Duration = Duration::from_millis(250);
 pub struct Exec {
     program: OsString,
     args: Vec<OsString>,
-    stdout: Stdout,
+    stdout: ExecOutput,
 }
 
 /// Where what a command writes to its stdout goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Stdout {
+pub enum ExecOutput {
     /// Nowhere.
     #[default]
     Discarded,
@@ -56,12 +56,9 @@ pub enum Stdout {
 
 impl Exec {
     /// A program and its arguments, started without a shell.
-    pub fn new<A: Into<OsString>>(
-        program: impl Into<OsString>,
-        args: impl IntoIterator<Item = A>,
-    ) -> Self {
+    pub fn new<A: Into<OsString>>(program: impl Into<OsString>, args: impl IntoIterator<Item = A>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Self { program: program.into(), args, stdout: Stdout::default() }
+        Self { program: program.into(), args, stdout: ExecOutput::default() }
     }
 
     /// A line for the shell, `sh -c`.
@@ -71,7 +68,7 @@ impl Exec {
 
     /// With its stdout going elsewhere than usual.
     #[must_use]
-    pub fn stdout(mut self, stdout: Stdout) -> Self {
+    pub fn stdout(mut self, stdout: ExecOutput) -> Self {
         self.stdout = stdout;
         self
     }
@@ -88,8 +85,8 @@ impl Exec {
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .stdout(match self.stdout {
-                Stdout::Discarded => Stdio::null(),
-                Stdout::Shown => Stdio::from(io::stderr()),
+                ExecOutput::Discarded => Stdio::null(),
+                ExecOutput::Shown => Stdio::from(io::stderr()),
             })
             // Its own group: Ctrl-C at the terminal reaches the worker alone, and the group can be killed as one.
             .process_group(0);
@@ -112,7 +109,7 @@ impl Handler for Exec {
         };
         let status = tokio::select! {
             biased;
-            status = attend(&mut group, talk) => status,
+            status = attend(&mut group, talk) => Some(status),
             () = run.cancelled() => None,
         };
         match status {
@@ -128,7 +125,7 @@ impl Handler for Exec {
 }
 
 /// Talks with the command until it ends.
-async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> Option<io::Result<ExitStatus>> {
+async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> io::Result<ExitStatus> {
     tokio::pin!(talk);
     let mut is_talking = true;
     let status = loop {
@@ -142,7 +139,7 @@ async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> Option<io:
     if is_talking {
         let _ = tokio::time::timeout(PIPES_GRACE, talk).await;
     }
-    Some(status)
+    status
 }
 
 /// Writes the payload. A command that does not care to read all of it may still succeed.
@@ -192,10 +189,7 @@ fn not_started(program: &OsStr, error: &io::Error) -> Ending {
         io::ErrorKind::PermissionDenied => format!("{program} may not be run: {error}; is it executable?"),
         _ => format!("{program} could not be run: {error}"),
     };
-    Ending::failed(ErrorReport {
-        error_type: Some("NotStarted".to_owned()),
-        ..ErrorReport::message(message)
-    })
+    Ending::failed(ErrorReport { error_type: Some("NotStarted".to_owned()), ..ErrorReport::message(message) })
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ mod handler;
 mod open;
 mod random;
 pub mod testing;
+pub mod why;
 mod worker;
 
 pub use backstop_core as core;
@@ -54,8 +55,8 @@ pub use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, Retry
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
-pub use exec::Exec;
+pub use exec::{Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
-pub use open::{Durability, OpenError};
+pub use open::{Durability, NotADurability, OpenError};
 pub use random::Random;
 pub use worker::{BadWorker, Progress, QueueSettings, Running, Services, Timing, WorkerBuilder};

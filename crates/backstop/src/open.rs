@@ -2,6 +2,7 @@
 
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// What an acknowledged write survives.
@@ -13,6 +14,23 @@ pub enum Durability {
     Full,
     /// A crash of the process; a power cut may lose the last moments.
     Relaxed,
+}
+
+/// Text that is no durability.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a durability; use full or relaxed")]
+pub struct NotADurability(String);
+
+impl FromStr for Durability {
+    type Err = NotADurability;
+
+    fn from_str(text: &str) -> Result<Self, NotADurability> {
+        match text {
+            "full" => Ok(Self::Full),
+            "relaxed" => Ok(Self::Relaxed),
+            _ => Err(NotADurability(text.to_owned())),
+        }
+    }
 }
 
 /// A store that cannot be used.

@@ -245,7 +245,7 @@ fn usual_name(random: u64) -> String {
     format!("{host}/{}/{:06x}", std::process::id(), random & 0xff_ffff)
 }
 
-fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {
+pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {
     let bad = |problem: String| BadWorker::Settings { queue: queue.clone(), problem };
     let held_max = CLAIM_JOBS_MAX * CLAIM_QUEUES_MAX;
     if settings.concurrency == 0 || settings.concurrency > held_max {

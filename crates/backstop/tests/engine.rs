@@ -50,7 +50,7 @@ impl Setup {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("never {state}: {:?}", self.job(id).await);
+        unreachable!("never {state}: {:?}", self.job(id).await);
     }
 
     fn worker(&self, name: &str) -> WorkerBuilder {
@@ -197,7 +197,7 @@ async fn a_paused_queue_waits_for_its_resumption() {
     setup.backstop.store().set_gate(queue.clone(), Gate::Paused, setup.backstop.now()).await.expect("paused");
     let id = setup.push("a").await;
     let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(setup.job(id).await.state, State::Ready);
     setup.backstop.store().set_gate(queue, Gate::Open, setup.backstop.now()).await.expect("resumed");
     setup.state_becomes(id, State::Done).await;

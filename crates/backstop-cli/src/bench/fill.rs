@@ -41,7 +41,8 @@ async fn end(
         let now = backstop.now();
         let number = LeaseNumber::draw(rand::random());
         let wants = vec![Want { queue: queue.clone(), max: CLAIM_JOBS_MAX }];
-        let claim = Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
+        let claim =
+            Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
         let runs = backstop.store().claim(claim, now).await?;
         let settle = |run: &Leased| Settlement { lease: run.lease.clone(), outcome: outcome(run) };
         bar.inc(runs.len() as u64);

@@ -26,6 +26,12 @@ impl Rate {
         let seconds = elapsed.as_secs_f64();
         Self { count, seconds, per_second: count as f64 / seconds.max(1e-9) }
     }
+
+    /// Whole jobs a second.
+    #[expect(clippy::cast_sign_loss, reason = "a rate is not negative")]
+    pub(super) fn count_per_second(self) -> usize {
+        self.per_second.round() as usize
+    }
 }
 
 /// The middle and the tail of a set of times.
@@ -47,7 +53,7 @@ impl Latency {
 
 /// A hundred bytes of JSON, as a small job has them.
 pub(super) fn payload(n: usize) -> Vec<u8> {
-    format!(r#"{{"n":{n:012},"to":"somebody@example.org","subject":"about a hundred bytes of payload","x":"yyyyyyyyyy"}}"#)
+    format!(r#"{{"n":"{n:012}","to":"somebody@example.org","subject":"about a hundred bytes of payload","x":"yyyyyyyy"}}"#)
         .into_bytes()
 }
 
@@ -117,7 +123,8 @@ fn served() -> QueueSettings {
 pub(super) async fn drain(backstop: &Backstop, count: usize, handlers: usize) -> Result<Rate> {
     let settings = QueueSettings { concurrency: handlers, prefetch: Some(1_000), ..served() };
     let started = Instant::now();
-    let worker = backstop.worker().handle_raw(QUEUE, |_: Run| async { Ok(()) }).queue(QUEUE, settings).start()?;
+    let worker =
+        backstop.worker().handle_raw(QUEUE, |_: Run| async { Ok(()) }).queue(QUEUE, settings).start()?;
     let rate = until_done(&worker, count, started).await;
     worker.stop();
     worker.stopped().await;
@@ -132,7 +139,10 @@ async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<
         if now_done > done {
             (done, moved_at) = (now_done, Instant::now());
         }
-        ensure!(moved_at.elapsed() < Duration::from_secs(60), "no job was done for a minute; {done} of {count} were");
+        ensure!(
+            moved_at.elapsed() < Duration::from_mins(1),
+            "no job was done for a minute; {done} of {count} were"
+        );
     }
     Ok(Rate::of(count, started.elapsed()))
 }

@@ -15,7 +15,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Latency, Rate};
 use report::Report;
 use serde::Serialize;
-use std::path::Path;
 use tempfile::TempDir;
 
 /// What to measure.
@@ -43,7 +42,11 @@ pub struct BenchArgs {
 
 impl BenchArgs {
     fn sized(&self) -> Self {
-        if self.quick { Self { jobs: 5_000, present: 3_000, samples: 20, ..self.clone() } } else { self.clone() }
+        if self.quick {
+            Self { jobs: 5_000, present: 3_000, samples: 20, ..self.clone() }
+        } else {
+            self.clone()
+        }
     }
 }
 
@@ -105,13 +108,8 @@ async fn raw_limit(
     }
     bar.set_message("raw limit of SQLite on this disk");
     let path = folder.path().join("raw.db");
-    let (jobs, callers) = (args.jobs, args.callers);
-    let measured = tokio::task::spawn_blocking(move || measure_raw(&path, durability, jobs, callers)).await?;
-    measured.map(Some)
-}
-
-fn measure_raw(path: &Path, durability: Durability, jobs: usize, callers: usize) -> Result<raw::Raw> {
-    raw::measure(path, durability, jobs, callers).context("the raw limit could not be measured")
+    let measured = raw::measure(path, durability, args.jobs, args.callers).await;
+    measured.map(Some).context("the raw limit could not be measured")
 }
 
 async fn round(backstop: &Backstop, args: &BenchArgs, present: usize, bar: &ProgressBar) -> Result<Round> {

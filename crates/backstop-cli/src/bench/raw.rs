@@ -4,11 +4,12 @@
 //! completion that deletes. No states, no retries, no history, no counts, no other tasks: what is left is SQLite.
 
 use super::measure::{Rate, payload};
+use anyhow::{Result, anyhow};
 use backstop::{Durability, JobId, Time};
-use rusqlite::{Connection, Result, TransactionBehavior, params};
-use std::path::Path;
-use std::sync::mpsc;
+use rusqlite::{Connection, TransactionBehavior, params};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
 
 const SCHEMA: &str = "
     CREATE TABLE raw_job (no INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, payload BLOB NOT NULL);
@@ -29,12 +30,21 @@ pub(super) struct Raw {
 }
 
 /// Measures on a fresh file at `path`.
-pub(super) fn measure(path: &Path, durability: Durability, jobs: usize, callers: usize) -> Result<Raw> {
-    let mut connection = open(path, durability)?;
-    let bulk = enqueue(&mut connection, 0, jobs, 1_000)?;
-    let cycle = cycle(&mut connection, jobs, 256)?;
-    let commit = commit(&mut connection, jobs, 200)?;
-    let grouped = grouped(connection, jobs + 200, jobs.min(50_000), callers)?;
+pub(super) async fn measure(
+    path: PathBuf,
+    durability: Durability,
+    jobs: usize,
+    callers: usize,
+) -> Result<Raw> {
+    let alone = tokio::task::spawn_blocking(move || -> Result<_> {
+        let mut connection = open(&path, durability)?;
+        let bulk = enqueue(&mut connection, 0, jobs, 1_000)?;
+        let cycle = cycle(&mut connection, jobs, 256)?;
+        let commit = commit(&mut connection, jobs, 200)?;
+        Ok((connection, bulk, cycle, commit))
+    });
+    let (connection, bulk, cycle, commit) = alone.await??;
+    let grouped = grouped(connection, jobs + 200, jobs.min(50_000), callers).await?;
     Ok(Raw { bulk, grouped, cycle, commit })
 }
 
@@ -51,17 +61,22 @@ fn open(path: &Path, durability: Durability) -> Result<Connection> {
     Ok(connection)
 }
 
+fn number(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
 fn id(n: usize) -> JobId {
     let mut random = [0; 10];
     random[2..].copy_from_slice(&(n as u64).to_be_bytes());
-    JobId::at(Time::from_millis(1_700_000_000_000 + n as i64 / 100), random)
+    JobId::at(Time::from_millis(1_700_000_000_000 + number(n) / 100), random)
 }
 
 fn insert(transaction: &rusqlite::Transaction<'_>, n: usize) -> Result<()> {
-    let mut job = transaction.prepare_cached("INSERT INTO raw_job (no, id, kind, payload) VALUES (?, ?, ?, ?)")?;
-    job.execute(params![n as i64, id(n).as_bytes(), "noop", payload(n)])?;
+    let mut job =
+        transaction.prepare_cached("INSERT INTO raw_job (no, id, kind, payload) VALUES (?, ?, ?, ?)")?;
+    job.execute(params![number(n), id(n).as_bytes(), "noop", payload(n)])?;
     let mut ready = transaction.prepare_cached("INSERT INTO raw_ready (seq, no) VALUES (?, ?)")?;
-    ready.execute(params![n as i64, n as i64])?;
+    ready.execute(params![number(n), number(n)])?;
     Ok(())
 }
 
@@ -81,8 +96,8 @@ fn cycle(connection: &mut Connection, jobs: usize, batch: usize) -> Result<Rate>
     let started = Instant::now();
     let mut done = 0;
     while done < jobs {
-        let claimed = claim(connection, batch, done as i64)?;
-        done += complete(connection, &claimed, done as i64)?;
+        let claimed = claim(connection, batch, number(done))?;
+        done += complete(connection, &claimed, number(done))?;
     }
     Ok(Rate::of(jobs, started.elapsed()))
 }
@@ -94,7 +109,7 @@ fn claim(connection: &mut Connection, batch: usize, lease: i64) -> Result<Vec<i6
         let sql = "SELECT r.seq, j.no, j.id, j.kind, j.payload FROM raw_ready r JOIN raw_job j ON j.no = r.no
                    ORDER BY r.seq LIMIT ?";
         let mut ready = transaction.prepare_cached(sql)?;
-        let mut rows = ready.query([batch as i64])?;
+        let mut rows = ready.query([number(batch)])?;
         let mut last = 0_i64;
         while let Some(row) = rows.next()? {
             last = row.get(0)?;
@@ -144,32 +159,40 @@ fn commit(connection: &mut Connection, from: usize, samples: usize) -> Result<Du
 }
 
 /// One writer thread; whatever callers wait goes into one commit.
-fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: usize) -> Result<Rate> {
-    let (ask, asked) = mpsc::sync_channel::<(usize, mpsc::SyncSender<()>)>(callers);
+async fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: usize) -> Result<Rate> {
+    let (ask, mut asked) = mpsc::channel::<Asked>(callers);
+    let writer = std::thread::spawn(move || write_groups(&mut connection, &mut asked));
     let per_caller = jobs / callers;
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        for caller in 0..callers {
-            let ask = ask.clone();
-            scope.spawn(move || {
-                let (answer, answered) = mpsc::sync_channel(1);
-                for n in 0..per_caller {
-                    let sent = ask.send((from + caller * per_caller + n, answer.clone()));
-                    if sent.is_err() || answered.recv().is_err() {
-                        return;
-                    }
+    let calling = (0..callers).map(|caller| {
+        let ask = ask.clone();
+        tokio::spawn(async move {
+            for n in 0..per_caller {
+                let (answer, answered) = oneshot::channel();
+                let sent = ask.send((from + caller * per_caller + n, answer)).await;
+                if sent.is_err() || answered.await.is_err() {
+                    return;
                 }
-            });
-        }
-        drop(ask);
-        write_groups(&mut connection, &asked)
-    })?;
-    Ok(Rate::of(per_caller * callers, started.elapsed()))
+            }
+        })
+    });
+    for caller in calling.collect::<Vec<_>>() {
+        caller.await?;
+    }
+    let elapsed = started.elapsed();
+    drop(ask);
+    writer.join().map_err(|_| anyhow!("the raw writer panicked"))??;
+    Ok(Rate::of(per_caller * callers, elapsed))
 }
 
-fn write_groups(connection: &mut Connection, asked: &mpsc::Receiver<(usize, mpsc::SyncSender<()>)>) -> Result<()> {
-    while let Ok(first) = asked.recv() {
-        let group: Vec<_> = std::iter::once(first).chain(asked.try_iter()).collect();
+type Asked = (usize, oneshot::Sender<()>);
+
+fn write_groups(connection: &mut Connection, asked: &mut mpsc::Receiver<Asked>) -> Result<()> {
+    while let Some(first) = asked.blocking_recv() {
+        let mut group = vec![first];
+        while let Ok(next) = asked.try_recv() {
+            group.push(next);
+        }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (n, _) in &group {
             insert(&transaction, *n)?;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use backstop::Durability;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::{Value, json};
+use std::fmt::Write;
 
 /// Everything measured in one run.
 pub(super) struct Report<'a> {
@@ -25,7 +26,8 @@ impl Report<'_> {
                 "commit_ms": raw.commit.as_secs_f64() * 1_000.0,
             })
         });
-        let rounds: Vec<Value> = self.rounds.iter().map(|round| self.round_json(round)).collect::<Result<_>>()?;
+        let rounds: Vec<Value> =
+            self.rounds.iter().map(|round| self.round_json(round)).collect::<Result<_>>()?;
         let report = json!({
             "store": self.store_kind(), "durability": self.durability_word(), "jobs": self.args.jobs,
             "callers": self.args.callers, "handlers": self.args.handlers, "raw": raw, "rounds": rounds,
@@ -50,7 +52,7 @@ impl Report<'_> {
 
     pub(super) fn text(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_FULL_CONDENSED);
+        table.load_style(presets::UTF8_FULL_CONDENSED);
         let mut header = vec![Cell::new("jobs a second"), right("raw limit")];
         for round in self.rounds {
             header.push(right(&match round.present {
@@ -67,7 +69,12 @@ impl Report<'_> {
         self.row(&mut table, "push in batches of 1,000", |raw| Some(raw.bulk), |round| round.enqueue_bulk);
         let label = format!("full cycle, {handlers} handlers");
         self.row(&mut table, &label, |raw| Some(raw.cycle), |round| round.drain);
-        format!("{}, durability {}\n{table}\n{}", self.store_kind(), self.durability_word(), self.pickup_text())
+        format!(
+            "{}, durability {}\n{table}\n{}",
+            self.store_kind(),
+            self.durability_word(),
+            self.pickup_text()
+        )
     }
 
     fn row(&self, table: &mut Table, label: &str, raw: fn(&Raw) -> Option<Rate>, ours: fn(&Round) -> Rate) {
@@ -75,7 +82,9 @@ impl Report<'_> {
         let mut cells = vec![Cell::new(label), right(&limit.map_or("–".to_owned(), per_second))];
         for round in self.rounds {
             cells.push(right(&per_second(ours(round))));
-            cells.push(right(&limit.map_or("–".to_owned(), |limit| format!("{:.2}", ratio(ours(round), limit)))));
+            cells.push(right(
+                &limit.map_or("–".to_owned(), |limit| format!("{:.2}", ratio(ours(round), limit))),
+            ));
         }
         table.add_row(cells);
     }
@@ -84,7 +93,7 @@ impl Report<'_> {
         let mut text = String::new();
         if let Some(raw) = self.raw {
             let ms = raw.commit.as_secs_f64() * 1_000.0;
-            text += &format!("one raw commit            {ms:.2} ms (median)\n");
+            let _ = writeln!(text, "one raw commit            {ms:.2} ms (median)");
         }
         for round in self.rounds {
             let beside = match round.present {
@@ -92,8 +101,9 @@ impl Report<'_> {
                 present => format!(", {} others present", grouped(present)),
             };
             let pickup = round.pickup;
-            text += &format!(
-                "push to handler start     {:.2} ms p50, {:.2} ms p99 ({} samples{beside})\n",
+            let _ = writeln!(
+                text,
+                "push to handler start     {:.2} ms p50, {:.2} ms p99 ({} samples{beside})",
                 pickup.p50_ms, pickup.p99_ms, pickup.samples
             );
         }
@@ -122,7 +132,7 @@ fn ratio(ours: Rate, raw: Rate) -> f64 {
 }
 
 fn per_second(rate: Rate) -> String {
-    grouped(rate.per_second.round() as usize)
+    grouped(rate.count_per_second())
 }
 
 /// `1234567` as `1,234,567`.
@@ -130,7 +140,7 @@ fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -1,5 +1,4 @@
--- The first of a queue's line. A place in the line whose job is gone comes with NULLs.
+-- The first of a queue's line. The jobs are then read one by one (claim_job.sql): a join with them would read the whole
+-- job table for each once somebody runs ANALYZE while it holds a single row. See plans.rs.
 -- ?1 queue  ?2 how many
-SELECT r.level, r.seq, r.no, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at, j.retry, j.history
-FROM backstop_ready r LEFT JOIN backstop_job j ON j.no = r.no
-WHERE r.queue = ?1 ORDER BY r.level, r.seq LIMIT ?2
+SELECT level, seq, no FROM backstop_ready WHERE queue = ?1 ORDER BY level, seq LIMIT ?2

@@ -1,7 +1,8 @@
 -- As job_by_id.sql.
 -- ?1 no
-SELECT j.id, q.name, j.kind, j.state, j.payload, j.level, j.attempts, j.lost, j.requeues, j.run_at, j.inserted_at,
-  j.finished_at, j.unique_key, j.retry, j.history, j.reason, r.id IS NOT NULL, c.worker, c.until
-FROM backstop_job j JOIN backstop_queue q ON q.id = j.queue
-LEFT JOIN backstop_running r ON r.id = j.id LEFT JOIN backstop_claim c ON c.number = r.lease
-WHERE j.no = ?1
+SELECT j.id, (SELECT name FROM backstop_queue WHERE id = j.queue), j.kind, j.state, j.payload, j.level, j.attempts, j.lost,
+  j.requeues, j.run_at, j.inserted_at, j.finished_at, j.unique_key, j.retry, j.history, j.reason,
+  EXISTS (SELECT 1 FROM backstop_running WHERE id = j.id),
+  (SELECT worker FROM backstop_claim WHERE number = (SELECT lease FROM backstop_running WHERE id = j.id)),
+  (SELECT until FROM backstop_claim WHERE number = (SELECT lease FROM backstop_running WHERE id = j.id))
+FROM backstop_job j WHERE j.no = ?1

@@ -1,4 +1,4 @@
 -- ?1 now  ?2 how many
-SELECT d.run_at, d.no, j.state, j.queue, j.level
-FROM backstop_due d LEFT JOIN backstop_job j ON j.no = d.no
-WHERE d.run_at <= ?1 ORDER BY d.run_at, d.no LIMIT ?2
+SELECT d.run_at, d.no, (SELECT state FROM backstop_job WHERE no = d.no), (SELECT queue FROM backstop_job WHERE no = d.no),
+  (SELECT level FROM backstop_job WHERE no = d.no)
+FROM backstop_due d WHERE d.run_at <= ?1 ORDER BY d.run_at, d.no LIMIT ?2

@@ -1,5 +1,5 @@
--- Where a job stands, for whoever moves it.
+-- Where a job stands, for whoever moves it. No join, as in claim_take.sql.
 -- ?1 id
 SELECT j.no, j.id, j.state, j.queue, j.level, j.seq, j.run_at, j.finished_at, j.kind, j.unique_key, j.unique_states,
-  j.unique_until, r.lease
-FROM backstop_job j LEFT JOIN backstop_running r ON r.id = j.id WHERE j.id = ?1
+  j.unique_until, (SELECT lease FROM backstop_running WHERE id = j.id)
+FROM backstop_job j WHERE j.id = ?1

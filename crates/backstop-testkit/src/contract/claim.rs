@@ -114,10 +114,7 @@ pub async fn waiting_jobs_are_never_claimed_early(store: Arc<dyn Store>) {
     scene.insert([job("q", "released"), job("q", "retrying"), job("q", "scheduled").at(at(10))]).await;
     let runs = scene.claim("q", 9).await;
     scene
-        .settle_all([
-            (&runs[0].lease, Outcome::Released { at: at(10) }),
-            (&runs[1].lease, retry_at(at(10))),
-        ])
+        .settle_all([(&runs[0].lease, Outcome::Released { at: at(10) }), (&runs[1].lease, retry_at(at(10)))])
         .await;
     scene.now = at(10).before(Span::micros(1));
     assert_eq!(scene.promote().await, 0);

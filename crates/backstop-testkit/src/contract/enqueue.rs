@@ -1,9 +1,10 @@
 //! Jobs in.
 
 use crate::given::{Scene, at, id, job};
+use backstop_core::RetryPolicy;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
 use backstop_core::port::{Enqueued, Store, StoreError};
-use backstop_core::RetryPolicy;
+use backstop_core::unique::UniqueKey;
 use backstop_core::{NewJob, Priority, Span, State, Time};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +76,7 @@ pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     assert_eq!((&seen.payload, seen.priority), (&handed_in.payload, Priority::High));
     assert_eq!((seen.run_at, seen.inserted_at, seen.finished_at), (scene.now, scene.now, None));
     assert_eq!((seen.attempt, seen.lost_leases, seen.requeues), (0, 0, 0));
-    assert_eq!(seen.unique_key.as_ref().map(|key| key.as_str()), Some("k"));
+    assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some("k"));
     assert_eq!(seen.retry.decode(), Some(policy));
     assert_eq!((seen.reason, seen.held_by), (None, None));
     assert!(seen.history.failures().is_empty());
@@ -99,7 +100,8 @@ pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
 /// Names are any text; only queue names are plain.
 pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let strange = ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", "a\0b", " "];
+    let strange =
+        ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", "a\0b", " "];
     for name in strange {
         scene.insert([job("q", name).kind(name).unique(name)]).await;
         let mut claim = scene.claim_of(&[("q", 1)]);
@@ -110,7 +112,7 @@ pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
         assert_eq!(lost, [], "{name:?}");
         let seen = scene.job(name).await;
         assert_eq!(seen.kind.as_str(), name);
-        assert_eq!(seen.unique_key.as_ref().map(|key| key.as_str()), Some(name));
+        assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some(name));
         assert_eq!(seen.held_by.map(|holder| holder.worker), Some(claim.worker), "{name:?}");
         assert_eq!(scene.enqueue([job("q", "other").unique(name)]).await, [Enqueued::Duplicate(id(name))]);
         let filter = backstop_core::amend::Filter { kind: Some(seen.kind), ..Default::default() };
@@ -151,6 +153,6 @@ pub async fn a_hint_arrives_after_an_enqueue(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let mut hints = scene.store.watch();
     scene.insert([job("q", "a")]).await;
-    let hint = tokio::time::timeout(Duration::from_secs(60), hints.next()).await;
+    let hint = tokio::time::timeout(Duration::from_mins(1), hints.next()).await;
     assert!(hint.is_ok(), "no hint came after an enqueue");
 }

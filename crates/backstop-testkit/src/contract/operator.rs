@@ -1,6 +1,8 @@
 //! Looking and intervening.
 
-use crate::given::{DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at};
+use crate::given::{
+    DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at,
+};
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
 use backstop_core::limits::{AMEND_MAX, PAGE_MAX};
 use backstop_core::port::{
@@ -37,16 +39,13 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
             scene.pass(Span::secs(1));
             let before = scene.job(&name).await;
             let amended = scene.amend_named(&[&name], action).await;
-            match permitted(action, state) {
-                Err(refusal) => {
-                    assert_eq!(amended.refused, [(id(&name), refusal)], "{name}");
-                    assert_eq!((amended.applied, scene.job(&name).await), (0, before), "{name}");
-                }
-                Ok(()) => {
-                    assert_eq!((amended.applied, &amended.refused[..]), (1, &[][..]), "{name}");
-                    check_amended(&scene, action, &before, scene.find(&name).await);
-                }
-            }
+            let Err(refusal) = permitted(action, state) else {
+                assert_eq!((amended.applied, &amended.refused[..]), (1, &[][..]), "{name}");
+                check_amended(&scene, action, &before, scene.find(&name).await);
+                continue;
+            };
+            assert_eq!(amended.refused, [(id(&name), refusal)], "{name}");
+            assert_eq!((amended.applied, scene.job(&name).await), (0, before), "{name}");
         }
     }
 }
@@ -230,9 +229,6 @@ pub async fn counts_equal_rows(store: Arc<dyn Store>) {
 async fn mixed_history(scene: &mut Scene) {
     for queue in ["b", "a", "a-b"] {
         let name = |n: usize| format!("{queue}{n}");
-        for level in Priority::ALL {
-            scene.insert([job(queue, &format!("{queue}-{level}")).priority(level)]).await;
-        }
         scene.insert((0..3).map(|n| job(queue, &format!("{queue}-at-{n}")).at(at(100 - n)))).await;
         for (n, outcome) in [
             DONE,
@@ -248,7 +244,10 @@ async fn mixed_history(scene: &mut Scene) {
         .enumerate()
         {
             scene.pass(Span::millis(1));
-            scene.insert_and_end(job(queue, &name(n)).priority(Priority::Critical).kind("other"), outcome).await;
+            scene.insert_and_end(job(queue, &name(n)).kind("other"), outcome).await;
+        }
+        for level in Priority::ALL {
+            scene.insert([job(queue, &format!("{queue}-{level}")).priority(level)]).await;
         }
         // Of two dead ones one is sent back, so that dead jobs are counted down as well as up.
         scene.amend_named(&[&name(3)], Action::Retry).await;
@@ -288,9 +287,7 @@ fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {
         Some(State::Scheduled | State::Retrying) => first.run_at <= second.run_at,
         Some(State::Done | State::Dead | State::Cancelled) => first.finished_at >= second.finished_at,
-        Some(State::Ready) => {
-            first.queue != second.queue || first.priority <= second.priority
-        }
+        Some(State::Ready) => first.queue != second.queue || first.priority <= second.priority,
         Some(State::Running) => true,
         None => first.inserted_at >= second.inserted_at,
     };
@@ -331,8 +328,7 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     scene.insert([job("q", "a")]).await;
     for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b"] {
         for state in [None, Some(State::Ready), Some(State::Scheduled), Some(State::Done)] {
-            let query =
-                PageQuery { filter: filter(None, state), cursor: Some(cursor.to_owned()), limit: 10 };
+            let query = PageQuery { filter: filter(None, state), cursor: Some(cursor.to_owned()), limit: 10 };
             let refused = scene.store.jobs(query, scene.now).await;
             assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{cursor:?}: {refused:?}");
         }
@@ -432,8 +428,7 @@ pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     scene.insert_and_end(job("short", "a"), DONE).await;
     scene.insert_and_end(job("long", "b"), DONE).await;
     scene.now = at(60);
-    let retention =
-        Retention { usual: shelf(3_600), queues: vec![(queue("short"), shelf(10))], max: 100 };
+    let retention = Retention { usual: shelf(3_600), queues: vec![(queue("short"), shelf(10))], max: 100 };
     let pruned = scene.store.prune(retention, scene.now).await;
     assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
     assert_eq!((scene.state("a").await, scene.state("b").await), (None, Some(State::Done)));
@@ -471,4 +466,12 @@ pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
     assert_eq!(workers[0].queues, [queue("q")]);
     let workers = scene.store.workers(Span::secs(9), scene.now).await.expect("workers are listed");
     assert_eq!(workers.len(), 1);
+}
+
+/// One clock for everybody who uses the store, and an honest word about what it promises.
+pub async fn a_store_tells_its_time_and_its_promise(store: Arc<dyn Store>) {
+    let time = store.time().await.expect("the store tells the time");
+    assert!(time > at(-366 * 86_400 * 10), "{time} is no time of this century");
+    let examination = store.examine().await.expect("the store examines itself");
+    assert!(!examination.store.is_empty() && !examination.promise.is_empty(), "{examination:?}");
 }

@@ -2,6 +2,7 @@
 
 use crate::given::{LEASE, Scene, job};
 use backstop_core::Span;
+use backstop_core::amend::Filter;
 use backstop_core::limits::PAYLOAD_BYTES_MAX;
 use backstop_core::port::Store;
 use std::sync::Arc;
@@ -21,10 +22,11 @@ pub async fn payload_bytes_come_back_identical(store: Arc<dyn Store>) {
         scene.settle(&seized[0].run.lease, crate::given::dead()).await;
         assert!(same(&scene.job(name).await.payload), "{name}, dead");
     }
-    let listed = scene.list(&Default::default()).await;
+    let listed = scene.list(&Filter::default()).await;
     let mut listed: Vec<Vec<u8>> = listed.iter().map(|job| job.payload.as_bytes().to_vec()).collect();
     let mut all: Vec<Vec<u8>> = payloads().into_iter().map(|(_, bytes)| bytes).collect();
-    (listed.sort(), all.sort());
+    listed.sort();
+    all.sort();
     assert!(listed == all, "a listed payload differs");
 }
 

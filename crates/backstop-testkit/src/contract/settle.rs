@@ -1,8 +1,10 @@
 //! The end of runs.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, history, id, job, names, queue, retry_at};
+use backstop_core::amend::Filter;
+use backstop_core::failure::History;
 use backstop_core::limits::SETTLE_MAX;
-use backstop_core::port::{Settled, Store, StoreError};
+use backstop_core::port::{Counts, Settled, Store, StoreError};
 use backstop_core::verdict::{Keep, Reason, Settlement};
 use backstop_core::{Lease, LeaseNumber, Outcome, State};
 use std::sync::Arc;
@@ -186,10 +188,10 @@ pub async fn done_and_gone_leaves_nothing_but_the_total(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), GONE).await;
     assert_eq!(scene.find("a").await, None);
-    assert!(scene.list(&Default::default()).await.is_empty());
+    assert!(scene.list(&Filter::default()).await.is_empty());
     let status = scene.queue("q").await;
     assert_eq!((status.totals.enqueued, status.totals.done), (1, 1));
-    assert_eq!(status.counts, Default::default());
+    assert_eq!(status.counts, Counts::default());
 }
 
 /// An ended job shows when and why, and what went wrong on the way.
@@ -200,7 +202,7 @@ pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
     scene.now = at(4);
     scene.settle_all(runs.iter().map(|run| &run.lease).zip([DONE, dead(), cancelled()])).await;
     for (name, state, reason, failures) in [
-        ("done", State::Done, None, Default::default()),
+        ("done", State::Done, None, History::default()),
         ("dead", State::Dead, Some(Reason::AttemptsExhausted), history("boom")),
         ("cancelled", State::Cancelled, Some(Reason::Unwanted), history("unwanted")),
     ] {

@@ -68,11 +68,18 @@ impl Running {
 
     /// Waits until it has stopped.
     pub async fn stopped(mut self) -> Progress {
-        if let Some(supervisor) = self.supervisor.take() {
+        self.ended().await;
+        self.engine.tally.progress()
+    }
+
+    /// Waits until it has stopped. Safe to drop while waiting and to call again, so that it can be watched, or forced,
+    /// in between.
+    pub async fn ended(&mut self) {
+        if let Some(supervisor) = self.supervisor.as_mut() {
             // The supervisor does not panic by itself; if the runtime is going down there is nothing left to wait for.
             let _ = supervisor.await;
+            self.supervisor = None;
         }
-        self.engine.tally.progress()
     }
 
     /// Stops on Ctrl-C, at once on the second.

@@ -47,7 +47,8 @@ fn failed(ending: Ending) -> (ErrorReport, Advice) {
 async fn the_exit_code_decides() {
     assert_eq!(sh("exit 0").await, Ending::Done);
     assert_eq!(sh("exit 75").await, Ending::Released(Span::secs(1)));
-    for (code, advice) in [(1, Advice::Retry), (64, Advice::Retry), (65, Advice::Dead), (127, Advice::Retry)] {
+    for (code, advice) in [(1, Advice::Retry), (64, Advice::Retry), (65, Advice::Dead), (127, Advice::Retry)]
+    {
         let (error, advised) = failed(sh(&format!("exit {code}")).await);
         assert_eq!(error.message, format!("exited with code {code}"));
         assert_eq!(error.error_type, Some(format!("Exit {code}")));
@@ -140,7 +141,9 @@ async fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A command with a child of its own, both deaf to SIGTERM; it writes both numbers and waits.
 fn deaf(pids: &Path) -> Exec {
     let pids = pids.display();
-    Exec::shell(format!("trap '' TERM; sleep 60 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait; sleep 60"))
+    Exec::shell(format!(
+        "trap '' TERM; sleep 60 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait; sleep 60"
+    ))
 }
 
 fn all_gone(pids: &Path) -> bool {

@@ -1,0 +1,101 @@
+//! What can be asked for, and how `--help` teaches it.
+
+use crate::bench::BenchArgs;
+use crate::commands::{completions, demo, job, policy, push, queue, work};
+use backstop::Durability;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  backstop demo                                        see it work, in ten seconds
+  backstop push emails '{\"to\":\"ada@example.org\"}'      one job
+  backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
+  backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
+  backstop job list --state dead                       what was given up
+  backstop job why ID                                  why a job does not run
+
+Configuration: backstop.toml (or --config), then BACKSTOP_STORE and BACKSTOP_DURABILITY, then flags; later wins.
+Exit codes: 0 done, 1 failed or falls short, 2 wrong use.";
+
+const STORE_HELP: &str =
+    "The store: sqlite:FILE or memory: [default: sqlite:backstop.db] [env: BACKSTOP_STORE]";
+const DURABILITY_HELP: &str = "What an acknowledged write survives: full (a power cut) or relaxed (a crash of the \
+process) [default: full] [env: BACKSTOP_DURABILITY]";
+
+/// The backlog engine that never drops work.
+#[derive(Parser, Debug)]
+#[command(name = "backstop", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 120)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Globals {
+    /// The address of the store.
+    #[arg(long, global = true, value_name = "URL", help = STORE_HELP)]
+    pub(crate) store: Option<String>,
+    /// What an acknowledged write survives.
+    #[arg(long, global = true, value_name = "full|relaxed", help = DURABILITY_HELP)]
+    pub(crate) durability: Option<Durability>,
+    /// The configuration file [default: backstop.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Results and errors as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No progress and no notes, only results and errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Put jobs into a queue: one, or a file of them
+    Push(Box<push::PushArgs>),
+    /// Run the jobs of queues with a command
+    Work(Box<work::WorkArgs>),
+    /// Look at jobs, retry, cancel or delete them, ask why one does not run
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Look at queues, pause, resume or clear them
+    #[command(subcommand)]
+    Queue(queue::QueueCommand),
+    /// See what a retry policy does
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Examine the store: what can be relied on, and what should be mended
+    #[command(after_help = "\
+Examples:
+  backstop doctor
+  backstop doctor --store sqlite:/var/lib/app/backstop.db --json
+
+Exits 1 if something falls short of the promise. Changes nothing.")]
+    Doctor,
+    /// Bring the store's tables up to what this version needs
+    #[command(after_help = "\
+Examples:
+  backstop migrate --store sqlite:/var/lib/app/backstop.db
+
+Can be killed at any step and run again. Other commands do it by themselves when they open a store.")]
+    Migrate,
+    /// Measure what this machine does with a store
+    #[command(after_help = "\
+Examples:
+  backstop bench --quick
+  backstop bench --jobs 50000 --json")]
+    Bench(BenchArgs),
+    /// Three queues, failures, retries and deaths, in ten seconds
+    Demo(demo::DemoArgs),
+    /// Write the completions of a shell to stdout
+    Completions(completions::CompletionsArgs),
+}

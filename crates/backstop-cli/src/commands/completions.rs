@@ -1,0 +1,28 @@
+//! `backstop completions`: what a shell needs to complete our commands.
+
+use crate::args::Cli;
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+/// For which shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop completions bash > /etc/bash_completion.d/backstop
+  backstop completions zsh > ~/.zfunc/_backstop
+  backstop completions fish > ~/.config/fish/completions/backstop.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Writes the completions to stdout.
+pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> Result<Verdict, Trouble> {
+    // Generated into memory first: the generator panics on a pipe that closes early.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "backstop", &mut script);
+    context.output.part(String::from_utf8_lossy(&script))?;
+    Ok(Verdict::Fine)
+}

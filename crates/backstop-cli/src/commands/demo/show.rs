@@ -1,0 +1,154 @@
+//! What the demo shows while it plays, and what it leaves to try.
+
+use super::workload::QUEUES;
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::table::{Table, Tone};
+use crate::output::words::count;
+use crate::trouble::Trouble;
+use backstop::{Backstop, JobId, Progress, State};
+use backstop_core::amend::Filter;
+use backstop_core::port::{PageQuery, QueueStatus};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::time::Duration;
+
+/// How often the bars move.
+pub(super) const LOOK: Duration = Duration::from_millis(80);
+
+const BAR: &str = "  {prefix:<9} {bar:30.cyan/dim} {pos:>5}/{len}  {msg}";
+
+/// One bar per queue.
+pub(super) struct Bars(Vec<(&'static str, ProgressBar)>);
+
+impl Bars {
+    pub(super) fn new(jobs: u64, context: &Context) -> Self {
+        let is_shown = context.output.shows_progress();
+        let bar = |queue: &'static super::workload::DemoQueue| {
+            let bar = progress::bar(is_shown, queue.jobs(jobs), BAR);
+            bar.set_prefix(queue.name);
+            (queue.name, bar)
+        };
+        Self(QUEUES.iter().map(bar).collect())
+    }
+
+    pub(super) fn show(&self, queues: &[QueueStatus]) {
+        for (name, bar) in &self.0 {
+            let Some(queue) = queues.iter().find(|queue| queue.name.as_str() == *name) else { continue };
+            let of = |state| queue.counts.of(state);
+            bar.set_position(of(State::Done) + of(State::Dead) + of(State::Cancelled));
+            let parts = [State::Running, State::Scheduled, State::Retrying, State::Dead];
+            let parts = parts.into_iter().filter(|state| of(*state) > 0);
+            let parts: Vec<String> = parts.map(|state| format!("{} {state}", count(of(state)))).collect();
+            bar.set_message(parts.join(" · "));
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        for (_, bar) in &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The title.
+pub(super) fn open(url: &str, context: &Context) {
+    let paint = context.output.paint_notes();
+    let title = paint.bold("backstop demo");
+    context.output.note(format!("\n{title}  {}\n", paint.dim(url)));
+}
+
+/// What is in, and how fast.
+pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &Context) {
+    let paint = context.output.paint_notes();
+    let time = format!("{} ms", elapsed.as_millis());
+    context.output.note(format!(
+        "{} jobs pushed to {} queues in {}, every one on disk",
+        paint.bold(count(jobs)),
+        QUEUES.len(),
+        paint.bold(time)
+    ));
+}
+
+/// What came of it, and what to try next.
+pub(super) async fn summary(
+    backstop: &Backstop,
+    url: &str,
+    progress: Progress,
+    elapsed: Duration,
+    context: &Context,
+) -> Result<(), Trouble> {
+    let queues = backstop.store().queues(backstop.now()).await?;
+    let lost: u64 = queues.iter().map(lost).sum();
+    if context.output.is_json() {
+        let done: u64 = queues.iter().map(|queue| queue.counts.of(State::Done)).sum();
+        let left: u64 = queues.iter().map(|queue| queue.counts.live()).sum();
+        return context.output.json(&json!({
+            "store": url, "runs": progress.started, "done": done, "retried": progress.retried,
+            "dead": progress.dead, "left": left, "lost": lost, "elapsed_ms": elapsed.as_millis() as u64,
+        }));
+    }
+    let paint = context.output.paint();
+    context.output.table(&table(&queues))?;
+    context.output.line(format!(
+        "\n{} jobs done in {:.1}s; {} runs failed and were tried again, {} jobs are dead, {} lost.",
+        paint.good(count(progress.done)),
+        elapsed.as_secs_f64(),
+        count(progress.retried),
+        if progress.dead > 0 { paint.bad(count(progress.dead)) } else { "no".to_owned() },
+        if lost > 0 { paint.bad(count(lost)) } else { paint.good("none") },
+    ))?;
+    next_steps(backstop, url, context).await
+}
+
+/// Jobs that came in and are nowhere.
+fn lost(queue: &QueueStatus) -> u64 {
+    let present: u64 = State::ALL.into_iter().map(|state| queue.counts.of(state)).sum();
+    queue.totals.enqueued.saturating_sub(present)
+}
+
+fn table(queues: &[QueueStatus]) -> Table {
+    let mut table = Table::new(&["QUEUE", "PUSHED", "DONE", "DEAD", "LEFT"]);
+    for queue in queues {
+        let dead = queue.counts.of(State::Dead);
+        table.toned([
+            (queue.name.to_string(), Tone::Plain),
+            (count(queue.totals.enqueued), Tone::Plain),
+            (count(queue.counts.of(State::Done)), Tone::Good),
+            (count(dead), if dead > 0 { Tone::Bad } else { Tone::Plain }),
+            (count(queue.counts.live()), Tone::Plain),
+        ]);
+    }
+    table
+}
+
+async fn next_steps(backstop: &Backstop, url: &str, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let program = std::env::args().next().unwrap_or_else(|| "backstop".to_owned());
+    let mut steps = vec![("queue list".to_owned(), "the queues")];
+    if let Some(id) = a_dead_job(backstop).await? {
+        steps.extend([
+            ("job list --state dead".to_owned(), "which jobs died"),
+            (format!("job why {id}"), "why one of them did"),
+            (format!("job show {id}"), "its payload and errors"),
+            ("job retry --state dead".to_owned(), "give the dead another chance"),
+            ("work webhooks images --exec cat --until-empty".to_owned(), "with a command of yours"),
+        ]);
+    }
+    steps.push(("doctor".to_owned(), "what can be relied on"));
+    let width = steps.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
+    output.line(format!("\n{}", paint.bold("Try on this store:")))?;
+    output.line(format!("  {}", paint.command(format!("export BACKSTOP_STORE={url}"))))?;
+    for (arguments, what) in steps {
+        let command = paint.command(format!("{program} {arguments:<width$}"));
+        output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
+    }
+    Ok(())
+}
+
+async fn a_dead_job(backstop: &Backstop) -> Result<Option<JobId>, Trouble> {
+    let filter = Filter { state: Some(State::Dead), ..Filter::default() };
+    let query = PageQuery { filter, cursor: None, limit: 1 };
+    let page = backstop.store().jobs(query, backstop.now()).await?;
+    Ok(page.jobs.first().map(|job| job.id))
+}

@@ -1,0 +1,118 @@
+//! `backstop job`: look at jobs, retry, cancel or delete them, ask why one does not run.
+
+pub(crate) mod amend;
+mod list;
+mod show;
+mod why;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{JobId, Kind, QueueName, State};
+use backstop_core::amend::{Action, Filter};
+use clap::{Args, Subcommand};
+
+/// Look at jobs, retry, cancel or delete them, ask why one does not run.
+#[derive(Subcommand, Debug)]
+pub(crate) enum JobCommand {
+    /// List jobs
+    #[command(after_help = "\
+Examples:
+  backstop job list --queue emails --state dead
+  backstop job list --limit 1000 --json
+  backstop job list --all --json | jq -r '.jobs[].id'
+
+Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.")]
+    List(list::ListArgs),
+    /// Show one job with its payload and errors
+    #[command(after_help = "\
+Examples:
+  backstop job show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c
+  backstop job show order-17        a name given with `push --id` works as well")]
+    Show(IdArg),
+    /// Run jobs now: waiting ones at once, dead and cancelled ones with all attempts again
+    #[command(after_help = "\
+Examples:
+  backstop job retry 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c
+  backstop job retry --queue emails --state dead
+  backstop job retry --all")]
+    Retry(SelectionArgs),
+    /// Call jobs off; a running one is told to stop
+    #[command(after_help = "\
+Examples:
+  backstop job cancel order-17 order-18
+  backstop job cancel --queue emails --kind newsletter")]
+    Cancel(SelectionArgs),
+    /// Remove jobs with their history; running ones stay
+    #[command(after_help = "\
+Examples:
+  backstop job delete order-17
+  backstop job delete --queue emails --state done
+
+What is removed cannot be brought back.")]
+    Delete(SelectionArgs),
+    /// Say in one sentence why a job does not run, and what to do
+    #[command(after_help = "\
+Examples:
+  backstop job why order-17
+  backstop job why 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
+    Why(IdArg),
+}
+
+/// Which job.
+#[derive(Args, Debug)]
+pub(crate) struct IdArg {
+    /// Its id, or the name it was pushed under
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// Which jobs, by what they are.
+#[derive(Args, Debug)]
+pub(crate) struct FilterArgs {
+    /// Of this queue
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// Of this kind
+    #[arg(long)]
+    kind: Option<Kind>,
+    /// In this state: scheduled, ready, running, retrying, done, dead or cancelled
+    #[arg(long)]
+    state: Option<State>,
+}
+
+/// Which jobs: these, those that fit, or all in so many words.
+#[derive(Args, Debug)]
+pub(crate) struct SelectionArgs {
+    /// Their ids, or the names they were pushed under
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Every job there is
+    #[arg(long)]
+    all: bool,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        JobCommand::List(args) => list::run(args, context).await,
+        JobCommand::Show(args) => show::run(JobId::from_text(&args.id), context).await,
+        JobCommand::Retry(args) => amend::run(args, Action::Retry, context).await,
+        JobCommand::Cancel(args) => amend::run(args, Action::Cancel, context).await,
+        JobCommand::Delete(args) => amend::run(args, Action::Delete, context).await,
+        JobCommand::Why(args) => why::run(JobId::from_text(&args.id), context).await,
+    }
+}
+
+impl FilterArgs {
+    fn filter(&self) -> Filter {
+        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state }
+    }
+}
+
+/// There is no such job.
+fn not_found(id: JobId) -> Trouble {
+    Trouble::new(format!("there is no job {id}; it may have been deleted, or pruned after it ended"))
+        .advise("backstop job list")
+}

@@ -1,0 +1,96 @@
+//! Does something to many jobs, however many there are.
+
+use super::SelectionArgs;
+use crate::context::Context;
+use crate::output::json::{AmendedShape, RefusedShape};
+use crate::output::words::counted;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{Backstop, JobId};
+use backstop_core::amend::{Action, Selection};
+use backstop_core::limits::AMEND_MAX;
+use backstop_core::port::Amendment;
+use std::collections::BTreeSet;
+
+/// Refusals told one by one to people; programs get all of them.
+const REFUSED_TOLD_MAX: usize = 20;
+
+/// Does what was asked for; exits 1 if any job refused it.
+pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
+    let selection = selection(args, action)?;
+    let backstop = context.look().await?;
+    let amended = amend_all(&backstop, &selection, action).await?;
+    if context.output.is_json() {
+        context.output.json(&amended)?;
+    } else {
+        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(action)))?;
+        for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
+            context.output.warn(format!("{}: {}", refused.id, refused.why));
+        }
+        if amended.refused.len() > REFUSED_TOLD_MAX {
+            context.output.warn(format!("… and {} more refused", amended.refused.len() - REFUSED_TOLD_MAX));
+        }
+    }
+    Ok(if amended.refused.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
+}
+
+/// Amends in as many calls as it takes.
+pub(crate) async fn amend_all(
+    backstop: &Backstop,
+    selection: &Selection,
+    action: Action,
+) -> Result<AmendedShape, Trouble> {
+    let mut total = AmendedShape { count: 0, refused: Vec::new() };
+    let mut known = BTreeSet::new();
+    for part in parts(selection) {
+        loop {
+            let amendment = Amendment { selection: part.clone(), action, max: AMEND_MAX };
+            let amended = backstop.store().amend(amendment, backstop.now()).await?;
+            total.count += amended.applied as u64;
+            // A job that refuses is met again by every further call of the same selection.
+            let news = amended.refused.into_iter().filter(|(id, _)| known.insert(*id));
+            total.refused.extend(news.map(|(id, refusal)| RefusedShape::new(id, refusal)));
+            if !amended.more {
+                break;
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// One call takes a limited number of ids.
+fn parts(selection: &Selection) -> Vec<Selection> {
+    match selection {
+        Selection::Ids(ids) => ids.chunks(AMEND_MAX).map(|part| Selection::Ids(part.to_vec())).collect(),
+        other => vec![other.clone()],
+    }
+}
+
+fn selection(args: &SelectionArgs, action: Action) -> Result<Selection, Trouble> {
+    let filter = args.filter.filter();
+    let word = word(action);
+    match (args.ids.is_empty(), filter.is_empty(), args.all) {
+        (false, true, false) => Ok(Selection::Ids(args.ids.iter().map(|id| JobId::from_text(id)).collect())),
+        (true, false, false) => Ok(Selection::Matching(filter)),
+        (true, true, true) => Ok(Selection::All),
+        (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?"))
+            .advise(format!("backstop job {word} ID…, or --queue, --kind, --state, or --all for every job"))),
+        _ => Err(Trouble::misuse("ids, filters and --all are three ways to say which jobs; use one of them")
+            .advise(format!("backstop job {word} --help"))),
+    }
+}
+
+const fn word(action: Action) -> &'static str {
+    match action {
+        Action::Retry => "retry",
+        Action::Cancel => "cancel",
+        Action::Delete => "delete",
+    }
+}
+
+const fn done_word(action: Action) -> &'static str {
+    match action {
+        Action::Retry => "made ready",
+        Action::Cancel => "cancelled",
+        Action::Delete => "deleted",
+    }
+}

@@ -1,0 +1,143 @@
+//! `backstop job list`: a page of jobs, or all pages one after another in bounded memory.
+
+use super::FilterArgs;
+use crate::context::Context;
+use crate::output::json::JobShape;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{cut, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::{Backstop, State, Time};
+use backstop_core::Job;
+use backstop_core::limits::PAGE_MAX;
+use backstop_core::port::{Page, PageQuery};
+use clap::Args;
+use serde::Serialize;
+
+/// Characters of an error shown in a table.
+const ERROR_CHARS: usize = 60;
+
+/// Which jobs, and how many.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Go on where an earlier list ended: its `next`
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+    /// All of them, page after page
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
+
+/// Lists jobs.
+pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    if args.all {
+        list_all(args, &backstop, context).await
+    } else {
+        list_page(args, &backstop, context).await
+    }
+}
+
+async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+    let limit = args.limit.clamp(1, PAGE_MAX);
+    let page = full_page(args, backstop, args.cursor.clone(), limit).await?;
+    if context.output.is_json() {
+        let jobs: Vec<_> =
+            page.jobs.iter().map(|job| JobShape::new(job, context.max_attempts(job))).collect();
+        context.output.json(&ListShape { jobs: &jobs, next: page.next.as_deref() })?;
+        return Ok(Verdict::Fine);
+    }
+    if page.jobs.is_empty() {
+        context.output.note("no jobs");
+    } else {
+        context.output.table(&table(&page.jobs, backstop.now()))?;
+    }
+    if let Some(next) = page.next {
+        context.output.note(format!("there are more; try: --cursor '{next}', or --all"));
+    }
+    Ok(Verdict::Fine)
+}
+
+#[derive(Serialize)]
+struct ListShape<'a> {
+    jobs: &'a [JobShape<'a>],
+    next: Option<&'a str>,
+}
+
+/// Pages may be short; reads on until `limit` jobs are there or the list ends.
+async fn full_page(
+    args: &ListArgs,
+    backstop: &Backstop,
+    mut cursor: Option<String>,
+    limit: usize,
+) -> Result<Page, Trouble> {
+    let mut jobs = Vec::new();
+    loop {
+        let query = PageQuery { filter: args.filter.filter(), cursor, limit: limit - jobs.len() };
+        let page = backstop.store().jobs(query, backstop.now()).await?;
+        jobs.extend(page.jobs);
+        if jobs.len() >= limit || page.next.is_none() {
+            return Ok(Page { jobs, next: page.next });
+        }
+        cursor = page.next;
+    }
+}
+
+async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+    let output = context.output;
+    let mut cursor = args.cursor.clone();
+    let mut is_first = true;
+    if output.is_json() {
+        output.part("{\"jobs\":[")?;
+    }
+    loop {
+        let page = full_page(args, backstop, cursor, PAGE_MAX).await?;
+        if output.is_json() {
+            for job in &page.jobs {
+                let shape = JobShape::new(job, context.max_attempts(job));
+                let text = serde_json::to_string(&shape).map_err(Trouble::new)?;
+                output.part(format_args!("{}{text}", if is_first { "" } else { "," }))?;
+                is_first = false;
+            }
+        } else if !page.jobs.is_empty() {
+            output.table(&table(&page.jobs, backstop.now()))?;
+        }
+        let Some(next) = page.next else { break };
+        cursor = Some(next);
+    }
+    if output.is_json() {
+        output.line("],\"next\":null}")?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn table(jobs: &[Job], now: Time) -> Table {
+    let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR"]);
+    for job in jobs {
+        let error = job.history.failures().pop().map(|failure| failure.error.message).unwrap_or_default();
+        table.toned([
+            (job.id.to_string(), Tone::Plain),
+            (job.queue.to_string(), Tone::Plain),
+            (job.kind.to_string(), Tone::Plain),
+            (job.state.to_string(), tone(job.state)),
+            (job.attempt.to_string(), Tone::Plain),
+            (relative(job.finished_at.unwrap_or(job.run_at), now), Tone::Plain),
+            (cut(&error, ERROR_CHARS), Tone::Plain),
+        ]);
+    }
+    table
+}
+
+/// What a state means to whoever reads the list.
+pub(super) const fn tone(state: State) -> Tone {
+    match state {
+        State::Done => Tone::Good,
+        State::Retrying => Tone::Warning,
+        State::Dead => Tone::Bad,
+        State::Scheduled | State::Ready | State::Running | State::Cancelled => Tone::Plain,
+    }
+}

@@ -1,0 +1,82 @@
+//! `backstop job show`: everything about one job.
+
+use super::not_found;
+use crate::context::Context;
+use crate::output::json::JobShape;
+use crate::output::words::{one_line, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::{JobId, State, Time};
+use backstop_core::Job;
+use backstop_core::failure::Failure;
+
+/// Shows one job.
+pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let job = backstop.store().job(id, backstop.now()).await?.ok_or_else(|| not_found(id))?;
+    let max_attempts = context.max_attempts(&job);
+    if context.output.is_json() {
+        context.output.json(&JobShape::new(&job, max_attempts))?;
+    } else {
+        tell(&job, max_attempts, backstop.now(), context)?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let state = match job.state {
+        State::Done => paint.good(job.state),
+        State::Dead => paint.bad(job.state),
+        State::Retrying => paint.warning(job.state),
+        _ => job.state.to_string(),
+    };
+    output.line(format!("{} {state}", paint.bold(job.id)))?;
+    for (name, value) in fields(job, max_attempts, now) {
+        output.line(format!("  {}  {}", paint.dim(format!("{name:<11}")), one_line(&value)))?;
+    }
+    let failures = job.history.failures();
+    if !failures.is_empty() {
+        output.line(paint.bold("errors"))?;
+    }
+    for failure in &failures {
+        output.line(error_line(failure, now))?;
+        for line in trace_lines(failure) {
+            output.line(paint.dim(format!("      {}", one_line(line))))?;
+        }
+    }
+    Ok(())
+}
+
+/// The stack trace, unless it says no more than the message.
+fn trace_lines(failure: &Failure) -> impl Iterator<Item = &str> {
+    let trace = failure.error.stack_trace.as_deref().filter(|trace| trace.trim() != failure.error.message);
+    trace.unwrap_or_default().lines()
+}
+
+fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str, String)> {
+    let when = |at: Time| format!("{at} ({})", relative(at, now));
+    let attempts = max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
+    let mut fields = vec![
+        ("queue", job.queue.to_string()),
+        ("kind", job.kind.to_string()),
+        ("priority", job.priority.to_string()),
+        ("attempt", format!("{} of {attempts}", job.attempt)),
+        ("inserted at", when(job.inserted_at)),
+        ("run at", when(job.run_at)),
+    ];
+    fields.extend(job.finished_at.map(|at| ("finished at", when(at))));
+    fields.extend(job.reason.map(|reason| ("reason", reason.to_string())));
+    fields.extend(job.held_by.as_ref().map(|holder| ("worker", holder.worker.to_string())));
+    fields.extend(job.unique_key.as_ref().map(|key| ("unique key", key.to_string())));
+    fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
+    fields.extend((job.requeues > 0).then(|| ("requeues", job.requeues.to_string())));
+    fields.push(("payload", String::from_utf8_lossy(job.payload.as_bytes()).into_owned()));
+    fields
+}
+
+fn error_line(failure: &Failure, now: Time) -> String {
+    let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
+    let retry = failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {wait}"));
+    let when = relative(failure.at, now);
+    one_line(&format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message))
+}

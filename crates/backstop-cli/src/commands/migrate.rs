@@ -1,0 +1,21 @@
+//! `backstop migrate`: the store's tables, brought up to what this version needs.
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::Backstop;
+use serde_json::json;
+
+/// Migrates, and says from which version to which.
+pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = Backstop::connect(&context.config.store, context.config.durability).await?;
+    let migrated = backstop.store().migrate().await?;
+    let (from, to) = (migrated.from, migrated.to);
+    if context.output.is_json() {
+        context.output.json(&json!({ "from": from, "to": to }))?;
+    } else if from == to {
+        context.output.line(format!("{}: version {to}, nothing to do", context.config.store))?;
+    } else {
+        context.output.line(format!("{}: from version {from} to {to}", context.config.store))?;
+    }
+    Ok(Verdict::Fine)
+}

@@ -1,0 +1,40 @@
+//! One file per command.
+
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod job;
+pub(crate) mod migrate;
+pub(crate) mod policy;
+pub(crate) mod push;
+pub(crate) mod queue;
+pub(crate) mod work;
+
+use crate::args::Command;
+use crate::bench;
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        Command::Push(args) => push::run(args, context).await,
+        Command::Work(args) => work::run(args, context).await,
+        Command::Job(command) => job::run(command, context).await,
+        Command::Queue(command) => queue::run(command, context).await,
+        Command::Policy(command) => policy::run(command, context),
+        Command::Doctor => doctor::run(context).await,
+        Command::Migrate => migrate::run(context).await,
+        Command::Bench(args) => measure(args, context).await,
+        Command::Demo(args) => demo::run(args, context).await,
+        Command::Completions(args) => completions::run(args, context),
+    }
+}
+
+async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let store = context.named_store.as_deref();
+    let durability = context.config.durability;
+    let report = bench::run(args, store, durability, context.output.is_json()).await;
+    context.output.line(report.map_err(|error| Trouble::new(format!("{error:#}")))?.trim_end())?;
+    Ok(Verdict::Fine)
+}

@@ -1,0 +1,76 @@
+//! `backstop policy`: what a retry policy does, before anybody depends on it.
+
+mod tables;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::RetryPolicy;
+use backstop_core::retry::{Preview, preview};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+/// See what a retry policy does.
+#[derive(Subcommand, Debug)]
+pub(crate) enum PolicyCommand {
+    /// Lay out the waits after 1 to N failures
+    #[command(after_help = "\
+Examples:
+  backstop policy preview
+  backstop policy preview --policy '{\"kind\":\"fibonacci\",\"unit\":\"1m\"}' --attempts 10
+  backstop policy preview --policy '{\"kind\":\"steps\",\"delays\":[\"10s\",\"20s\",\"30s\",\"60s\",\"60s\"]}' --attempts 5
+  backstop policy preview --policy '{\"kind\":\"progressive\"}'
+  backstop policy preview --policy '{\"kind\":\"constant\",\"every\":\"1m\",\"max_attempts\":\"unlimited\"}' --json
+
+Kinds: exponential, fibonacci, steps, progressive, constant, polynomial.")]
+    Preview(PreviewArgs),
+}
+
+/// Which policy, and how far.
+#[derive(Args, Debug)]
+pub(crate) struct PreviewArgs {
+    /// The policy, as JSON [default: the usual one]
+    #[arg(long, value_name = "JSON")]
+    policy: Option<String>,
+    /// After how many failures to stop
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    attempts: u32,
+}
+
+#[derive(Serialize)]
+struct PreviewShape {
+    delays: Vec<DelayShape>,
+}
+
+#[derive(Serialize)]
+struct DelayShape {
+    failures: u32,
+    min_ms: i64,
+    max_ms: i64,
+}
+
+/// Does what was asked for.
+pub(crate) fn run(command: &PolicyCommand, context: &Context) -> Result<Verdict, Trouble> {
+    let PolicyCommand::Preview(args) = command;
+    let policy = args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?;
+    let waits = preview(&policy, args.attempts);
+    if context.output.is_json() {
+        let delays = waits.iter().map(DelayShape::new).collect();
+        context.output.json(&PreviewShape { delays })?;
+    } else {
+        context.output.line(tables::render(&policy, &waits))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+impl DelayShape {
+    fn new(wait: &Preview) -> Self {
+        Self { failures: wait.failures, min_ms: wait.min.as_millis(), max_ms: wait.max.as_millis() }
+    }
+}
+
+/// A policy from the command line.
+pub(crate) fn read(json: &str) -> Result<RetryPolicy, Trouble> {
+    RetryPolicy::from_json(json.as_bytes()).map_err(|error| {
+        Trouble::misuse(error).advise("backstop policy preview --help, for a policy of every kind")
+    })
+}

@@ -1,0 +1,190 @@
+//! `backstop push`: one job, or a file of them.
+
+mod line;
+mod lines;
+mod load;
+mod source;
+
+use super::policy;
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::core::port::Enqueued;
+use backstop::{Backstop, Draft, JobId, Kind, Priority, QueueName, Span, State, Time};
+use clap::{Args, ValueEnum};
+use line::Defaults;
+use serde::Serialize;
+use source::Source;
+use std::path::PathBuf;
+
+/// What to push, and how.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop push emails '{\"to\":\"ada@example.org\"}'
+  backstop push emails '{\"to\":\"ada@example.org\"}' --kind welcome --delay 10m --unique-key welcome:ada
+  backstop push emails --file jobs.ndjson --batch monday     cut off? run it again: one job per line in the end
+  zcat jobs.gz | backstop push emails -
+  backstop push orders '{\"order\":17}' --id order-17          the same id is the same job, however often
+
+A line of a file is a payload; or, if it is an object with a \"payload\" and otherwise only keys of
+  {\"queue\",\"kind\",\"payload\",\"run_at\",\"delay\",\"unique_key\",\"priority\",\"retry\",\"id\"}
+a job. Flags hold for lines that do not say otherwise. Bad lines are named and left out; the others go in.")]
+pub(crate) struct PushArgs {
+    /// The queue
+    queue: QueueName,
+    /// The payload as JSON, or - for lines from stdin
+    #[arg(
+        value_name = "JSON",
+        required_unless_present = "file",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
+    payload: Option<String>,
+    /// Push every line of this file
+    #[arg(long, value_name = "FILE.ndjson")]
+    file: Option<PathBuf>,
+    /// Which handler it is for [default: default]
+    #[arg(long, value_name = "K")]
+    kind: Option<Kind>,
+    /// The job's id: a UUID, or any name that stands for the same job every time
+    #[arg(long, value_name = "ID", conflicts_with_all = ["file", "batch"])]
+    id: Option<String>,
+    /// critical, high, normal or low
+    #[arg(long, value_name = "P")]
+    priority: Option<Priority>,
+    /// Not before this long from now, such as 10m
+    #[arg(long, value_name = "D", conflicts_with = "at")]
+    delay: Option<Span>,
+    /// Not before this, such as 2026-11-15T08:30:00Z
+    #[arg(long, value_name = "T")]
+    at: Option<Time>,
+    /// Only if no other live job of the queue has this key
+    #[arg(long, value_name = "KEY", conflicts_with = "file")]
+    unique_key: Option<String>,
+    /// Hold the unique key no longer than this
+    #[arg(long, value_name = "D")]
+    unique_for: Option<Span>,
+    /// Hold the unique key in these states [default: scheduled,ready,running,retrying]
+    #[arg(long, value_name = "STATES", value_delimiter = ',')]
+    unique_in: Vec<State>,
+    /// A retry policy of its own, as JSON
+    #[arg(long, value_name = "JSON")]
+    retry: Option<String>,
+    /// Give lines without an id one made of this name and the line's number, so that the load can be repeated
+    #[arg(long, value_name = "NAME")]
+    batch: Option<String>,
+    /// What a line is
+    #[arg(long, value_enum, default_value_t = Lines::Auto)]
+    lines: Lines,
+    /// Check the whole input first, and push nothing if a line is bad
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Lines {
+    /// A job if it looks like one, else a payload
+    Auto,
+    /// Always a job
+    Jobs,
+    /// Always a payload
+    Payloads,
+}
+
+/// Pushes; exits 1 if any line was bad.
+pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let defaults = defaults(args)?;
+    let source = match (&args.file, args.payload.as_deref()) {
+        (Some(file), _) => Source::File(file.clone()),
+        (None, Some("-")) => Source::Stdin,
+        (None, payload) => return push_one(args, payload.unwrap_or_default(), &defaults, context).await,
+    };
+    if args.id.is_some() || args.unique_key.is_some() {
+        return Err(Trouble::misuse("--id and --unique-key name one job; lines bring their own")
+            .advise("\"id\" and \"unique_key\" in the lines, or --batch NAME"));
+    }
+    load::run(source, defaults, args.strict, context).await
+}
+
+fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
+    Ok(Defaults {
+        queue: args.queue.clone(),
+        kind: args.kind.clone(),
+        priority: args.priority,
+        delay: args.delay,
+        at: args.at,
+        unique_for: args.unique_for,
+        unique_in: args.unique_in.clone(),
+        retry: args.retry.as_deref().map(policy::read).transpose()?,
+        batch: args.batch.clone(),
+        lines: args.lines,
+    })
+}
+
+#[derive(Serialize)]
+struct PushedShape {
+    id: JobId,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<JobId>,
+}
+
+async fn push_one(
+    args: &PushArgs,
+    payload: &str,
+    defaults: &Defaults,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
+    if args.batch.is_some() || args.strict {
+        return Err(
+            Trouble::misuse("--batch and --strict are for many lines").advise("--file FILE.ndjson, or -")
+        );
+    }
+    let backstop = context.open().await?;
+    let pushed = draft(args, payload, defaults, &backstop).push().await?;
+    let (result, holder) = match pushed.result {
+        Enqueued::Inserted => ("inserted", None),
+        Enqueued::Same => ("same", None),
+        Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
+    };
+    if context.output.is_json() {
+        context.output.json(&PushedShape { id: pushed.id, result, holder })?;
+    } else {
+        let of = holder.map_or_else(String::new, |holder| format!(" of {holder}"));
+        context.output.line(format!("{} {result}{of}", pushed.id))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backstop) -> Draft {
+    let mut draft = backstop.draft(args.queue.as_str()).payload(payload.as_bytes().to_vec());
+    if let Some(kind) = &defaults.kind {
+        draft = draft.kind(kind.as_str());
+    }
+    if let Some(id) = &args.id {
+        draft = draft.id(id);
+    }
+    if let Some(priority) = defaults.priority {
+        draft = draft.priority(priority);
+    }
+    if let Some(delay) = defaults.delay {
+        draft = draft.after(delay);
+    }
+    if let Some(at) = defaults.at {
+        draft = draft.at(at);
+    }
+    if let Some(key) = &args.unique_key {
+        draft = draft.unique_key(key);
+    }
+    if let Some(period) = defaults.unique_for {
+        draft = draft.unique_for(period);
+    }
+    if !defaults.unique_in.is_empty() {
+        draft = draft.unique_in(&defaults.unique_in);
+    }
+    if let Some(retry) = defaults.retry.clone() {
+        draft = draft.retry(retry);
+    }
+    draft
+}

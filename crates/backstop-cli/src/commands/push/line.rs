@@ -1,0 +1,125 @@
+//! One line of input, turned into a job or into the reason why not.
+
+use super::Lines;
+use backstop::core::unique::{States, Unique, UniqueKey};
+use backstop::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// What holds for lines that do not say otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Defaults {
+    pub(super) queue: QueueName,
+    pub(super) kind: Option<Kind>,
+    pub(super) priority: Option<Priority>,
+    pub(super) delay: Option<Span>,
+    pub(super) at: Option<Time>,
+    pub(super) unique_for: Option<Span>,
+    pub(super) unique_in: Vec<State>,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) batch: Option<String>,
+    pub(super) lines: Lines,
+}
+
+/// A job as a line gives it: the shape of `POST /v1/jobs`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobLine<'a> {
+    queue: Option<QueueName>,
+    kind: Option<Kind>,
+    /// As it stands in the line, byte for byte.
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    run_at: Option<Time>,
+    delay: Option<Span>,
+    unique_key: Option<String>,
+    priority: Option<Priority>,
+    retry: Option<RetryPolicy>,
+    id: Option<JobId>,
+}
+
+const JOB_KEYS: [&str; 9] =
+    ["queue", "kind", "payload", "run_at", "delay", "unique_key", "priority", "retry", "id"];
+
+/// The job that line `number` stands for. `fresh_id` is asked for an id if nothing else gives one.
+pub(super) fn job(
+    line: &[u8],
+    number: u64,
+    defaults: &Defaults,
+    now: Time,
+    fresh_id: impl FnOnce() -> JobId,
+) -> Result<NewJob, String> {
+    let text = std::str::from_utf8(line).map_err(|error| format!("not UTF-8: {error}"))?;
+    let is_job = match defaults.lines {
+        Lines::Auto => looks_like_a_job(text),
+        Lines::Jobs => true,
+        Lines::Payloads => false,
+    };
+    let written = if is_job { Some(read(text)?) } else { None };
+    let payload = written.as_ref().map_or(text, |written| written.payload.get());
+    let payload = Payload::json(payload.as_bytes().to_vec()).map_err(|error| error.to_string())?;
+    let derived_id = || defaults.batch.as_deref().map(|batch| batch_id(batch, &defaults.queue, number));
+    let id = written.as_ref().and_then(|written| written.id).or_else(derived_id).unwrap_or_else(fresh_id);
+    let mut job = NewJob::new(id, defaults.queue.clone(), defaults.kind.clone().unwrap_or_default(), payload);
+    job.priority = defaults.priority.unwrap_or_default();
+    job.run_at = defaults.at.or_else(|| defaults.delay.map(|delay| now.after(delay)));
+    job.retry.clone_from(&defaults.retry);
+    match written {
+        Some(written) => written.fill(job, defaults, now),
+        None => Ok(job),
+    }
+}
+
+fn read(text: &str) -> Result<JobLine<'_>, String> {
+    serde_json::from_str(text).map_err(|error| format!("not a job: {error}"))
+}
+
+impl JobLine<'_> {
+    /// What the line says wins over the defaults.
+    fn fill(self, mut job: NewJob, defaults: &Defaults, now: Time) -> Result<NewJob, String> {
+        if self.run_at.is_some() && self.delay.is_some() {
+            return Err("`run_at` and `delay` say the same thing in two ways; keep one".to_owned());
+        }
+        if let Some(queue) = self.queue {
+            job.queue = queue;
+        }
+        if let Some(kind) = self.kind {
+            job.kind = kind;
+        }
+        if let Some(priority) = self.priority {
+            job.priority = priority;
+        }
+        let run_at = self.run_at.or_else(|| self.delay.map(|delay| now.after(delay)));
+        job.run_at = run_at.or(job.run_at);
+        job.retry = self.retry.or(job.retry);
+        job.unique = self.unique_key.map(|key| unique(&key, defaults)).transpose()?;
+        Ok(job)
+    }
+}
+
+fn unique(key: &str, defaults: &Defaults) -> Result<Unique, String> {
+    let key = UniqueKey::new(key).map_err(|error| error.to_string())?;
+    let states = if defaults.unique_in.is_empty() { States::LIVE } else { States::of(&defaults.unique_in) };
+    Ok(Unique { key, period: defaults.unique_for, states })
+}
+
+/// An object with a payload, and otherwise only keys of a job.
+fn looks_like_a_job(text: &str) -> bool {
+    // Most lines of most files are payloads; they are told apart without being parsed.
+    if !text.contains("\"payload\"") {
+        return false;
+    }
+    let keys: Result<BTreeMap<String, &RawValue>, _> = serde_json::from_str(text);
+    keys.is_ok_and(|keys| {
+        keys.contains_key("payload") && keys.keys().all(|key| JOB_KEYS.contains(&key.as_str()))
+    })
+}
+
+/// The queue is part of the name: the same batch pushed to another queue is other work.
+fn batch_id(batch: &str, queue: &QueueName, number: u64) -> JobId {
+    JobId::named(&format!("{batch}/{queue}/{number}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Pushes many lines: one thread reads and checks, a few calls of the store are under way at any time, and memory is
+//! bounded by them.
+
+mod report;
+
+use super::line::{self, Defaults};
+use super::lines::{LINE_BYTES_MAX, Line, LineReader};
+use super::source::Source;
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::words::count;
+use crate::trouble::{Trouble, Verdict};
+use backstop::core::port::{Answer, Enqueued};
+use backstop::{Backstop, NewJob};
+use indicatif::ProgressBar;
+use report::{BadLine, Report};
+use std::io::BufRead;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Jobs of one call.
+const BATCH_JOBS: usize = 1_000;
+/// Payload bytes of one call; well below what a store takes.
+const BATCH_BYTES: usize = 4 << 20;
+/// Calls under way at once: while one is made durable, the next is on its way.
+const IN_FLIGHT: usize = 4;
+/// Batches read ahead.
+const READ_AHEAD: usize = 2;
+
+const BAR: &str = "{bar:32.cyan/dim} {percent:>3}%  {msg}  {eta} left";
+const SPINNER: &str = "{spinner} {msg}";
+
+/// Some lines, read.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<NewJob>,
+    bad: Vec<BadLine>,
+    /// Bytes of payload.
+    payload_bytes: usize,
+    /// How far into the input it reaches.
+    read_to: u64,
+}
+
+/// Pushes all good lines; with `is_strict` only if there is no other.
+pub(super) async fn run(
+    source: Source,
+    defaults: Defaults,
+    is_strict: bool,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
+    let backstop = context.open().await?;
+    let source = if is_strict { source.repeatable()? } else { source };
+    let mut report = Report::default();
+    if is_strict {
+        check_all(&source, &defaults, &backstop, &mut report)?;
+    }
+    if !is_strict || report.is_clean() {
+        load(&source, defaults, &backstop, &mut report, context).await?;
+    }
+    report.tell(context)
+}
+
+/// Reads everything and pushes nothing.
+fn check_all(
+    source: &Source,
+    defaults: &Defaults,
+    backstop: &Backstop,
+    report: &mut Report,
+) -> Result<(), Trouble> {
+    let mut reader = LineReader::new(source.reader()?);
+    while let Some(batch) = read_batch(&mut reader, defaults, backstop)? {
+        report.bad(batch.bad);
+    }
+    Ok(())
+}
+
+async fn load(
+    source: &Source,
+    defaults: Defaults,
+    backstop: &Backstop,
+    report: &mut Report,
+    context: &Context,
+) -> Result<(), Trouble> {
+    let is_shown = context.output.shows_progress();
+    let bar = match source.size() {
+        Some(size) => progress::bar(is_shown, size, BAR),
+        None => progress::spinner(is_shown, SPINNER),
+    };
+    let is_repeatable = defaults.batch.is_some();
+    let batches = read_in_background(source.reader()?, defaults, backstop.clone());
+    let loaded = push_batches(batches, backstop, report, &bar).await;
+    bar.finish_and_clear();
+    loaded.map_err(|trouble| explain(trouble, report, is_repeatable))
+}
+
+/// What went in before the store failed is in; says how to get the rest in as well.
+fn explain(trouble: Trouble, report: &Report, is_repeatable: bool) -> Trouble {
+    let Trouble::Told { cause, blame, .. } = trouble else { return trouble };
+    let cause = format!("{cause}; at least {} lines went in before that", count(report.pushed()));
+    let advice = if is_repeatable {
+        "the same command again: lines that went in are recognised"
+    } else {
+        "the same command again if the lines have ids; --batch NAME gives them some"
+    };
+    Trouble::Told { cause, advice: Some(advice.to_owned()), blame }
+}
+
+type Batches = mpsc::Receiver<Result<Batch, Trouble>>;
+
+/// Reads on a thread of its own: input may block, and checking JSON takes time.
+fn read_in_background(input: Box<dyn BufRead + Send>, defaults: Defaults, backstop: Backstop) -> Batches {
+    let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    std::thread::spawn(move || {
+        let mut reader = LineReader::new(input);
+        loop {
+            let batch = read_batch(&mut reader, &defaults, &backstop).transpose();
+            let Some(batch) = batch else { return };
+            let is_last = batch.is_err();
+            // A closed channel means that the store failed: nobody wants the rest.
+            if sender.blocking_send(batch).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The next lines, enough for one call; `None` at the end.
+fn read_batch(
+    reader: &mut LineReader<impl BufRead>,
+    defaults: &Defaults,
+    backstop: &Backstop,
+) -> Result<Option<Batch>, Trouble> {
+    let mut batch = Batch::default();
+    let mut buffer = Vec::new();
+    let now = backstop.now();
+    while batch.jobs.len() + batch.bad.len() < BATCH_JOBS && batch.payload_bytes < BATCH_BYTES {
+        let Some(line) = reader.next(&mut buffer)? else { break };
+        let read = match line {
+            Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now, || backstop.new_id()),
+            Line::TooLong => Err(format!("longer than {LINE_BYTES_MAX} bytes")),
+        };
+        match read {
+            Ok(job) => {
+                batch.payload_bytes += job.payload.len();
+                batch.jobs.push(job);
+            }
+            Err(error) => batch.bad.push(BadLine { line: reader.number(), error }),
+        }
+    }
+    batch.read_to = reader.bytes_read();
+    Ok((!batch.jobs.is_empty() || !batch.bad.is_empty()).then_some(batch))
+}
+
+async fn push_batches(
+    mut batches: Batches,
+    backstop: &Backstop,
+    report: &mut Report,
+    bar: &ProgressBar,
+) -> Result<(), Trouble> {
+    let mut under_way: JoinSet<(u64, Answer<Vec<Enqueued>>)> = JoinSet::new();
+    let mut is_open = true;
+    while is_open || !under_way.is_empty() {
+        tokio::select! {
+            batch = batches.recv(), if is_open && under_way.len() < IN_FLIGHT => match batch {
+                Some(batch) => {
+                    let batch = batch?;
+                    report.bad(batch.bad);
+                    let (backstop, jobs, read_to) = (backstop.clone(), batch.jobs, batch.read_to);
+                    under_way.spawn(async move { (read_to, backstop.push_jobs(jobs).await) });
+                }
+                None => is_open = false,
+            },
+            Some(pushed) = under_way.join_next() => {
+                let (read_to, answers) = pushed.map_err(Trouble::new)?;
+                report.pushed_some(&answers?);
+                bar.set_position(read_to.max(bar.position()));
+                bar.set_message(message(report, bar));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn message(report: &Report, bar: &ProgressBar) -> String {
+    let secs = bar.elapsed().as_secs_f64().max(0.001);
+    #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a rate to look at")]
+    let rate = (report.pushed() as f64 / secs) as u64;
+    format!("{} jobs  {}/s", count(report.pushed()), count(rate))
+}

@@ -1,0 +1,83 @@
+//! What became of the lines.
+
+use crate::context::Context;
+use crate::output::words::{count, one_line};
+use crate::trouble::{Trouble, Verdict};
+use backstop::core::port::Enqueued;
+use serde::Serialize;
+
+/// Bad lines told one by one to people.
+const TOLD_MAX: usize = 20;
+/// Bad lines told one by one to programs; a file of garbage must not fill the memory.
+const KEPT_MAX: usize = 10_000;
+
+/// A line that is no job.
+#[derive(Serialize, Debug)]
+pub(super) struct BadLine {
+    /// Its number: 1 for the first.
+    pub(super) line: u64,
+    /// Why.
+    pub(super) error: String,
+}
+
+/// What became of the lines.
+#[derive(Serialize, Default)]
+pub(super) struct Report {
+    inserted: u64,
+    same: u64,
+    duplicate: u64,
+    bad: Vec<BadLine>,
+    bad_count: u64,
+}
+
+impl Report {
+    /// Takes in what a store answered.
+    pub(super) fn pushed_some(&mut self, answers: &[Enqueued]) {
+        for answer in answers {
+            *match answer {
+                Enqueued::Inserted => &mut self.inserted,
+                Enqueued::Same => &mut self.same,
+                Enqueued::Duplicate(_) => &mut self.duplicate,
+            } += 1;
+        }
+    }
+
+    /// Takes in bad lines.
+    pub(super) fn bad(&mut self, lines: Vec<BadLine>) {
+        self.bad_count += lines.len() as u64;
+        let room = KEPT_MAX - self.bad.len();
+        self.bad.extend(lines.into_iter().take(room));
+    }
+
+    /// Whether every line was good.
+    pub(super) const fn is_clean(&self) -> bool {
+        self.bad_count == 0
+    }
+
+    /// Lines a store answered for.
+    pub(super) const fn pushed(&self) -> u64 {
+        self.inserted + self.same + self.duplicate
+    }
+
+    /// Tells it all; bad lines fall short.
+    pub(super) fn tell(&self, context: &Context) -> Result<Verdict, Trouble> {
+        if context.output.is_json() {
+            context.output.json(self)?;
+        } else {
+            for bad in self.bad.iter().take(TOLD_MAX) {
+                context.output.warn(format!("line {}: {}", bad.line, one_line(&bad.error)));
+            }
+            if let Some(more) = self.bad_count.checked_sub(TOLD_MAX as u64).filter(|more| *more > 0) {
+                context.output.warn(format!("… and {} more bad lines", count(more)));
+            }
+            context.output.line(format!(
+                "{} inserted, {} same, {} duplicate, {} bad",
+                count(self.inserted),
+                count(self.same),
+                count(self.duplicate),
+                count(self.bad_count)
+            ))?;
+        }
+        Ok(if self.is_clean() { Verdict::Fine } else { Verdict::FallsShort })
+    }
+}

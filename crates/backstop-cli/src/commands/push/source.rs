@@ -1,0 +1,63 @@
+//! Where lines come from.
+
+use crate::trouble::Trouble;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek};
+use std::path::PathBuf;
+
+/// Bytes read at a time.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Where lines come from.
+pub(super) enum Source {
+    /// A file.
+    File(PathBuf),
+    /// Whatever is piped in.
+    Stdin,
+    /// What was piped in, kept so that it can be read twice; gone when it is closed.
+    Kept(File),
+}
+
+impl Source {
+    /// How many bytes there are, where that can be known: for the estimate of the time left.
+    pub(super) fn size(&self) -> Option<u64> {
+        let metadata = match self {
+            Self::File(path) => std::fs::metadata(path).ok()?,
+            Self::Kept(file) => file.metadata().ok()?,
+            Self::Stdin => return None,
+        };
+        metadata.is_file().then_some(metadata.len())
+    }
+
+    /// From the start.
+    pub(super) fn reader(&self) -> Result<Box<dyn BufRead + Send>, Trouble> {
+        let file = match self {
+            Self::Stdin => return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
+            Self::File(path) => File::open(path).map_err(|error| {
+                Trouble::misuse(format!("{} cannot be read: {error}", path.display()))
+                    .advise("--file with the path of a file that exists, or - for stdin")
+            })?,
+            Self::Kept(file) => {
+                let mut file = file.try_clone()?;
+                file.rewind()?;
+                file
+            }
+        };
+        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, file)))
+    }
+
+    /// One that can be read twice.
+    pub(super) fn repeatable(self) -> Result<Self, Trouble> {
+        let must_be_kept = match &self {
+            Self::File(path) => !std::fs::metadata(path)?.is_file(),
+            Self::Stdin => true,
+            Self::Kept(_) => false,
+        };
+        if !must_be_kept {
+            return Ok(self);
+        }
+        let mut kept = tempfile::tempfile()?;
+        io::copy(&mut self.reader()?, &mut kept)?;
+        Ok(Self::Kept(kept))
+    }
+}

@@ -1,0 +1,182 @@
+//! `backstop queue`: look at queues, pause, resume or clear them.
+
+use crate::commands::job::amend::amend_all;
+use crate::context::Context;
+use crate::output::json::QueueShape;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{count, counted, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::{QueueName, State, Time};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::port::{Gate, QueueStatus};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::json;
+use std::io::{self, BufRead, IsTerminal, Write};
+
+/// Look at queues, pause, resume or clear them.
+#[derive(Subcommand, Debug)]
+pub(crate) enum QueueCommand {
+    /// All queues with their counts
+    #[command(after_help = "\
+Examples:
+  backstop queue list
+  backstop queue list --json | jq '.queues[] | select(.dead > 0)'")]
+    List,
+    /// Keep a queue's jobs from being given out, on all workers; pushes go on
+    #[command(after_help = "\
+Examples:
+  backstop queue pause emails
+
+Running jobs end as usual. `backstop queue resume` opens the queue again.")]
+    Pause(QueueArg),
+    /// Give a paused queue's jobs out again
+    #[command(after_help = "\
+Examples:
+  backstop queue resume emails")]
+    Resume(QueueArg),
+    /// Remove the waiting jobs of a queue: scheduled, ready and retrying
+    #[command(after_help = "\
+Examples:
+  backstop queue clear emails
+  backstop queue clear emails --yes --json
+
+Running, done, dead and cancelled jobs stay. What is removed cannot be brought back.")]
+    Clear(ClearArgs),
+}
+
+/// Which queue.
+#[derive(Args, Debug)]
+pub(crate) struct QueueArg {
+    /// The queue
+    queue: QueueName,
+}
+
+/// Which queue, and whether that was meant.
+#[derive(Args, Debug)]
+pub(crate) struct ClearArgs {
+    /// The queue
+    queue: QueueName,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+#[derive(Serialize)]
+struct QueuesShape<'a> {
+    queues: Vec<QueueShape<'a>>,
+}
+
+/// What waits: nobody has it in hand, and it has not ended.
+const WAITING: [State; 3] = [State::Scheduled, State::Ready, State::Retrying];
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &QueueCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        QueueCommand::List => list(context).await,
+        QueueCommand::Pause(args) => set_gate(&args.queue, Gate::Paused, context).await,
+        QueueCommand::Resume(args) => set_gate(&args.queue, Gate::Open, context).await,
+        QueueCommand::Clear(args) => clear(args, context).await,
+    }
+}
+
+async fn list(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let now = backstop.now();
+    let queues = backstop.store().queues(now).await?;
+    if context.output.is_json() {
+        let shapes = queues.iter().map(QueueShape::new).collect();
+        context.output.json(&QueuesShape { queues: shapes })?;
+    } else if queues.is_empty() {
+        context.output.note("no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'");
+    } else {
+        context.output.table(&table(&queues, now))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn table(queues: &[QueueStatus], now: Time) -> Table {
+    let mut table = Table::new(&[
+        "QUEUE",
+        "GATE",
+        "SCHEDULED",
+        "READY",
+        "RUNNING",
+        "RETRYING",
+        "DONE",
+        "DEAD",
+        "CANCELLED",
+        "NEXT READY",
+    ]);
+    for queue in queues {
+        let gate = match queue.gate {
+            Gate::Open => ("open".to_owned(), Tone::Plain),
+            Gate::Paused => ("paused".to_owned(), Tone::Warning),
+        };
+        let counts = State::ALL.into_iter().map(|state| {
+            let number = queue.counts.of(state);
+            let tone = if state == State::Dead && number > 0 { Tone::Bad } else { Tone::Plain };
+            (count(number), tone)
+        });
+        let next = queue.next_ready.map_or_else(String::new, |at| relative(at, now));
+        let name = (queue.name.to_string(), Tone::Plain);
+        table.toned([name, gate].into_iter().chain(counts).chain([(next, Tone::Plain)]));
+    }
+    table
+}
+
+async fn set_gate(queue: &QueueName, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.open().await?;
+    backstop.store().set_gate(queue.clone(), gate, backstop.now()).await?;
+    let is_paused = gate == Gate::Paused;
+    if context.output.is_json() {
+        context.output.json(&json!({ "name": queue, "paused": is_paused }))?;
+    } else if is_paused {
+        context.output.line(format!("{queue} is paused; it takes jobs in and keeps them"))?;
+    } else {
+        context.output.line(format!("{queue} is open"))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    if !args.yes {
+        let queues = backstop.store().queues(backstop.now()).await?;
+        let counts = queues.iter().find(|queue| queue.name == args.queue).map(|queue| queue.counts);
+        let waiting = counts.map_or(0, |counts| WAITING.into_iter().map(|state| counts.of(state)).sum());
+        if !confirmed(&args.queue, waiting)? {
+            context.output.note("nothing was removed");
+            return Ok(Verdict::FallsShort);
+        }
+    }
+    let mut removed = 0;
+    for state in WAITING {
+        let filter = Filter { queue: Some(args.queue.clone()), kind: None, state: Some(state) };
+        removed += amend_all(&backstop, &Selection::Matching(filter), Action::Delete).await?.count;
+    }
+    if context.output.is_json() {
+        context.output.json(&json!({ "count": removed }))?;
+    } else {
+        context.output.line(format!("{} removed from {}", counted(removed, "job"), args.queue))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+/// Asks whoever sits at the terminal; where nobody does, refuses.
+fn confirmed(queue: &QueueName, waiting: u64) -> Result<bool, Trouble> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let cause =
+            format!("clearing {queue} removes {}, and nobody can be asked here", counted(waiting, "job"));
+        return Err(Trouble::misuse(cause).advise(format!("backstop queue clear {queue} --yes")));
+    }
+    write!(
+        io::stderr(),
+        "Remove {} from {queue}? They cannot be brought back. [y/N] ",
+        counted(waiting, "waiting job")
+    )?;
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

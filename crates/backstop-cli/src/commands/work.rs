@@ -1,0 +1,206 @@
+//! `backstop work`: run the jobs of queues with a command.
+
+mod serve;
+
+use super::policy;
+use crate::context::Context;
+use crate::output::words::count;
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::{Config, USUAL_FILE};
+use backstop::{Backstop, Exec, ExecOutput, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span};
+use clap::Args;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+/// Which queues, with what, and how.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop work emails --exec 'jq -r .to | xargs ./send-mail'
+  backstop work emails sms --concurrency 16 --timeout 30s -- python3 send.py
+  backstop work emails --exec ./send --until-empty --json
+  backstop work                                   the queues that have a handler in backstop.toml
+
+The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
+It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
+a signal, failed: tried again as the retry policy says, with the end of its stderr as the error.
+
+Ctrl-C or SIGTERM lets running jobs end; a second one calls them off and gives them back.")]
+pub(crate) struct WorkArgs {
+    /// The queues [default: those with a handler in the configuration]
+    #[arg(value_name = "QUEUE")]
+    queues: Vec<QueueName>,
+    /// The command, as a line for the shell
+    #[arg(long, value_name = "CMD", conflicts_with = "argv")]
+    exec: Option<OsString>,
+    /// The command, as a program and its arguments, without a shell
+    #[arg(last = true, value_name = "PROGRAM")]
+    argv: Vec<OsString>,
+    /// How many jobs of a queue run at once [default: 8]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// How long one run may take [default: no limit]
+    #[arg(long, value_name = "D")]
+    timeout: Option<Span>,
+    /// When a failed job is tried again, as JSON; see `backstop policy preview`
+    #[arg(long, value_name = "JSON")]
+    retry: Option<String>,
+    /// All runs a job may have, the first included
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<NonZeroU32>,
+    /// How long a job stays with a worker that gives no sign of life [default: 15s]
+    #[arg(long, value_name = "D")]
+    lease: Option<Span>,
+    /// Stop when the queues have no live jobs; exit 1 if a job died
+    #[arg(long)]
+    until_empty: bool,
+    /// Show what the command writes to its stdout, on stderr
+    #[arg(long)]
+    show_output: bool,
+}
+
+/// One queue to serve.
+struct Lane {
+    queue: QueueName,
+    handler: Exec,
+    settings: QueueSettings,
+}
+
+/// Works until it is told to stop, or until nothing is left.
+pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let lanes = lanes(args, &context.config)?;
+    let backstop = context.open().await?;
+    let started = Instant::now();
+    let running = start(&backstop, &lanes)?;
+    let worker = running.name().to_string();
+    announce(&running, &lanes, &backstop, context).await;
+    let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
+    let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
+    let progress = serve::serve(running, &backstop, &queues, until, context).await?;
+    summarise(&worker, progress, started.elapsed(), context)?;
+    let falls_short = args.until_empty && progress.dead > 0;
+    Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+}
+
+fn start(backstop: &Backstop, lanes: &[Lane]) -> Result<Running, Trouble> {
+    let mut worker = backstop.worker();
+    for lane in lanes {
+        let queue = lane.queue.as_str();
+        worker = worker.handle_queue(queue, lane.handler.clone()).queue(queue, lane.settings.clone());
+    }
+    Ok(worker.start()?)
+}
+
+/// The queues to serve: as the flags say, else as the configuration says.
+fn lanes(args: &WorkArgs, config: &Config) -> Result<Vec<Lane>, Trouble> {
+    let command = command(args);
+    let queues: Vec<QueueName> = match (args.queues.is_empty(), &command) {
+        (false, _) => args.queues.clone(),
+        (true, Some(_)) => {
+            return Err(Trouble::misuse("which queues?").advise("backstop work QUEUE --exec CMD"));
+        }
+        (true, None) => with_handlers(config)?,
+    };
+    queues.into_iter().map(|queue| lane(queue, command.as_ref(), args, config)).collect()
+}
+
+fn command(args: &WorkArgs) -> Option<Exec> {
+    let by_argv = || args.argv.split_first().map(|(program, rest)| Exec::new(program, rest));
+    args.exec.as_ref().map(Exec::shell).or_else(by_argv)
+}
+
+fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
+    let served = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
+    let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
+    if queues.is_empty() {
+        return Err(Trouble::misuse("there is nothing to run: no queue has a handler in the configuration")
+            .advise(format!("backstop work QUEUE --exec CMD, or a handler in {USUAL_FILE}")));
+    }
+    Ok(queues)
+}
+
+fn lane(queue: QueueName, command: Option<&Exec>, args: &WorkArgs, config: &Config) -> Result<Lane, Trouble> {
+    let entry = config.queues.get(&queue).cloned().unwrap_or_default();
+    let handler = command.cloned().or(entry.handler).ok_or_else(|| {
+        Trouble::misuse(format!("queue {queue} has no handler in the configuration"))
+            .advise(format!("backstop work {queue} --exec CMD"))
+    })?;
+    let output = if args.show_output { ExecOutput::Shown } else { ExecOutput::Discarded };
+    Ok(Lane { queue, handler: handler.stdout(output), settings: settings(entry.settings, args)? })
+}
+
+fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trouble> {
+    let retry: RetryPolicy = args.retry.as_deref().map(policy::read).transpose()?.unwrap_or(entry.retry);
+    Ok(QueueSettings {
+        concurrency: args.concurrency.unwrap_or(entry.concurrency),
+        retry: match args.max_attempts {
+            Some(max) => retry.with_max_attempts(max),
+            None => retry,
+        },
+        timeout: args.timeout.or(entry.timeout),
+        lease: args.lease.unwrap_or(entry.lease),
+        ..entry
+    })
+}
+
+/// Who works, on what, and what can be relied on.
+async fn announce(running: &Running, lanes: &[Lane], backstop: &Backstop, context: &Context) {
+    let (output, paint) = (context.output, context.output.paint_notes());
+    let served = |lane: &Lane| format!("{} ({} at once)", lane.queue, lane.settings.concurrency);
+    let served: Vec<String> = lanes.iter().map(served).collect();
+    output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
+    output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
+    match backstop.store().examine().await {
+        Ok(examination) => output.announce(paint.dim(examination.promise)),
+        Err(error) => tracing::warn!(%error, "the store could not be examined"),
+    }
+}
+
+#[derive(Serialize)]
+struct SummaryShape<'a> {
+    worker: &'a str,
+    started: u64,
+    done: u64,
+    retried: u64,
+    dead: u64,
+    cancelled: u64,
+    released: u64,
+    lost: u64,
+    recovered: u64,
+    elapsed_ms: u64,
+}
+
+fn summarise(worker: &str, progress: Progress, elapsed: Duration, context: &Context) -> Result<(), Trouble> {
+    let Progress { started, done, retried, dead, cancelled, released, lost, recovered } = progress;
+    if context.output.is_json() {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        return context.output.json(&SummaryShape {
+            worker,
+            started,
+            done,
+            retried,
+            dead,
+            cancelled,
+            released,
+            lost,
+            recovered,
+            elapsed_ms,
+        });
+    }
+    let paint = context.output.paint();
+    let dead_text = format!("{} dead", count(dead));
+    let mut parts = vec![
+        paint.good(format!("{} done", count(done))),
+        format!("{} retried", count(retried)),
+        if dead > 0 { paint.bad(dead_text) } else { dead_text },
+    ];
+    let rare = [("cancelled", cancelled), ("released", released), ("lost", lost), ("recovered", recovered)];
+    parts.extend(rare.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{} {word}", count(*n))));
+    context.output.line(format!("{} in {:.1}s", parts.join(", "), elapsed.as_secs_f64()))?;
+    if dead > 0 {
+        context.output.note("try: backstop job list --state dead");
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Watches a worker from its start to its end.
+
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::words::count;
+use crate::trouble::Trouble;
+use backstop::{Backstop, Progress, QueueName, Running, State};
+use backstop_core::port::{Answer, Gate};
+use indicatif::ProgressBar;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How often the line of progress moves, and how often an empty queue is looked for.
+const LOOK: Duration = Duration::from_millis(200);
+/// The rate shown is that of the last so many looks.
+const RATE_LOOKS: usize = 10;
+
+/// When to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Until {
+    /// When a signal says so.
+    Told,
+    /// When no queue has live jobs.
+    Empty,
+}
+
+/// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a second signal.
+pub(super) async fn serve(
+    mut running: Running,
+    backstop: &Backstop,
+    queues: &[QueueName],
+    until: Until,
+    context: &Context,
+) -> Result<Progress, Trouble> {
+    let mut signals = Signals::listen()?;
+    let mut watch = Watch::new(context);
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut stage = Stage::Working;
+    loop {
+        tokio::select! {
+            () = running.ended() => break,
+            () = signals.next() => stage = stage.told(&running, context),
+            _ = looks.tick() => {
+                watch.show(running.progress());
+                if until == Until::Empty && stage == Stage::Working && watch.is_empty(backstop, queues).await {
+                    running.stop();
+                    stage = Stage::Ending;
+                }
+            }
+        }
+    }
+    watch.line.finish_and_clear();
+    Ok(running.progress())
+}
+
+/// How far a worker is on its way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Working,
+    Ending,
+    Forced,
+}
+
+impl Stage {
+    /// What a signal makes of it.
+    fn told(self, running: &Running, context: &Context) -> Self {
+        match self {
+            Self::Working => {
+                context.output.announce("stopping: running jobs may end; once more to call them off");
+                running.stop();
+                Self::Ending
+            }
+            Self::Ending | Self::Forced => {
+                context.output.announce("stopping at once: running jobs are called off and given back");
+                running.force();
+                Self::Forced
+            }
+        }
+    }
+}
+
+/// The signals that ask for an end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Trouble> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// What is seen of a worker.
+struct Watch<'a> {
+    line: ProgressBar,
+    context: &'a Context,
+    seen: std::collections::VecDeque<(Instant, u64)>,
+    has_told_of_pause: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(context: &'a Context) -> Self {
+        let line = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
+        Self { line, context, seen: std::collections::VecDeque::new(), has_told_of_pause: false }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let rate = self.rate(progress.done);
+        let running = progress.started.saturating_sub(progress.settled() + progress.lost);
+        self.line.set_message(format!(
+            "{} running · {} done ({}/s) · {} retried · {} dead",
+            count(running),
+            count(progress.done),
+            count(rate),
+            count(progress.retried),
+            count(progress.dead)
+        ));
+    }
+
+    fn rate(&mut self, done: u64) -> u64 {
+        let now = Instant::now();
+        self.seen.push_back((now, done));
+        if self.seen.len() > RATE_LOOKS {
+            self.seen.pop_front();
+        }
+        let (since, before) = self.seen.front().copied().unwrap_or((now, done));
+        let secs = now.duration_since(since).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a rate to look at")]
+        let rate = (done.saturating_sub(before) as f64 / secs.max(0.001)) as u64;
+        rate
+    }
+
+    /// Whether none of the queues has live jobs. While the store does not answer, nobody knows: no.
+    async fn is_empty(&mut self, backstop: &Backstop, queues: &[QueueName]) -> bool {
+        match self.live(backstop, queues).await {
+            Ok(live) => live == 0,
+            Err(error) => {
+                tracing::warn!(%error, "whether the queues are empty is unknown");
+                false
+            }
+        }
+    }
+
+    async fn live(&mut self, backstop: &Backstop, queues: &[QueueName]) -> Answer<u64> {
+        let all = backstop.store().queues(backstop.now()).await?;
+        let mut live = 0;
+        for queue in all.iter().filter(|queue| queues.contains(&queue.name)) {
+            live += queue.counts.live();
+            let waits = queue.counts.live() > queue.counts.of(State::Running);
+            if queue.gate == Gate::Paused && waits && !self.has_told_of_pause {
+                self.has_told_of_pause = true;
+                let resume = format!("backstop queue resume {}", queue.name);
+                self.context
+                    .output
+                    .note(format!("queue {} is paused and not empty; try: {resume}", queue.name));
+            }
+        }
+        Ok(live)
+    }
+}

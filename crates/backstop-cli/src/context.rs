@@ -1,0 +1,87 @@
+//! What a command starts from: the configuration in force, the store behind it, and where output goes.
+
+use crate::args::Globals;
+use crate::output::Output;
+use crate::trouble::Trouble;
+use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
+use backstop::{Backstop, RetryPolicy};
+use backstop_core::Job;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a command starts from.
+pub(crate) struct Context {
+    /// The configuration in force.
+    pub(crate) config: Config,
+    /// The store, if flag or environment name one.
+    pub(crate) named_store: Option<String>,
+    /// Where results, notes and progress go.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// Defaults, then the file, then the environment, then the flags.
+    pub(crate) fn resolve(globals: &Globals) -> Result<Self, Trouble> {
+        let file = read_file(globals.config.as_deref())?;
+        let path = globals.config.clone().unwrap_or_else(|| PathBuf::from(USUAL_FILE)).display().to_string();
+        let written = file.as_deref().map(|text| Written { path: &path, text });
+        let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
+        let flags = Overrides { store: globals.store.clone(), durability: globals.durability };
+        let named_store = flags.store.clone().or_else(|| environment.store.clone());
+        let config = config::resolve(written, environment, flags)?;
+        Ok(Self { config, named_store, output: Output::new(globals) })
+    }
+
+    /// The store, made and brought up to date if need be.
+    pub(crate) async fn open(&self) -> Result<Backstop, Trouble> {
+        Ok(Backstop::open_with(&self.config.store, self.config.durability).await?)
+    }
+
+    /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file behind.
+    pub(crate) async fn look(&self) -> Result<Backstop, Trouble> {
+        match sqlite_file(&self.config.store) {
+            Some(file) if !file.exists() => {
+                self.output.note(format!(
+                    "note: there is no store at {}; it comes into being with the first push",
+                    file.display()
+                ));
+                Ok(Backstop::open("memory:").await?)
+            }
+            _ => self.open().await,
+        }
+    }
+
+    /// The store as it is.
+    pub(crate) async fn connect(&self) -> Result<Backstop, Trouble> {
+        if let Some(file) = sqlite_file(&self.config.store).filter(|file| !file.exists()) {
+            let cause = format!("there is no store at {}", file.display());
+            return Err(Trouble::new(cause).advise("--store sqlite:FILE, or backstop migrate to make one"));
+        }
+        Ok(Backstop::connect(&self.config.store, self.config.durability).await?)
+    }
+
+    /// All runs a job may have: by its own policy, its queue's in the configuration, or the usual one.
+    pub(crate) fn max_attempts(&self, job: &Job) -> Option<u32> {
+        let of_queue = || self.config.queues.get(&job.queue).map(|queue| queue.settings.retry.clone());
+        let policy: RetryPolicy = job.retry.decode().or_else(of_queue).unwrap_or_default();
+        policy.max_attempts()
+    }
+}
+
+fn read_file(named: Option<&Path>) -> Result<Option<String>, Trouble> {
+    let path = named.unwrap_or_else(|| Path::new(USUAL_FILE));
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
+        Err(error) => {
+            let cause = format!("{} cannot be read: {error}", path.display());
+            Err(Trouble::misuse(cause).advise("--config with the path of a file that exists"))
+        }
+    }
+}
+
+/// The file of a `sqlite:` store.
+fn sqlite_file(url: &str) -> Option<&Path> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
+}

@@ -1,0 +1,115 @@
+//! The one way out: results to stdout, notes and progress to stderr.
+
+pub(crate) mod json;
+pub(crate) mod paint;
+pub(crate) mod progress;
+pub(crate) mod table;
+pub(crate) mod words;
+
+use crate::args::Globals;
+use crate::trouble::Trouble;
+use paint::Paint;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use table::Table;
+
+/// How results are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// For programs.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Where results, notes and progress go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    format: Format,
+    is_quiet: bool,
+    /// Colours for stdout.
+    results: Paint,
+    /// Colours for stderr.
+    notes: Paint,
+}
+
+#[expect(
+    clippy::unused_self,
+    reason = "writing takes the one handle that commands are given, whatever it needs of it"
+)]
+impl Output {
+    /// As the flags say.
+    pub(crate) fn new(globals: &Globals) -> Self {
+        let format = if globals.json { Format::Json } else { Format::Text };
+        let results = Paint::new(io::stdout().is_terminal());
+        let notes = Paint::new(io::stderr().is_terminal());
+        Self { format, is_quiet: globals.quiet, results, notes }
+    }
+
+    /// Whether a program reads the results.
+    pub(crate) fn is_json(self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// One line of results.
+    pub(crate) fn line(self, text: impl Display) -> Result<(), Trouble> {
+        Ok(writeln!(io::stdout().lock(), "{text}")?)
+    }
+
+    /// A part of a result, without an end of line.
+    pub(crate) fn part(self, text: impl Display) -> Result<(), Trouble> {
+        Ok(write!(io::stdout().lock(), "{text}")?)
+    }
+
+    /// A result as JSON, on one line.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Trouble> {
+        let text = serde_json::to_string(value).map_err(Trouble::new)?;
+        self.line(text)
+    }
+
+    /// A result as a table.
+    pub(crate) fn table(self, table: &Table) -> Result<(), Trouble> {
+        self.line(table.render(io::stdout().is_terminal()))
+    }
+
+    /// Something worth knowing that is not the result. A program that reads JSON is not told.
+    pub(crate) fn note(self, text: impl Display) {
+        if !self.is_json() {
+            self.announce(text);
+        }
+    }
+
+    /// What a long run says about itself, to people and to the logs of programs.
+    pub(crate) fn announce(self, text: impl Display) {
+        if !self.is_quiet {
+            self.warn(text);
+        }
+    }
+
+    /// Something that went wrong on the way, told even to those who want quiet.
+    pub(crate) fn warn(self, text: impl Display) {
+        // Where stderr is closed there is nobody to tell, which is no reason to fail.
+        let _ = progress::suspended(|| writeln!(io::stderr(), "{text}"));
+    }
+
+    /// Colours for stdout.
+    pub(crate) fn paint(self) -> Paint {
+        self.results
+    }
+
+    /// Colours for stderr.
+    pub(crate) fn paint_notes(self) -> Paint {
+        self.notes
+    }
+
+    /// Whether progress is to be shown.
+    pub(crate) fn shows_progress(self) -> bool {
+        !self.is_quiet && io::stderr().is_terminal()
+    }
+}
+
+/// Whether stderr takes colours.
+pub(crate) fn stderr_has_colour() -> bool {
+    Paint::new(io::stderr().is_terminal()).is_on()
+}

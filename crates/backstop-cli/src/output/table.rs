@@ -1,0 +1,120 @@
+//! Tables: drawn on terminals, tab-separated for programs, Markdown where a page shows the same.
+
+use super::words::one_line;
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
+
+/// What a cell's content means; colour on a terminal, nothing elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tone {
+    /// Nothing special.
+    Plain,
+    /// As it should be.
+    Good,
+    /// Somebody should know.
+    Warning,
+    /// Falls short.
+    Bad,
+}
+
+/// A line under the header and no other: rows of a terminal are read, not counted.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// Rows under a header.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<(String, Tone)>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Self { header: header.iter().map(|title| (*title).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.toned(cells.into_iter().map(|text| (text, Tone::Plain)));
+    }
+
+    /// Adds a row whose cells have a meaning.
+    pub(crate) fn toned(&mut self, cells: impl IntoIterator<Item = (String, Tone)>) {
+        self.rows.push(cells.into_iter().map(|(text, tone)| (one_line(&text), tone)).collect());
+    }
+
+    /// As text.
+    pub(crate) fn render(&self, is_terminal: bool) -> String {
+        if is_terminal { self.drawn() } else { self.tab_separated() }
+    }
+
+    fn drawn(&self) -> String {
+        let mut drawn = Drawn::new();
+        drawn
+            .load_style(STYLE)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(self.header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+        for row in &self.rows {
+            drawn.add_row(row.iter().map(|(text, tone)| match tone {
+                Tone::Plain => Cell::new(text),
+                Tone::Good => Cell::new(text).fg(Color::Green),
+                Tone::Warning => Cell::new(text).fg(Color::Yellow),
+                Tone::Bad => Cell::new(text).fg(Color::Red),
+            }));
+        }
+        drawn.trim_fmt()
+    }
+
+    fn tab_separated(&self) -> String {
+        let mut lines = vec![self.header.join("\t")];
+        for row in &self.rows {
+            lines.push(row.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("\t"));
+        }
+        lines.join("\n")
+    }
+
+    /// As Markdown, with columns of equal width.
+    pub(crate) fn markdown(&self) -> String {
+        let width = |column: usize| {
+            let cells =
+                self.rows.iter().filter_map(|row| row.get(column)).map(|(text, _)| text.chars().count());
+            cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
+        let line = |cells: Vec<&str>| {
+            let padded = cells.iter().zip(&widths).map(|(text, width)| format!("{text:<width$}"));
+            format!("| {} |", padded.collect::<Vec<_>>().join(" | "))
+        };
+        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+        let mut lines = vec![
+            line(self.header.iter().map(String::as_str).collect()),
+            line(rule.iter().map(String::as_str).collect()),
+        ];
+        for row in &self.rows {
+            lines.push(line(row.iter().map(|(text, _)| text.as_str()).collect()));
+        }
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["A", "Long"]);
+        table.row(["1\t\n".to_owned(), "é".to_owned()]);
+        table.toned([("22".to_owned(), Tone::Bad), ("x".to_owned(), Tone::Plain)]);
+        table
+    }
+
+    #[test]
+    fn for_programs_a_line_is_a_row() {
+        assert_eq!(table().render(false), "A\tLong\n1  \té\n22\tx");
+    }
+
+    #[test]
+    fn markdown_lines_up() {
+        let expected = "| A   | Long |\n| --- | ---- |\n| 1   | é    |\n| 22  | x    |";
+        assert_eq!(table().markdown(), expected);
+    }
+}

@@ -1,0 +1,153 @@
+//! What goes wrong, told to people: the cause and the next step, never a dump.
+
+use crate::output::Format;
+use backstop::config::BadConfig;
+use backstop::core::port::StoreError;
+use backstop::{BadDraft, BadWorker, OpenError};
+use serde_json::json;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How a command that did its work ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Everything was done.
+    Fine,
+    /// Something falls short, and the result says what.
+    FallsShort,
+}
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Something is to be told.
+    Told {
+        /// What happened.
+        cause: String,
+        /// The next step.
+        advice: Option<String>,
+        /// Whether the command was wrong, and not the world.
+        blame: Blame,
+    },
+    /// Whoever read the results has enough: `backstop job list | head`.
+    NobodyReads,
+}
+
+/// Whose fault it is: decides the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blame {
+    /// 1.
+    World,
+    /// 2.
+    User,
+}
+
+impl Trouble {
+    /// Something failed.
+    pub(crate) fn new(cause: impl Display) -> Self {
+        Self::Told { cause: cause.to_string(), advice: None, blame: Blame::World }
+    }
+
+    /// The command was used in a way that cannot work.
+    pub(crate) fn misuse(cause: impl Display) -> Self {
+        Self::Told { cause: cause.to_string(), advice: None, blame: Blame::User }
+    }
+
+    /// With the next step.
+    pub(crate) fn advise(mut self, next: impl Display) -> Self {
+        if let Self::Told { advice, .. } = &mut self {
+            *advice = Some(next.to_string());
+        }
+        self
+    }
+
+    /// Tells it, and ends with the code it means.
+    pub(crate) fn tell(self, format: Format) -> ExitCode {
+        let Self::Told { cause, advice, blame } = self else { return ExitCode::SUCCESS };
+        let told = match format {
+            Format::Json => json!({ "error": cause, "try": advice }).to_string(),
+            Format::Text => match advice {
+                Some(advice) => format!("error: {cause}\n  try: {advice}"),
+                None => format!("error: {cause}"),
+            },
+        };
+        // Where stderr is closed there is nobody to tell; the exit code remains.
+        let _ = writeln!(io::stderr(), "{told}");
+        ExitCode::from(match blame {
+            Blame::World => 1,
+            Blame::User => 2,
+        })
+    }
+}
+
+/// A command line that could not be read, or a wish for help.
+pub(crate) fn misread(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args().any(|arg| arg == "--json");
+    if !error.use_stderr() || !wants_json {
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.to_string();
+    let (cause, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let cause = cause.trim().trim_start_matches("error: ");
+    let trouble = Trouble::misuse(cause);
+    match usage {
+        Some(usage) => trouble.advise(usage).tell(Format::Json),
+        None => trouble.advise("backstop --help").tell(Format::Json),
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::NobodyReads } else { Self::new(error) }
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Misuse { .. } => Self::misuse(error),
+            StoreError::Unavailable { .. } => {
+                Self::new(error).advise("backstop doctor, and the same command again: repeating is harmless")
+            }
+            // The message names its next step.
+            _ => Self::new(error),
+        }
+    }
+}
+
+impl From<OpenError> for Trouble {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::UnknownStore(_) => Self::misuse(error).advise("--store sqlite:backstop.db"),
+            OpenError::Store(error) => error.into(),
+            other => Self::new(other).advise("another --store, or mend what the message names"),
+        }
+    }
+}
+
+impl From<BadDraft> for Trouble {
+    fn from(error: BadDraft) -> Self {
+        match error {
+            BadDraft::Store(error) => error.into(),
+            BadDraft::Payload(error) => {
+                Self::misuse(error).advise("backstop push emails '{\"to\":\"ada@example.org\"}'")
+            }
+            other => Self::misuse(other),
+        }
+    }
+}
+
+impl From<BadWorker> for Trouble {
+    fn from(error: BadWorker) -> Self {
+        Self::misuse(error)
+    }
+}
+
+impl From<BadConfig> for Trouble {
+    fn from(error: BadConfig) -> Self {
+        Self::misuse(error)
+    }
+}

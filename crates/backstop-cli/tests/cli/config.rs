@@ -1,0 +1,54 @@
+use crate::place::Place;
+
+const FILE: &str = "[store]\nurl = \"sqlite:file.db\"\n[queues.q]\nretry = { kind = \"constant\", every = \"1s\", max_attempts = 9 }\n";
+
+#[test]
+fn file_then_environment_then_flags() {
+    let place = Place::new();
+    place.write("backstop.toml", FILE);
+    let exists = |name: &str| place.path(name).exists();
+    place.run(["push", "q", "1"]).succeeded();
+    assert!(exists("file.db") && !exists("backstop.db"));
+    let push = |args: &[&str]| {
+        let mut command = place.command(["push", "q", "1"].iter().chain(args));
+        assert!(command.env("BACKSTOP_STORE", "sqlite:env.db").output().unwrap().status.success());
+    };
+    push(&[]);
+    assert!(exists("env.db"));
+    push(&["--store", "sqlite:flag.db"]);
+    assert!(exists("flag.db"));
+}
+
+#[test]
+fn a_named_file_must_be_there_and_counts_instead_of_the_usual_one() {
+    let place = Place::new();
+    place.write("backstop.toml", FILE);
+    place.write("other.toml", "[store]\nurl = \"sqlite:other.db\"\n");
+    place.run(["push", "q", "1", "--config", "other.toml"]).succeeded();
+    assert!(place.path("other.db").exists());
+    place.run(["push", "q", "1", "--config", "missing.toml"]).complains(2, &["missing.toml", "try: "]);
+}
+
+#[test]
+fn a_mistake_in_the_file_is_shown_with_line_column_and_what_is_allowed() {
+    let place = Place::new();
+    place.write("backstop.toml", "[store]\nurl = \"memory:\"\nurll = \"x\"\n");
+    let parts = ["backstop.toml", "line 3, column 1", "unknown field `urll`", "`durability`"];
+    place.run(["queue", "list"]).complains(2, &parts);
+    place.write("backstop.toml", "[queues.q]\nconcurrency = 0\n");
+    place.run(["queue", "list"]).complains(2, &["[queues.q]", "`concurrency` must be"]);
+    let status = place
+        .command(["queue", "list", "--config", "/dev/null"])
+        .env("BACKSTOP_DURABILITY", "often")
+        .output();
+    let stderr = String::from_utf8(status.unwrap().stderr).unwrap();
+    assert!(stderr.contains("BACKSTOP_DURABILITY") && stderr.contains("full or relaxed"), "{stderr}");
+}
+
+#[test]
+fn the_files_policy_is_the_queues() {
+    let place = Place::new();
+    place.write("backstop.toml", FILE);
+    place.json(["push", "q", "1", "--id", "a"]);
+    assert_eq!(place.job("a")["max_attempts"], 9);
+}

@@ -1,0 +1,126 @@
+//! The exec contract, from the exit code of a real command to the state of its job.
+
+use crate::place::{Place, ended, json_args, wait_until};
+use serde_json::{Value, json};
+
+/// Pushes one job, runs it with a shell line until the queue is empty, and answers the job.
+fn run_one(line: &str, more: &[&str]) -> (Value, Option<i32>) {
+    let place = Place::new();
+    place.json(["push", "q", r#"{"to":"ada"}"#, "--id", "a", "--kind", "welcome"]);
+    let args = ["work", "q", "--exec", line, "--until-empty", "--quiet"];
+    let code = place.run(args.iter().chain(more)).code;
+    (place.job("a"), code)
+}
+
+#[test]
+fn exit_0_is_done() {
+    let (job, code) = run_one("exit 0", &[]);
+    assert_eq!((&job["state"], &job["attempt"], code), (&json!("done"), &json!(1), Some(0)));
+    assert_eq!(job["errors"], json!([]));
+}
+
+#[test]
+fn exit_65_is_dead_at_once() {
+    let (job, code) = run_one("echo context >&2; echo 'no such user' >&2; exit 65", &[]);
+    assert_eq!((&job["state"], &job["reason"], code), (&json!("dead"), &json!("rejected"), Some(1)));
+    let errors = job["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), 1, "one run was enough");
+    assert_eq!((&errors[0]["message"], &errors[0]["type"]), (&json!("no such user"), &json!("Exit 65")));
+    assert_eq!(errors[0]["stack_trace"], "context\nno such user\n");
+}
+
+#[test]
+fn exit_75_is_released_and_spends_no_attempt() {
+    let line = "[ -e been-here ] && exit 0; touch been-here; exit 75";
+    let (job, code) = run_one(line, &["--max-attempts", "1"]);
+    assert_eq!((&job["state"], &job["attempt"], code), (&json!("done"), &json!(1), Some(0)));
+    assert_eq!(job["errors"], json!([]));
+}
+
+#[test]
+fn any_other_exit_is_a_failure_and_tried_again() {
+    let retry = r#"{"kind":"constant","every":"10ms","max_attempts":2}"#;
+    let (job, code) = run_one("echo attempt $BACKSTOP_ATTEMPT >&2; exit 3", &["--retry", retry]);
+    assert_eq!(
+        (&job["state"], &job["reason"], code),
+        (&json!("dead"), &json!("attempts_exhausted"), Some(1))
+    );
+    let errors = job["errors"].as_array().unwrap();
+    let seen: Vec<_> =
+        errors.iter().map(|error| (error["message"].as_str(), error["type"].as_str())).collect();
+    assert_eq!(seen, [(Some("attempt 1"), Some("Exit 3")), (Some("attempt 2"), Some("Exit 3"))]);
+}
+
+#[test]
+fn a_signal_is_a_failure() {
+    let (job, _) = run_one("kill -9 $$", &["--max-attempts", "1"]);
+    assert_eq!(job["state"], "dead");
+    let error = &job["errors"][0];
+    assert_eq!((&error["message"], &error["type"]), (&json!("killed by signal 9"), &json!("Signal 9")));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_a_failure_that_names_it() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    place.run(["work", "q", "--max-attempts", "1", "--until-empty", "--", "no-such-command", "x"]).exits(1);
+    let message = place.job("a")["errors"][0]["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("command not found: no-such-command"), "{message}");
+}
+
+#[test]
+fn the_command_gets_the_payload_and_the_job() {
+    let place = Place::new();
+    place.json(["push", "q", r#"{"b":1.50,  "a":"é"}"#, "--id", "a", "--kind", "Send mail"]);
+    let line = "cat > payload; env | grep ^BACKSTOP_ | sort > env";
+    place.run(["work", "q", "--exec", line, "--until-empty"]).succeeded();
+    assert_eq!(place.read("payload"), r#"{"b":1.50,  "a":"é"}"#, "byte for byte");
+    let env = place.read("env");
+    let id = place.job("a")["id"].as_str().unwrap().to_owned();
+    for line in [
+        "BACKSTOP_ATTEMPT=1",
+        &format!("BACKSTOP_JOB_ID={id}"),
+        "BACKSTOP_KIND=Send mail",
+        "BACKSTOP_QUEUE=q",
+    ] {
+        assert!(env.lines().any(|seen| seen == line), "{line} is missing in {env}");
+    }
+    assert!(env.contains("BACKSTOP_LEASE="), "{env}");
+}
+
+#[test]
+fn a_run_over_its_time_is_killed_with_all_it_started() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let line = "sleep 600 & echo $! > pid; wait";
+    let args = ["work", "q", "--exec", line, "--timeout", "500ms", "--max-attempts", "1", "--until-empty"];
+    ended(place.start(args)).exits(1);
+    let job = place.job("a");
+    assert_eq!((&job["state"], &job["errors"][0]["cause"]), (&json!("dead"), &json!("timed_out")));
+    let stat = format!("/proc/{}/stat", place.read("pid").trim());
+    let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+    wait_until("the end of the sleeper", is_gone);
+}
+
+#[test]
+fn arguments_after_the_dashes_need_no_shell() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    place
+        .run(["work", "q", "--until-empty", "--", "sh", "-c", "[ \"$1\" = 'a b' ]", "sh", "a b"])
+        .succeeded();
+    assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
+fn the_commands_stdout_is_kept_apart_from_the_results() {
+    let place = Place::new();
+    place.json(["push", "q", "1"]);
+    let silent = place.run(json_args(["work", "q", "--exec", "echo noise", "--until-empty"])).succeeded();
+    assert_eq!(silent.json()["done"], 1);
+    assert!(!silent.stderr.contains("noise"));
+    place.json(["push", "q", "1"]);
+    let shown = place.run(json_args(["work", "q", "--exec", "echo noise", "--until-empty", "--show-output"]));
+    assert_eq!(shown.json()["done"], 1);
+    assert!(shown.stderr.contains("noise"));
+}

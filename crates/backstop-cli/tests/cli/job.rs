@@ -1,0 +1,174 @@
+use crate::place::{Place, ended, json_args, lines, wait_until};
+use serde_json::{Value, json};
+use std::process::Stdio;
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_job_has_its_shape() {
+    let place = Place::new();
+    place.json(["push", "q", r#"{"a":1}"#, "--id", "a", "--unique-key", "u"]);
+    let job = place.job("a");
+    let promised = [
+        "id",
+        "queue",
+        "kind",
+        "state",
+        "payload",
+        "attempt",
+        "max_attempts",
+        "lost_leases",
+        "run_at",
+        "inserted_at",
+        "unique_key",
+        "errors",
+    ];
+    for key in promised {
+        assert!(keys(&job).contains(&key), "{key} is missing: {job}");
+    }
+    assert_eq!(
+        (&job["state"], &job["kind"], &job["attempt"]),
+        (&json!("ready"), &json!("default"), &json!(0))
+    );
+    assert_eq!((&job["unique_key"], &job["max_attempts"]), (&json!("u"), &json!(3)));
+    assert!(job["inserted_at"].as_str().unwrap().ends_with('Z'), "{job}");
+}
+
+#[test]
+fn a_list_can_be_filtered_and_read_page_by_page() {
+    let place = Place::new();
+    place.feed(b"1\n2\n3\n", ["push", "q", "-", "--kind", "k"]).succeeded();
+    place.json(["push", "r", "4", "--delay", "1h"]);
+    let list = |args: &[&str]| place.json(["job", "list"].iter().chain(args));
+    assert_eq!(keys(&list(&[])), ["jobs", "next"]);
+    let count = |args: &[&str]| list(args)["jobs"].as_array().unwrap().len();
+    assert_eq!((count(&[]), count(&["--queue", "q"]), count(&["--kind", "k"])), (4, 3, 3));
+    assert_eq!((count(&["--state", "scheduled"]), count(&["--state", "dead"])), (1, 0));
+    let mut seen = Vec::new();
+    let mut page = list(&["--limit", "2", "--queue", "q"]);
+    loop {
+        seen.extend(page["jobs"].as_array().unwrap().iter().map(|job| job["id"].clone()));
+        let Some(next) = page["next"].as_str() else { break };
+        page = list(&["--limit", "2", "--queue", "q", "--cursor", next]);
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(count(&["--all"]), 4);
+    assert_eq!(count(&["--limit", "0"]), 1, "clamped");
+}
+
+#[test]
+fn a_list_for_people_is_a_line_per_job() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let text = place.run(["job", "list"]).succeeded().stdout;
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.starts_with("ID\tQUEUE\tKIND\tSTATE"), "{text}");
+    let shown = place.run(["job", "show", "a"]).succeeded().stdout;
+    assert!(shown.contains("ready") && shown.contains("attempt") && !shown.contains('\x1b'), "{shown}");
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let place = Place::new();
+    let lines = lines(20_000);
+    place.feed(lines.as_bytes(), ["push", "q", "-"]).succeeded();
+    for args in [vec!["job", "list", "--all"], vec!["job", "list", "--all", "--json"]] {
+        let mut child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let answer = ended(child).succeeded();
+        assert_eq!(answer.stderr, "");
+    }
+}
+
+#[test]
+fn dead_jobs_can_be_retried_by_id_and_by_filter() {
+    let place = Place::new();
+    place.feed(b"1\n2\n3\n", ["push", "q", "-", "--batch", "b"]).succeeded();
+    place.run(["work", "q", "--exec", "exit 65", "--until-empty"]).exits(1);
+    assert_eq!(place.count("q", "dead"), 3);
+    let id = place.json(["job", "list", "--state", "dead"])["jobs"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(place.json(["job", "retry", &id]), json!({ "count": 1, "refused": [] }));
+    assert_eq!(place.json(["job", "retry", "--queue", "q", "--state", "dead"])["count"], 2);
+    assert_eq!((place.count("q", "ready"), place.job(&id)["requeues"].as_u64()), (3, Some(1)));
+}
+
+#[test]
+fn a_job_that_refuses_says_why() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let answer = place.run(json_args(["job", "retry", "a", "nobody"])).exits(1).json();
+    assert_eq!(answer["count"], 0);
+    let why: Vec<&str> =
+        answer["refused"].as_array().unwrap().iter().map(|no| no["why"].as_str().unwrap()).collect();
+    assert!(why[0].contains("ready already") && why[1].contains("no such job"), "{why:?}");
+    let text = place.run(["job", "retry", "a"]).exits(1);
+    assert!(
+        text.stdout.starts_with("0 jobs made ready") && text.stderr.contains("ready already"),
+        "{text:#?}"
+    );
+}
+
+#[test]
+fn jobs_can_be_cancelled_and_deleted() {
+    let place = Place::new();
+    place.feed(b"1\n2\n3\n", ["push", "q", "-"]).succeeded();
+    place.json(["push", "q", "4", "--id", "a"]);
+    assert_eq!(place.json(["job", "cancel", "a"])["count"], 1);
+    assert_eq!(
+        (place.job("a")["state"].as_str(), place.job("a")["reason"].as_str()),
+        (Some("cancelled"), Some("operator"))
+    );
+    assert_eq!(place.json(["job", "delete", "--state", "cancelled"])["count"], 1);
+    place.run(["job", "show", "a"]).complains(1, &["error: there is no job", "try: backstop job list"]);
+    assert_eq!(place.json(["job", "delete", "--all"])["count"], 3);
+    assert_eq!(place.json(["job", "list"])["jobs"], json!([]));
+}
+
+#[test]
+fn many_jobs_take_more_than_one_call() {
+    let place = Place::new();
+    let lines = lines(3_500);
+    place.feed(lines.as_bytes(), ["push", "q", "-"]).succeeded();
+    assert_eq!(place.json(["job", "cancel", "--queue", "q"])["count"], 3_500);
+    assert_eq!(place.count("q", "cancelled"), 3_500);
+}
+
+#[test]
+fn all_must_be_said() {
+    let place = Place::new();
+    for action in ["retry", "cancel", "delete"] {
+        place.run(["job", action]).complains(2, &["which jobs", "--all"]);
+        place.run(["job", action, "x", "--all"]).complains(2, &["use one of them"]);
+        place.run(["job", action, "--queue", "q", "--all"]).complains(2, &["use one of them"]);
+    }
+    place.run(["job", "list", "--state", "alive"]).complains(2, &["states are scheduled"]);
+}
+
+#[test]
+fn why_names_the_gate() {
+    let place = Place::new();
+    let gate = |id: &str| place.json(["job", "why", id])["gate"].as_str().unwrap().to_owned();
+    place.json(["push", "q", "1", "--id", "a"]);
+    place.json(["push", "q", "1", "--id", "later", "--delay", "1h"]);
+    assert_eq!((gate("a"), gate("later")), ("no_worker".to_owned(), "not_due".to_owned()));
+    place.json(["queue", "pause", "q"]);
+    assert_eq!(gate("a"), "paused");
+    place.json(["queue", "resume", "q"]);
+    let child =
+        place.start(["work", "q", "--exec", "touch started; while [ ! -e go ]; do sleep 0.05; done; exit 1"]);
+    wait_until("a run", || place.path("started").exists());
+    assert_eq!(gate("a"), "running");
+    place.write("go", "");
+    wait_until("a failure", || place.job("a")["errors"].as_array().unwrap().len() == 1);
+    let sentence = place.run(["job", "why", "a"]).succeeded().stdout;
+    crate::place::signal(&child, "TERM");
+    ended(child).succeeded();
+    assert!(sentence.contains("run 2 of 3") && sentence.contains("exited with code 1"), "{sentence}");
+    place.json(["job", "cancel", "a"]);
+    assert_eq!(gate("a"), "cancelled");
+    let answer = place.run(["job", "why", "nobody"]).exits(1);
+    assert!(answer.stdout.contains("there is no such job"), "{answer:#?}");
+}

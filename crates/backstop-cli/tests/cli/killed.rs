@@ -1,0 +1,42 @@
+//! What kill -9 must not cost.
+
+use crate::place::{Place, ended, lines, wait_until};
+
+const LINES: u64 = 100_000;
+
+#[test]
+fn a_load_killed_half_way_and_repeated_ends_with_one_job_per_line() {
+    let place = Place::new();
+    let lines = lines(LINES);
+    place.write("jobs.ndjson", &lines);
+    let load = ["push", "q", "--file", "jobs.ndjson", "--batch", "b", "--quiet"];
+    let mut child = place.start(load);
+    wait_until("a part of the load", || place.path("backstop.db").exists() && place.count("q", "ready") > 0);
+    child.kill().unwrap();
+    let code = child.wait().unwrap().code();
+    assert_eq!(code, None, "killed before it was through");
+    let before = place.count("q", "ready");
+    assert!(before > 0 && before < LINES, "{before} jobs went in before the end");
+    let report = place.json(load);
+    assert_eq!(report["inserted"].as_u64().unwrap() + before, LINES);
+    assert_eq!(report["same"].as_u64(), Some(before));
+    assert_eq!(place.count("q", "ready"), LINES);
+}
+
+#[test]
+fn the_job_of_a_killed_worker_runs_again_and_counts_as_lost_not_as_failed() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let started = place.path("started");
+    let hang = format!("touch {}; exec sleep 30", started.display());
+    let mut first = place.start(["work", "q", "--exec", &hang, "--lease", "500ms"]);
+    wait_until("a first run", || started.exists());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let second = place.start(["work", "q", "--exec", "exit 0", "--lease", "500ms", "--until-empty"]);
+    let answer = ended(second).succeeded();
+    assert!(answer.stdout.starts_with("1 done"), "{answer:#?}");
+    let job = place.job("a");
+    assert_eq!((job["state"].as_str(), job["lost_leases"].as_u64()), (Some("done"), Some(1)));
+    assert_eq!(job["attempt"], 1, "the lost run spent no attempt");
+}

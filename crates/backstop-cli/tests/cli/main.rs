@@ -1,0 +1,15 @@
+//! The command line as its users meet it: real processes on real stores.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+
+mod config;
+mod demo;
+mod exec;
+mod job;
+mod killed;
+mod place;
+mod policy;
+mod push;
+mod queue;
+mod store;
+mod work;

@@ -1,0 +1,165 @@
+use crate::place::{Place, json_args, lines};
+use serde_json::json;
+
+#[test]
+fn one_job_is_in_and_the_same_id_is_the_same_job() {
+    let place = Place::new();
+    let first = place.json(["push", "emails", r#"{"to":"ada"}"#, "--id", "order-17", "--kind", "welcome"]);
+    assert_eq!(first["result"], "inserted");
+    let again = place.json(["push", "emails", r#"{"to":"ada"}"#, "--id", "order-17"]);
+    assert_eq!(again, json!({ "id": first["id"], "result": "same" }));
+    let text = place.run(["push", "emails", "1", "--id", "order-17"]).succeeded();
+    assert_eq!(text.stdout, format!("{} same\n", first["id"].as_str().unwrap()));
+    let job = place.job("order-17");
+    assert_eq!((&job["kind"], &job["payload"]), (&json!("welcome"), &json!({ "to": "ada" })));
+}
+
+#[test]
+fn a_duplicate_names_its_holder() {
+    let place = Place::new();
+    let push = || place.json(["push", "emails", "1", "--unique-key", "ada"]);
+    let (first, second) = (push(), push());
+    assert_eq!((&second["result"], &second["holder"]), (&json!("duplicate"), &first["id"]));
+    assert_eq!(place.count("emails", "ready"), 1);
+}
+
+#[test]
+fn flags_shape_the_job() {
+    let place = Place::new();
+    let retry = r#"{"kind":"constant","every":"1m","max_attempts":7}"#;
+    place.json([
+        "push",
+        "q",
+        "1",
+        "--id",
+        "a",
+        "--priority",
+        "high",
+        "--at",
+        "2099-01-01T00:00:00Z",
+        "--retry",
+        retry,
+    ]);
+    let job = place.job("a");
+    assert_eq!((&job["state"], &job["priority"]), (&json!("scheduled"), &json!("high")));
+    assert_eq!((&job["run_at"], &job["max_attempts"]), (&json!("2099-01-01T00:00:00Z"), &json!(7)));
+    place.json(["push", "q", "1", "--id", "b", "--delay", "1h"]);
+    assert_eq!(place.job("b")["state"], "scheduled");
+    place.json(["push", "q", "-5", "--id", "c"]);
+    assert_eq!(place.job("c")["payload"], -5);
+}
+
+#[test]
+fn wrong_use_is_told_apart_from_failure() {
+    let place = Place::new();
+    place
+        .run(["push", "emails", "{to: ada}"])
+        .complains(2, &["error: the payload is not JSON", "try: backstop push"]);
+    place.run(["push", "a b", "1"]).complains(2, &["is not a queue name"]);
+    place.run(["push", "emails"]).complains(2, &["JSON"]);
+    place.run(["push", "emails", "1", "--delay", "soon"]).complains(2, &["such as 500ms"]);
+    place
+        .run(["push", "emails", "1", "--delay", "1s", "--at", "2099-01-01T00:00:00Z"])
+        .complains(2, &["--at"]);
+    place.run(["push", "emails", "--file", "missing.ndjson"]).complains(2, &["missing.ndjson", "try: "]);
+    place.run(["push", "emails", "1", "--batch", "b"]).complains(2, &["--batch"]);
+    place.feed(b"1\n", ["push", "emails", "-", "--id", "x"]).complains(2, &["--id", "--batch"]);
+    let told = place.run(json_args(["push", "emails", "{"])).exits(2);
+    let error: serde_json::Value = serde_json::from_str(&told.stderr).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("not JSON") && error["try"].is_string(), "{error}");
+    let told = place.run(json_args(["push"])).exits(2);
+    let error: serde_json::Value = serde_json::from_str(&told.stderr).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("<QUEUE>"), "{error}");
+}
+
+#[test]
+fn lines_are_payloads_or_jobs() {
+    let place = Place::new();
+    let lines = concat!(
+        "{\"to\":  \"ada\", \"x\":1.50}\n",
+        "\n",
+        "{\"payload\":{\"b\":1e2,  \"a\":\"\\u00e9\"},\"id\":\"j\",\"queue\":\"other\",\"kind\":\"k\",\"priority\":\"low\"}\r\n",
+        "{\"payload\":1,\"mine\":true}",
+    );
+    place.write("jobs.ndjson", lines);
+    let report = place.json(["push", "emails", "--file", "jobs.ndjson", "--kind", "usual"]);
+    assert_eq!(report, json!({ "inserted": 3, "same": 0, "duplicate": 0, "bad": [], "bad_count": 0 }));
+    let shown = place.run(json_args(["job", "show", "j"])).succeeded().stdout;
+    assert!(shown.contains("\"payload\":{\"b\":1e2,  \"a\":\"\\u00e9\"},"), "byte for byte: {shown}");
+    let job = place.job("j");
+    assert_eq!(
+        (&job["queue"], &job["kind"], &job["priority"]),
+        (&json!("other"), &json!("k"), &json!("low"))
+    );
+    let list = place.run(json_args(["job", "list", "--queue", "emails"])).succeeded().stdout;
+    assert!(list.contains("\"payload\":{\"to\":  \"ada\", \"x\":1.50},"), "byte for byte: {list}");
+    assert!(
+        list.contains("\"payload\":{\"payload\":1,\"mine\":true},"),
+        "a key of its own makes it a payload"
+    );
+    assert!(list.contains("\"kind\":\"usual\""), "flags hold for lines that do not say otherwise");
+}
+
+#[test]
+fn what_a_line_is_can_be_said() {
+    let place = Place::new();
+    let input = b"{\"payload\":1}\n";
+    place.feed(input, ["push", "q", "-", "--lines", "payloads", "--batch", "p"]).succeeded();
+    place.feed(b"{\"to\":1}\n", ["push", "q", "-", "--lines", "jobs"]).complains(1, &["line 1: not a job"]);
+    let list = place.json(["job", "list"]);
+    assert_eq!(list["jobs"][0]["payload"], json!({ "payload": 1 }));
+}
+
+#[test]
+fn bad_lines_are_named_and_the_good_ones_go_in() {
+    let place = Place::new();
+    let mut input = b"1\n{bad\n\"\xff\"\n{\"payload\":1,\"delay\":\"soon\"}\n2\n".to_vec();
+    let answer = place.feed(&input, ["push", "q", "-"]).complains(1, &["line 2: ", "line 3: ", "line 4: "]);
+    assert_eq!(answer.stdout, "2 inserted, 0 same, 0 duplicate, 3 bad\n");
+    assert_eq!(place.count("q", "ready"), 2);
+    let report = place.feed(&input, json_args(["push", "q", "-"])).exits(1).json();
+    let lines: Vec<u64> =
+        report["bad"].as_array().unwrap().iter().map(|bad| bad["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [2, 3, 4]);
+    assert!(report["bad"][2]["error"].as_str().unwrap().contains("not a duration"));
+    input.clear();
+    input.extend("{bad\n".repeat(50).bytes());
+    let answer =
+        place.feed(&input, ["push", "q", "-"]).complains(1, &["line 20: ", "… and 30 more bad lines"]);
+    assert!(!answer.stderr.contains("line 21: "));
+}
+
+#[test]
+fn strict_pushes_all_or_nothing() {
+    let place = Place::new();
+    place.write("bad.ndjson", "1\n2\n{bad\n");
+    let answer = place.run(["push", "q", "--file", "bad.ndjson", "--strict"]).complains(1, &["line 3: "]);
+    assert_eq!(answer.stdout, "0 inserted, 0 same, 0 duplicate, 1 bad\n");
+    place.feed(b"1\n{bad\n", ["push", "q", "-", "--strict"]).exits(1);
+    assert_eq!(place.count("q", "ready"), 0);
+    place.feed(b"1\n2\n", ["push", "q", "-", "--strict"]).succeeded();
+    assert_eq!(place.count("q", "ready"), 2);
+}
+
+#[test]
+fn a_batch_can_be_repeated_and_extended() {
+    let place = Place::new();
+    let push = |input: &[u8], queue: &str| {
+        place.feed(input, json_args(["push", queue, "-", "--batch", "monday"])).json()
+    };
+    assert_eq!(push(b"1\n2\n", "q")["inserted"], 2);
+    let again = push(b"1\n2\n3\n", "q");
+    assert_eq!((&again["inserted"], &again["same"]), (&json!(1), &json!(2)));
+    assert_eq!(push(b"1\n2\n", "other")["inserted"], 2, "another queue is other work");
+}
+
+#[test]
+fn many_lines_all_arrive() {
+    let place = Place::new();
+    let lines = lines(25_000);
+    let report = place.feed(lines.as_bytes(), json_args(["push", "q", "-"])).succeeded().json();
+    assert_eq!(report["inserted"], 25_000);
+    assert_eq!(place.count("q", "ready"), 25_000);
+    let list = place.json(["job", "list", "--all"]);
+    assert_eq!(list["jobs"].as_array().unwrap().len(), 25_000);
+}

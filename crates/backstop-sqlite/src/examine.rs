@@ -1,0 +1,146 @@
+//! What can be relied on, read from the live settings.
+
+use crate::migrate;
+use crate::open::{Durability, FileSystem, file_system};
+use backstop_core::port::{Examination, Finding, Grade};
+use rusqlite::{Connection, Result};
+use std::path::{Path, PathBuf};
+
+/// A file as large as this is not read from end to end while somebody waits.
+const CHECKED_BYTES_MAX: u64 = 256 << 20;
+/// Less free space than this will not last.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+/// A log as large as this was not folded in for long: somebody keeps an old reading transaction open.
+const WAL_BYTES_MAX: u64 = 256 << 20;
+
+/// What only the writer's connection can tell.
+pub(crate) struct Settings {
+    journal_mode: String,
+    synchronous: i64,
+}
+
+/// Reads the settings that durable commits are made with.
+pub(crate) fn settings(writer: &Connection, durability: Durability) -> Result<Settings> {
+    let before: i64 = writer.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    durability.sync().set(writer)?;
+    let settings = Settings {
+        journal_mode: writer.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
+        synchronous: writer.query_row("PRAGMA synchronous", [], |row| row.get(0))?,
+    };
+    // The writer remembers what it set: it must find it as it was.
+    writer.pragma_update(None, "synchronous", before)?;
+    Ok(settings)
+}
+
+/// Looks at everything.
+pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Result<Examination> {
+    let size = size_of(path);
+    let findings = vec![
+        journal(settings),
+        synchronous(settings),
+        on_disk(path),
+        free_space(path),
+        log(path),
+        schema(db)?,
+        integrity(db, size)?,
+    ];
+    Ok(Examination {
+        store: format!("SQLite {} at {} ({} KiB)", rusqlite::version(), path.display(), size >> 10),
+        promise: promise(settings).to_owned(),
+        findings,
+    })
+}
+
+fn promise(settings: &Settings) -> &'static str {
+    if settings.journal_mode == "wal" && settings.synchronous >= 2 {
+        "An acknowledged enqueue survives a crash of the process, the operating system and a power cut, \
+         if the disk honours fsync."
+    } else {
+        "An acknowledged enqueue survives a crash of the process; a power cut may lose the last moments."
+    }
+}
+
+fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
+    Finding { grade, what: what.into(), advice: advice.map(str::to_owned) }
+}
+
+fn journal(settings: &Settings) -> Finding {
+    let what = format!("journal_mode = {}", settings.journal_mode);
+    if settings.journal_mode == "wal" {
+        return finding(Grade::Good, what, None);
+    }
+    finding(Grade::Bad, what, Some("close every other program that has the file open, and start again"))
+}
+
+fn synchronous(settings: &Settings) -> Finding {
+    match settings.synchronous {
+        0 => finding(Grade::Bad, "synchronous = off", Some("start again; backstop never sets this")),
+        1 => finding(
+            Grade::Warning,
+            "synchronous = normal",
+            Some("set `durability = \"full\"` if a power cut must lose nothing"),
+        ),
+        _ => finding(Grade::Good, "synchronous = full", None),
+    }
+}
+
+fn on_disk(path: &Path) -> Finding {
+    match file_system(path) {
+        FileSystem::Local => finding(Grade::Good, "on a local file system", None),
+        FileSystem::User => {
+            let advice = "make sure that it is a local disk; on a network file system SQLite loses data";
+            finding(Grade::Warning, "on a FUSE file system", Some(advice))
+        }
+        FileSystem::Network(name) => {
+            finding(Grade::Bad, format!("on {name}"), Some("move the file to a local disk"))
+        }
+    }
+}
+
+fn free_space(path: &Path) -> Finding {
+    let Ok(stat) = rustix::fs::statvfs(path) else {
+        return finding(Grade::Warning, "free space is unknown", None);
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let what = format!("{} MiB free on its disk", free >> 20);
+    if free < FREE_BYTES_MIN {
+        return finding(Grade::Warning, what, Some("free some space; a full disk takes no jobs"));
+    }
+    finding(Grade::Good, what, None)
+}
+
+fn log(path: &Path) -> Finding {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let bytes = size_of(&PathBuf::from(log));
+    let what = format!("write-ahead log of {} KiB", bytes >> 10);
+    if bytes > WAL_BYTES_MAX {
+        let advice =
+            "some program keeps a reading transaction open; end it, so that the log can be folded in";
+        return finding(Grade::Warning, what, Some(advice));
+    }
+    finding(Grade::Good, what, None)
+}
+
+fn schema(db: &Connection) -> Result<Finding> {
+    Ok(finding(Grade::Good, format!("version {} of {}", migrate::version(db)?, migrate::VERSION), None))
+}
+
+fn integrity(db: &Connection, size: u64) -> Result<Finding> {
+    if size > CHECKED_BYTES_MAX {
+        let what = format!("integrity not checked: {} MiB would take long", size >> 20);
+        let advice = "run `PRAGMA quick_check` on a copy when there is time";
+        return Ok(finding(Grade::Good, what, Some(advice)));
+    }
+    let found: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(finding(Grade::Good, "integrity checked", None));
+    }
+    let advice =
+        "stop every program that uses the file, copy it, and restore a backup or run `sqlite3 FILE .recover`";
+    Ok(finding(Grade::Bad, format!("damaged: {found}"), Some(advice)))
+}
+
+fn size_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}

@@ -1,0 +1,241 @@
+//! Opening a store's file: what must hold before anything is written to it.
+
+mod filesystem;
+
+use crate::migrate::{self, Standing};
+pub(crate) use filesystem::{FileSystem, file_system};
+use rusqlite::{Connection, OpenFlags, Result};
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The oldest SQLite we trust with a log that several connections share.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+/// How long a connection waits for another process.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+/// Pages of log after which the writer folds it into the file.
+const WAL_PAGES_MAX: i64 = 4_000;
+/// Bytes of log that stay on disk once it is folded in.
+const WAL_BYTES_KEPT: i64 = 64 << 20;
+/// Prepared statements a connection keeps: more than there are.
+const STATEMENTS_MAX: usize = 128;
+/// KiB of pages the writer keeps in memory.
+const WRITER_CACHE_KIB: i64 = 64 << 10;
+/// KiB of pages a reader keeps in memory.
+const READER_CACHE_KIB: i64 = 8 << 10;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// A power cut, if the disk honours fsync.
+    #[default]
+    Full,
+    /// A crash of the process; a power cut may take the last moments with it.
+    Relaxed,
+}
+
+impl Durability {
+    /// How a commit that must be durable reaches the disk.
+    pub(crate) const fn sync(self) -> SyncLevel {
+        match self {
+            Self::Full => SyncLevel::Full,
+            Self::Relaxed => SyncLevel::Normal,
+        }
+    }
+}
+
+/// How a commit reaches the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SyncLevel {
+    /// It waits for the disk.
+    Full,
+    /// It waits for the operating system only.
+    Normal,
+}
+
+impl SyncLevel {
+    /// Sets it for the commits to come; only outside a transaction.
+    pub(crate) fn set(self, db: &Connection) -> Result<()> {
+        let level = match self {
+            Self::Full => "FULL",
+            Self::Normal => "NORMAL",
+        };
+        db.pragma_update(None, "synchronous", level)
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SqliteOptions {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// Threads that read beside the one that writes; at least one.
+    pub readers: usize,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { durability: Durability::Full, readers: 2 }
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file could not be opened or made.
+    #[error(
+        "cannot open {path}: {cause}. Its directory must exist, and the file must be readable and writable"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: std::io::Error,
+    },
+    /// The file is on a network file system, where locks and shared memory do not hold.
+    #[error(
+        "{path} is on {name}, a network file system; SQLite loses data there. Use a local disk, or a server store"
+    )]
+    NetworkFileSystem {
+        /// The file.
+        path: PathBuf,
+        /// The kind of file system.
+        name: &'static str,
+    },
+    /// This program was built with an SQLite that is too old.
+    #[error(
+        "SQLite {0} is linked in; 3.51.3 is the oldest that can be used. Build with the `bundled` SQLite"
+    )]
+    OldSqlite(&'static str),
+    /// The file does not let itself be switched to a write-ahead log.
+    #[error(
+        "{path} cannot use a write-ahead log (it stays in mode `{mode}`); another program may have it open"
+    )]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// The mode it is in.
+        mode: String,
+    },
+    /// A newer program has migrated the file.
+    #[error(
+        "{path} has version {version} and this program knows {known}; use the program that migrated it, or a newer one",
+        known = migrate::VERSION
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// SQLite does not want the file.
+    #[error("SQLite cannot use {path}: {cause}")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        cause: rusqlite::Error,
+    },
+    /// No thread could be started.
+    #[error("the store's threads cannot be started: {0}")]
+    Threads(std::io::Error),
+}
+
+/// A file that is ready to be used, and a connection that may write to it.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) writer: Connection,
+    pub(crate) readers: Vec<Connection>,
+}
+
+/// Opens the file, or makes it, and checks everything that can be checked without writing to its tables.
+pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, OpenError> {
+    check_sqlite(rusqlite::version_number())?;
+    let path = make_file(path).map_err(|cause| OpenError::File { path: path.to_owned(), cause })?;
+    check_file_system(&path)?;
+    let failed = |cause| OpenError::Sqlite { path: path.clone(), cause };
+    let writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB).map_err(failed)?;
+    let mode = use_log(&writer).map_err(failed)?;
+    if mode != "wal" {
+        return Err(OpenError::NoLog { path, mode });
+    }
+    set_up_log(&writer).map_err(failed)?;
+    if let Standing::Newer(version) = migrate::standing(migrate::version(&writer).map_err(failed)?) {
+        return Err(OpenError::Newer { path, version });
+    }
+    let readers: Result<Vec<Connection>> =
+        (0..readers).map(|_| connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)).collect();
+    let readers = readers.map_err(failed)?;
+    Ok(Opened { path, writer, readers })
+}
+
+fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
+    if version < SQLITE_VERSION_MIN { Err(OpenError::OldSqlite(rusqlite::version())) } else { Ok(()) }
+}
+
+/// Makes the file readable by its owner only, and its path independent of the working directory. SQLite gives its
+/// companions the same rights.
+fn make_file(path: &Path) -> std::io::Result<PathBuf> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?;
+    path.canonicalize()
+}
+
+fn check_file_system(path: &Path) -> std::result::Result<(), OpenError> {
+    match file_system(path) {
+        FileSystem::Local => Ok(()),
+        FileSystem::Network(name) => Err(OpenError::NetworkFileSystem { path: path.to_owned(), name }),
+        FileSystem::User => {
+            tracing::warn!(path = %path.display(), "the file is on a FUSE file system; make sure that it is a local one");
+            Ok(())
+        }
+    }
+}
+
+fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection> {
+    let mut db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    wait_when_busy(&mut db)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    db.pragma_update(None, "mmap_size", 0)?;
+    db.pragma_update(None, "cache_size", -cache_kib)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(db)
+}
+
+/// SQLite's own waiting backs off to 100 ms: beside a busy process a store would hardly ever get its turn.
+fn wait_when_busy(db: &mut Connection) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(1);
+    db.busy_handler(Some(|tries: i32| {
+        std::thread::sleep(PAUSE);
+        PAUSE * tries.unsigned_abs() < BUSY_MAX
+    }))
+}
+
+/// Switches to a write-ahead log. While two processes do so at once, SQLite may refuse one without waiting.
+fn use_log(db: &Connection) -> Result<String> {
+    let began = Instant::now();
+    loop {
+        let mode = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0));
+        let is_busy = mode.as_ref().err().and_then(rusqlite::Error::sqlite_error_code)
+            == Some(rusqlite::ErrorCode::DatabaseBusy);
+        if !is_busy || began.elapsed() > BUSY_MAX {
+            return mode;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn set_up_log(db: &Connection) -> Result<()> {
+    db.query_row(&format!("PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}"), [], |_| Ok(()))?;
+    db.query_row(&format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}"), [], |_| Ok(()))?;
+    // On macOS a plain fsync ends in the drive's own memory; elsewhere this changes nothing.
+    db.pragma_update(None, "fullfsync", true)?;
+    db.pragma_update(None, "checkpoint_fullfsync", true)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! How SQLite runs every statement of ours: by a key, whatever the tables hold and whatever is known about them.
+
+use crate::migrate::migrate;
+use rusqlite::Connection;
+use std::fs;
+use std::path::Path;
+
+/// Statements that may sort, because what they sort is small.
+const SORTING: [&str; 3] = ["list_running", "seize_expired", "workers"];
+/// Statements that read a whole line until they have enough.
+const SEARCHING: [&str; 2] = ["promote_next", "pick_due"];
+/// The list of all jobs reads and sorts the whole table where statistics know of a single job: SQL has no way to forbid it,
+/// and it is a list for people, read by a thread of its own.
+const GIVEN_UP: &str = "list_all";
+/// Tables that are small whatever the backlog: they may be read from end to end.
+const SMALL: [&str; 5] =
+    ["backstop_running", "backstop_claim", "backstop_queue", "backstop_worker", "backstop_meta"];
+
+fn store() -> Connection {
+    let mut db = Connection::open_in_memory().expect("a database in memory");
+    migrate(&mut db).expect("it migrates");
+    db
+}
+
+/// Every statement, by the name of its file.
+fn statements() -> Vec<(String, String)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sql");
+    let files = fs::read_dir(dir).expect("the directory of the statements");
+    let statement = |file: fs::DirEntry| {
+        let name = file.path().file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        (name, fs::read_to_string(file.path()).expect("a statement is text"))
+    };
+    let all = files.map(|file| statement(file.expect("a file")));
+    all.filter(|(name, _)| !name.starts_with("migrate_") && name != "schema_make").collect()
+}
+
+fn plan(db: &Connection, sql: &str) -> Vec<String> {
+    let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let mut rows = explain.raw_query();
+    let mut plan = Vec::new();
+    while let Some(row) = rows.next().expect("a plan") {
+        plan.push(row.get::<_, String>(3).expect("a line of it"));
+    }
+    plan
+}
+
+/// The tables a statement calls by a short name.
+fn table_of<'a>(sql: &'a str, alias: &'a str) -> &'a str {
+    let words: Vec<&str> = sql.split(|c: char| c.is_whitespace() || "(),".contains(c)).collect();
+    words
+        .windows(2)
+        .find(|pair| pair[1] == alias && pair[0].starts_with("backstop_"))
+        .map_or(alias, |pair| pair[0])
+}
+
+fn check(db: &Connection, name: &str, sql: &str) {
+    for line in plan(db, sql) {
+        if let Some(scanned) = line.strip_prefix("SCAN ") {
+            let table = table_of(sql, scanned.split(' ').next().expect("a name"));
+            let is_constant = table.starts_with("CONSTANT");
+            assert!(SMALL.contains(&table) || SEARCHING.contains(&name) || is_constant, "{name}: {line}");
+        }
+        if line.contains("TEMP B-TREE") {
+            assert!(SORTING.contains(&name), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn no_statement_reads_all_jobs_or_sorts_a_line() {
+    let db = store();
+    for (name, sql) in statements() {
+        check(&db, &name, &sql);
+    }
+}
+
+#[test]
+fn statistics_of_nearly_empty_tables_change_no_plan() {
+    let db = store();
+    db.execute_batch(
+        "INSERT INTO backstop_queue (name) VALUES ('q');
+         INSERT INTO backstop_ready VALUES (1, 0, 0, 1);
+         INSERT INTO backstop_due VALUES (0, 1);
+         INSERT INTO backstop_finished VALUES (1, 1, 0, 1);
+         INSERT INTO backstop_running VALUES (x'00', 1, 1, 1, 0, 0, NULL, NULL);
+         INSERT INTO backstop_claim VALUES (1, 'w', 0, 1);
+         INSERT INTO backstop_key VALUES (1, 'k', x'00', 0, NULL);
+         INSERT INTO backstop_worker VALUES ('w', '', 0);
+         INSERT INTO backstop_job VALUES (1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, x'00', 1, 0, 'k', NULL, NULL, NULL, 0, NULL, x'');
+         ANALYZE;",
+    )
+    .expect("one row of each, and statistics");
+    for (name, sql) in statements().into_iter().filter(|(name, _)| name != GIVEN_UP) {
+        check(&db, &name, &sql);
+    }
+}
+
+#[test]
+fn a_claim_reads_the_ready_line_and_its_jobs_by_number() {
+    let db = store();
+    let check = |sql, expected| assert_eq!(plan(&db, sql), [expected]);
+    check(include_str!("sql/claim_take.sql"), "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
+    check(include_str!("sql/claim_job.sql"), "SEARCH backstop_job USING INTEGER PRIMARY KEY (rowid=?)");
+}

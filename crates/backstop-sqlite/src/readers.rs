@@ -1,0 +1,87 @@
+//! The threads that read, each with a connection of its own that cannot write.
+
+use crate::error::store_error;
+use crate::migrate::check_version;
+use backstop_core::port::{Answer, StoreError};
+use rusqlite::{Connection, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use tokio::sync::{mpsc, oneshot};
+
+/// Reads that wait for a reader; then callers wait.
+const WAITING_MAX: usize = 256;
+
+type Read = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// The threads that read.
+pub(crate) struct Readers {
+    reads: Option<mpsc::Sender<Read>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// One thread for each connection.
+    pub(crate) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
+        let (sender, receiver) = mpsc::channel::<Read>(WAITING_MAX);
+        let waiting = Arc::new(Mutex::new(receiver));
+        let mut readers = Self { reads: Some(sender), threads: Vec::new() };
+        for db in connections {
+            let waiting = Arc::clone(&waiting);
+            let thread = thread::Builder::new().name("backstop-reader".to_owned());
+            readers.threads.push(thread.spawn(move || serve(db, &waiting))?);
+        }
+        Ok(readers)
+    }
+
+    /// Reads in one transaction: everything `read` sees is of one moment.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        let work: Read = Box::new(move |db| {
+            // A caller that went away is not waiting for what would be sent.
+            let _ = reply.send(at_one_moment(db, doing, read));
+        });
+        let gone = || StoreError::unavailable(doing, "the store's readers have stopped");
+        let reads = self.reads.as_ref().ok_or_else(gone)?;
+        reads.send(work).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+fn at_one_moment<T>(
+    db: &mut Connection,
+    doing: &'static str,
+    read: impl FnOnce(&Connection) -> Result<T>,
+) -> Answer<T> {
+    let failed = |error| store_error(doing, &error);
+    let transaction = db.transaction().map_err(failed)?;
+    check_version(&transaction, doing)?;
+    read(&transaction).map_err(failed)
+}
+
+fn serve(mut db: Connection, waiting: &Mutex<mpsc::Receiver<Read>>) {
+    loop {
+        // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing in it panics.
+        let Ok(mut receiver) = waiting.lock() else { return };
+        let Some(read) = receiver.blocking_recv() else { return };
+        drop(receiver);
+        if catch_unwind(AssertUnwindSafe(|| read(&mut db))).is_err() {
+            // The reply was dropped with the stack, so its caller knows. The next one may have more luck.
+            tracing::error!("a read of the store panicked; this is a bug in backstop");
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.reads = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}

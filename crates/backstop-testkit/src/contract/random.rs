@@ -1,0 +1,53 @@
+//! Whatever the directed cases forgot: random operations, compared with the memory store.
+//!
+//! `BACKSTOP_SEED` repeats a failure, `BACKSTOP_SEQUENCES` says how many sequences to run.
+
+use super::{Factory, in_time};
+use crate::random::{Coverage, Replies, Sequence, compare};
+use backstop_core::port::Store;
+use backstop_memory::MemoryStore;
+use std::env;
+use std::sync::Arc;
+
+/// Sequences of one run, unless the environment says otherwise.
+const SEQUENCES: u64 = 60;
+/// Operations of a sequence.
+const STEPS: usize = 80;
+/// With fewer sequences chance may leave out an answer.
+const COVERING_SEQUENCES: u64 = 30;
+
+/// Every answer, and everything shown, is what the memory store answers and shows.
+pub async fn random_operations_agree_with_the_memory_store(fresh: Factory) {
+    check(&fresh, Replies::Heard).await;
+}
+
+/// A call whose answer got lost is made again, and the store shows the same as if it had been heard at once.
+pub async fn random_operations_survive_lost_replies(fresh: Factory) {
+    check(&fresh, Replies::SometimesLost).await;
+}
+
+async fn check(fresh: &Factory, replies: Replies) {
+    let (first, sequences) = (first_seed(), number("BACKSTOP_SEQUENCES").unwrap_or(SEQUENCES));
+    let mut coverage = Coverage::default();
+    for seed in (0..sequences).map(|n| first.wrapping_add(n)) {
+        let subject = fresh().await;
+        let stores: [(&str, Arc<dyn Store>); 2] =
+            [("the memory store", Arc::new(MemoryStore::new())), ("the store", Arc::clone(&subject.store))];
+        let compared = in_time(compare(&stores, Sequence { seed, steps: STEPS, replies })).await;
+        let divergence = compared.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(compared.is_ok(), "{divergence}");
+        coverage.add(&compared.unwrap_or_default());
+    }
+    if sequences >= COVERING_SEQUENCES {
+        assert!(coverage.missing().is_empty(), "{:?} never came, from seed {first} on", coverage.missing());
+    }
+}
+
+/// Another one each time, so that every run of the tests looks somewhere new.
+fn first_seed() -> u64 {
+    number("BACKSTOP_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000_000))
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().expect("a seed or a count is a whole number"))
+}

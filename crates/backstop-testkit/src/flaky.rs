@@ -1,0 +1,346 @@
+//! A store whose calls fail, get lost or take their time.
+//!
+//! Faults come by a seed and in the order of the calls, so that a run on one thread can be repeated; under tokio's
+//! paused time delays cost nothing. What was injected is counted: a test whose fault never came proves nothing.
+
+use async_trait::async_trait;
+use backstop_core::port::{
+    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError,
+    WorkerStatus,
+};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What can be done to a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// It fails before the store sees it.
+    Refused,
+    /// The store does it, and nobody hears the answer.
+    LostReply,
+    /// It waits before the store sees it.
+    DelayBefore,
+    /// Its answer waits.
+    DelayAfter,
+    /// It fails because the store is switched off.
+    Down,
+    /// A hint does not arrive.
+    LostHint,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Refused, Self::LostReply, Self::DelayBefore, Self::DelayAfter, Self::Down, Self::LostHint];
+}
+
+/// How often which fault comes: probabilities from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Odds {
+    /// Of [`Fault::Refused`].
+    pub refused: f64,
+    /// Of [`Fault::LostReply`].
+    pub lost_reply: f64,
+    /// Of [`Fault::DelayBefore`].
+    pub delay_before: f64,
+    /// Of [`Fault::DelayAfter`].
+    pub delay_after: f64,
+    /// Of [`Fault::LostHint`].
+    pub lost_hint: f64,
+    /// The longest delay.
+    pub delay_max: Duration,
+}
+
+impl Odds {
+    /// Every fault with the same probability.
+    pub const fn even(probability: f64, delay_max: Duration) -> Self {
+        Self {
+            refused: probability,
+            lost_reply: probability,
+            delay_before: probability,
+            delay_after: probability,
+            lost_hint: probability,
+            delay_max,
+        }
+    }
+}
+
+/// The store: another one, with faults.
+pub struct Flaky {
+    inner: Arc<dyn Store>,
+    ways: Arc<Mutex<Ways>>,
+}
+
+/// What decides over the next call, and what became of those before.
+struct Ways {
+    dice: StdRng,
+    odds: Odds,
+    /// Off means that `odds` are not looked at; the dice roll on, so that what follows stays the same.
+    on: bool,
+    down: bool,
+    next: VecDeque<Fault>,
+    injected: BTreeMap<(&'static str, Fault), u64>,
+}
+
+/// What becomes of one call, drawn before it begins.
+#[derive(Clone, Copy, Default)]
+struct Fate {
+    refused: Option<Fault>,
+    delay_before: Option<Duration>,
+    lost_reply: bool,
+    delay_after: Option<Duration>,
+}
+
+impl Flaky {
+    /// The store without faults, until it gets some.
+    pub fn new(inner: Arc<dyn Store>, seed: u64) -> Self {
+        let ways = Ways {
+            dice: StdRng::seed_from_u64(seed),
+            odds: Odds::default(),
+            on: true,
+            down: false,
+            next: VecDeque::new(),
+            injected: BTreeMap::new(),
+        };
+        Self { inner, ways: Arc::new(Mutex::new(ways)) }
+    }
+
+    /// The store with faults by chance from the first call on.
+    pub fn with_odds(inner: Arc<dyn Store>, seed: u64, odds: Odds) -> Self {
+        let flaky = Self::new(inner, seed);
+        flaky.set_odds(odds);
+        flaky
+    }
+
+    /// From now on faults come this often.
+    pub fn set_odds(&self, odds: Odds) {
+        self.ways().odds = odds;
+    }
+
+    /// Faults by chance come, or do not.
+    pub fn set_faults(&self, on: bool) {
+        self.ways().on = on;
+    }
+
+    /// The store answers, or nothing does.
+    pub fn set_down(&self, down: bool) {
+        self.ways().down = down;
+    }
+
+    /// The next call that has no fault named for it yet gets this one, and none by chance.
+    pub fn next_call(&self, fault: Fault) {
+        self.ways().next.push_back(fault);
+    }
+
+    /// How often this fault was injected.
+    pub fn injected(&self, fault: Fault) -> u64 {
+        let ways = self.ways();
+        ways.injected.iter().filter(|((_, of), _)| *of == fault).map(|(_, count)| count).sum()
+    }
+
+    /// How often this fault was injected into this method.
+    pub fn injected_into(&self, method: &'static str, fault: Fault) -> u64 {
+        self.ways().injected.get(&(method, fault)).copied().unwrap_or_default()
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        // A test that panicked elsewhere has failed already; its faults need not fail as well.
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call<T>(&self, method: &'static str, call: impl Future<Output = Answer<T>>) -> Answer<T> {
+        let fate = self.ways().fate(method);
+        if let Some(delay) = fate.delay_before {
+            tokio::time::sleep(delay).await;
+        }
+        if let Some(fault) = fate.refused {
+            return Err(StoreError::unavailable(method, format!("injected: {fault:?}")));
+        }
+        let answer = call.await;
+        if let Some(delay) = fate.delay_after {
+            tokio::time::sleep(delay).await;
+        }
+        if fate.lost_reply {
+            return Err(StoreError::unavailable(method, "injected: the reply was lost"));
+        }
+        answer
+    }
+}
+
+impl Ways {
+    fn fate(&mut self, method: &'static str) -> Fate {
+        let drawn = self.draw();
+        let named = if self.down { Some(Fault::Down) } else { self.next.pop_front() };
+        let fate = match named {
+            Some(fault) => Fate::of(fault, self.odds.delay_max),
+            None if self.on => drawn,
+            None => Fate::default(),
+        };
+        for fault in fate.faults() {
+            *self.injected.entry((method, fault)).or_default() += 1;
+        }
+        fate
+    }
+
+    /// As many rolls for every call, whatever the odds: changing them must not change the rest of a run.
+    fn draw(&mut self) -> Fate {
+        let rolls: [f64; 6] = self.dice.random();
+        let delay = |part: f64| self.odds.delay_max.mul_f64(part);
+        Fate {
+            refused: (rolls[0] < self.odds.refused).then_some(Fault::Refused),
+            lost_reply: rolls[1] < self.odds.lost_reply,
+            delay_before: (rolls[2] < self.odds.delay_before).then(|| delay(rolls[3])),
+            delay_after: (rolls[4] < self.odds.delay_after).then(|| delay(rolls[5])),
+        }
+    }
+
+    fn loses_hint(&mut self) -> bool {
+        let roll: f64 = self.dice.random();
+        let lost = self.down || (self.on && roll < self.odds.lost_hint);
+        if lost {
+            *self.injected.entry(("watch", Fault::LostHint)).or_default() += 1;
+        }
+        lost
+    }
+}
+
+impl Fate {
+    fn of(fault: Fault, delay: Duration) -> Self {
+        match fault {
+            Fault::Refused | Fault::Down => Self { refused: Some(fault), ..Self::default() },
+            Fault::LostReply => Self { lost_reply: true, ..Self::default() },
+            Fault::DelayBefore => Self { delay_before: Some(delay), ..Self::default() },
+            Fault::DelayAfter => Self { delay_after: Some(delay), ..Self::default() },
+            Fault::LostHint => Self::default(),
+        }
+    }
+
+    fn faults(&self) -> impl Iterator<Item = Fault> + use<> {
+        // A call the store never saw has no reply to lose or to hold up.
+        let seen = self.refused.is_none();
+        [
+            self.refused,
+            self.delay_before.map(|_| Fault::DelayBefore),
+            (seen && self.lost_reply).then_some(Fault::LostReply),
+            self.delay_after.filter(|_| seen).map(|_| Fault::DelayAfter),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+impl std::fmt::Debug for Flaky {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ways = self.ways();
+        f.debug_struct("Flaky")
+            .field("odds", &ways.odds)
+            .field("on", &ways.on)
+            .field("down", &ways.down)
+            .field("injected", &ways.injected)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backlog for Flaky {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        self.call("enqueue", self.inner.enqueue(jobs, now)).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        self.call("claim", self.inner.claim(claim, now)).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        self.call("settle", self.inner.settle(settlements, now)).await
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        self.call("beat", self.inner.beat(beat, now)).await
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        self.call("promote", self.inner.promote(max, now)).await
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        self.call("seize", self.inner.seize(seize, now)).await
+    }
+}
+
+#[async_trait]
+impl Operator for Flaky {
+    async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>> {
+        self.call("job", self.inner.job(id, now)).await
+    }
+
+    async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page> {
+        self.call("jobs", self.inner.jobs(query, now)).await
+    }
+
+    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        self.call("amend", self.inner.amend(amendment, now)).await
+    }
+
+    async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>> {
+        self.call("queues", self.inner.queues(now)).await
+    }
+
+    async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()> {
+        self.call("set_gate", self.inner.set_gate(queue, gate, now)).await
+    }
+
+    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        self.call("workers", self.inner.workers(within, now)).await
+    }
+
+    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+        self.call("prune", self.inner.prune(retention, now)).await
+    }
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn migrate(&self) -> Answer<Migrated> {
+        self.call("migrate", self.inner.migrate()).await
+    }
+
+    async fn time(&self) -> Answer<Time> {
+        self.call("time", self.inner.time()).await
+    }
+
+    fn watch(&self) -> Box<dyn Hints> {
+        Box::new(FlakyHints { inner: self.inner.watch(), ways: Arc::clone(&self.ways) })
+    }
+
+    async fn examine(&self) -> Answer<Examination> {
+        self.call("examine", self.inner.examine()).await
+    }
+}
+
+struct FlakyHints {
+    inner: Box<dyn Hints>,
+    ways: Arc<Mutex<Ways>>,
+}
+
+#[async_trait]
+impl Hints for FlakyHints {
+    async fn next(&mut self) {
+        loop {
+            self.inner.next().await;
+            if !self.ways.lock().unwrap_or_else(PoisonError::into_inner).loses_hint() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

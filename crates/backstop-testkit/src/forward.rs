@@ -1,0 +1,73 @@
+//! Store wrappers in a few lines: every port method goes through one `pass` of the wrapper.
+
+/// Implements all of the port but [`backstop_core::port::Backlog`]; see [`forward_store`].
+macro_rules! forward_but_backlog {
+    ($wrapper:ty) => {
+        crate::forward::forward_port!($wrapper, Operator {
+            job(id: JobId, now: Time) -> Option<Job>;
+            jobs(query: PageQuery, now: Time) -> Page;
+            amend(amendment: Amendment, now: Time) -> Amended;
+            queues(now: Time) -> Vec<QueueStatus>;
+            set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
+            workers(within: Span, now: Time) -> Vec<WorkerStatus>;
+            prune(retention: Retention, now: Time) -> Pruned;
+        });
+
+        #[async_trait::async_trait]
+        impl backstop_core::port::Store for $wrapper {
+            async fn migrate(&self) -> backstop_core::port::Answer<backstop_core::port::Migrated> {
+                self.pass("migrate", || self.inner.migrate()).await
+            }
+
+            async fn time(&self) -> backstop_core::port::Answer<backstop_core::Time> {
+                self.pass("time", || self.inner.time()).await
+            }
+
+            fn watch(&self) -> Box<dyn backstop_core::port::Hints> {
+                self.inner.watch()
+            }
+
+            async fn examine(&self) -> backstop_core::port::Answer<backstop_core::port::Examination> {
+                self.pass("examine", || self.inner.examine()).await
+            }
+        }
+    };
+}
+
+/// Implements the whole port for a type with a field `inner: Arc<dyn Store>` and a method
+/// `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>`, which may call `call`
+/// not at all, once or several times.
+macro_rules! forward_store {
+    ($wrapper:ty) => {
+        crate::forward::forward_port!($wrapper, Backlog {
+            enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
+            claim(claim: Claim, now: Time) -> Vec<Leased>;
+            settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
+            beat(beat: Beat, now: Time) -> Vec<Lease>;
+            promote(max: usize, now: Time) -> Promoted;
+            seize(seize: Seize, now: Time) -> Vec<Seized>;
+        });
+        crate::forward::forward_but_backlog!($wrapper);
+    };
+}
+
+/// Implements one trait of the port, method by method.
+macro_rules! forward_port {
+    ($wrapper:ty, $port:ident { $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }) => {
+        const _: () = {
+            #[allow(unused_imports, reason = "each trait of the port uses its own part of them")]
+            use backstop_core::{
+                Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time, port::*, verdict::Settlement,
+            };
+
+            #[async_trait::async_trait]
+            impl $port for $wrapper {
+                $(async fn $method(&self, $($argument: $type),*) -> Answer<$answer> {
+                    self.pass(stringify!($method), || self.inner.$method($($argument.clone()),*)).await
+                })*
+            }
+        };
+    };
+}
+
+pub(crate) use {forward_but_backlog, forward_port, forward_store};

@@ -1,0 +1,207 @@
+//! Calls and answers as values, so that the same call can be made to several stores and the answers compared.
+
+use crate::given::try_list;
+use backstop_core::amend::{Filter, Refusal};
+use backstop_core::port::{
+    Amendment, Answer, Beat, Claim, Enqueued, Gate, QueueStatus, Retention, Seize, Seized, Settled, Store,
+    StoreError, WorkerStatus,
+};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, Time};
+
+/// A call that may change a store.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Operation {
+    /// Jobs in.
+    Enqueue(Vec<NewJob>),
+    /// Jobs out.
+    Claim(Claim),
+    /// The end of runs.
+    Settle(Vec<Settlement>),
+    /// A sign of life.
+    Beat(Beat),
+    /// From waiting to ready, at most so many.
+    Promote(usize),
+    /// What dead workers left behind.
+    Seize(Seize),
+    /// An operator's intervention; on and on while the store says that there is more.
+    Amend(Amendment),
+    /// Pausing and resuming.
+    SetGate(QueueName, Gate),
+    /// The removal of what has ended; on and on while the store says that there is more.
+    Prune(Retention),
+}
+
+/// An answer, without what a store is free to choose: where the port names no order, there is none.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    /// One answer per job.
+    Enqueued(Vec<Enqueued>),
+    /// Queue by queue, each in claim order.
+    Claimed(Vec<Leased>),
+    /// One answer per settlement.
+    Settled(Vec<Settled>),
+    /// The lost leases, sorted.
+    Lost(Vec<Lease>),
+    /// How many became ready, and when the next is due; `now` if more are due than were moved.
+    Promoted(usize, Option<Time>),
+    /// What was taken over, by job.
+    Seized(Vec<Seized>),
+    /// To how many it was done, and to which not.
+    Amended(usize, Vec<(JobId, Refusal)>),
+    /// It is so.
+    GateSet,
+    /// How many done, cancelled and dead jobs went.
+    Pruned([usize; 3]),
+    /// The call was wrong.
+    Misuse,
+}
+
+/// More steps than this for what a test puts in is an operation that runs in circles.
+const STEPS_MAX: usize = 10_000;
+
+impl Operation {
+    /// Makes the call; an error other than misuse is the caller's to judge.
+    pub async fn run(&self, store: &dyn Store, now: Time) -> Answer<Reply> {
+        match self.reply(store, now).await {
+            Err(StoreError::Misuse { .. }) => Ok(Reply::Misuse),
+            answer => answer,
+        }
+    }
+
+    async fn reply(&self, store: &dyn Store, now: Time) -> Answer<Reply> {
+        Ok(match self.clone() {
+            Self::Enqueue(jobs) => Reply::Enqueued(store.enqueue(jobs, now).await?),
+            Self::Claim(claim) => {
+                let mut runs = store.claim(claim, now).await?;
+                // A stable sort: the order within a queue is part of the answer.
+                runs.sort_by(|a, b| a.lease.queue.cmp(&b.lease.queue));
+                Reply::Claimed(runs)
+            }
+            Self::Settle(settlements) => Reply::Settled(store.settle(settlements, now).await?),
+            Self::Beat(beat) => {
+                let mut lost = store.beat(beat, now).await?;
+                lost.sort();
+                Reply::Lost(lost)
+            }
+            Self::Promote(max) => {
+                let promoted = store.promote(max, now).await?;
+                Reply::Promoted(promoted.moved, promoted.next_due.map(|due| due.max(now)))
+            }
+            Self::Seize(seize) => {
+                let mut seized = store.seize(seize, now).await?;
+                seized.sort_by_key(|seized| seized.run.lease.job);
+                Reply::Seized(seized)
+            }
+            Self::Amend(amendment) => amend(store, &amendment, now).await?,
+            Self::SetGate(queue, gate) => {
+                store.set_gate(queue, gate, now).await?;
+                Reply::GateSet
+            }
+            Self::Prune(retention) => prune(store, &retention, now).await?,
+        })
+    }
+}
+
+async fn amend(store: &dyn Store, amendment: &Amendment, now: Time) -> Answer<Reply> {
+    let (mut applied, mut refused) = (0, Vec::new());
+    for _ in 0..STEPS_MAX {
+        let amended = store.amend(amendment.clone(), now).await?;
+        applied += amended.applied;
+        refused.extend(amended.refused);
+        if !amended.more {
+            break;
+        }
+    }
+    refused.sort_by_key(|(id, _)| *id);
+    Ok(Reply::Amended(applied, refused))
+}
+
+async fn prune(store: &dyn Store, retention: &Retention, now: Time) -> Answer<Reply> {
+    let mut gone = [0; 3];
+    for _ in 0..STEPS_MAX {
+        let pruned = store.prune(retention.clone(), now).await?;
+        for (sum, part) in gone.iter_mut().zip([pruned.done, pruned.cancelled, pruned.dead]) {
+            *sum += part;
+        }
+        if !pruned.more {
+            break;
+        }
+    }
+    Ok(Reply::Pruned(gone))
+}
+
+/// Everything a store shows of itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Visible {
+    /// Its lists, each with what it was asked for.
+    pub lists: Vec<(Filter, Vec<Job>)>,
+    /// Its queues.
+    pub queues: Vec<QueueStatus>,
+    /// Its workers.
+    pub workers: Vec<WorkerStatus>,
+}
+
+impl Visible {
+    /// Everything `store` shows, read in pages of `limit`.
+    pub async fn read(store: &dyn Store, limit: usize, now: Time) -> Answer<Self> {
+        let queues = store.queues(now).await?;
+        let mut filters = vec![Filter::default()];
+        for state in State::ALL.into_iter().filter(|state| *state != State::Ready) {
+            filters.push(Filter { state: Some(state), ..Filter::default() });
+        }
+        // Claim order is an order within one queue.
+        filters.extend(queues.iter().map(|status| Filter {
+            queue: Some(status.name.clone()),
+            state: Some(State::Ready),
+            kind: None,
+        }));
+        let mut lists = Vec::new();
+        for filter in filters {
+            let jobs = try_list(store, &filter, limit, now).await?;
+            lists.push((filter.clone(), ranked(&filter, jobs)));
+        }
+        // Long enough for all that any run of a test lasts, short enough to be a time a person would ask for.
+        let workers = store.workers(Span::days(30), now).await?;
+        Ok(Self { lists, queues, workers })
+    }
+
+    /// Where two stores differ, in words; `None` if they do not.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        if self.queues != other.queues {
+            return Some(format!("queues\n    {:?}\n    {:?}", self.queues, other.queues));
+        }
+        if self.workers != other.workers {
+            return Some(format!("workers\n    {:?}\n    {:?}", self.workers, other.workers));
+        }
+        let mut pairs = self.lists.iter().zip(&other.lists);
+        pairs.find(|(one, another)| one != another).map(|((filter, one), (_, another))| {
+            let at = one.iter().zip(another).position(|(one, another)| one != another);
+            let at = at.unwrap_or(one.len().min(another.len()));
+            format!(
+                "the list of {filter:?}, of {} and {} jobs, at {at}\n    {:?}\n    {:?}",
+                one.len(),
+                another.len(),
+                one.get(at),
+                another.get(at)
+            )
+        })
+    }
+}
+
+/// Jobs in the order of their list; those the port leaves in no order among themselves by id.
+fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
+    let rank = |job: &Job| match filter.state {
+        Some(State::Scheduled | State::Retrying) => job.run_at.as_micros(),
+        Some(State::Done | State::Dead | State::Cancelled) => {
+            job.finished_at.map_or(i64::MAX, |at| -at.as_micros())
+        }
+        _ => 0,
+    };
+    assert!(jobs.is_sorted_by_key(rank), "a list out of order: {filter:?} {jobs:?}");
+    let is_ranked = !matches!(filter.state, None | Some(State::Ready));
+    if is_ranked {
+        jobs.sort_by_key(|job| (rank(job), job.id));
+    }
+    jobs
+}

@@ -1,0 +1,346 @@
+//! Who decides what happens next. Learns from the answers, so that its leases are mostly real ones.
+
+use super::{Replies, Sequence};
+use crate::given::{self, START};
+use crate::model::{Operation, Reply};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::failure::{Cause, ErrorReport, Failure};
+use backstop_core::limits::{AMEND_MAX, LEASE_MAX, PROMOTE_MAX, SEIZE_MAX};
+use backstop_core::plan::Want;
+use backstop_core::port::{Amendment, Beat, Claim, Gate, Retention, Seize, Settled, Shelf};
+use backstop_core::unique::{States, Unique};
+use backstop_core::verdict::{Keep, Reason, Settlement};
+use backstop_core::{
+    JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Priority, QueueName, Span, State, Time,
+    WorkerName,
+};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+
+const QUEUES: [&str; 3] = ["a", "a-b", "b"];
+const KINDS: [&str; 2] = ["send", "fetch"];
+const KEYS: [&str; 3] = ["x", "y", "z"];
+const WORKERS: [&str; 3] = ["ada", "bob", "eve"];
+const ACTIONS: [Action; 3] = [Action::Retry, Action::Cancel, Action::Delete];
+
+/// Leases remembered: enough for stale ones, few enough for live ones to be drawn.
+const RUNS_MAX: usize = 12;
+
+pub(super) struct Player {
+    pub(super) now: Time,
+    dice: StdRng,
+    replies: Replies,
+    pushed: Vec<NewJob>,
+    runs: Vec<Leased>,
+    claims: Vec<Claim>,
+    seizes: Vec<Seize>,
+    /// The settlement that was accepted last for each job.
+    settled: BTreeMap<JobId, Settlement>,
+    /// What was accepted under each lease, by the outcome's tag.
+    accepted: BTreeSet<(Lease, u8)>,
+}
+
+impl Player {
+    pub(super) fn new(sequence: Sequence) -> Self {
+        Self {
+            now: START,
+            dice: StdRng::seed_from_u64(sequence.seed),
+            replies: sequence.replies,
+            pushed: Vec::new(),
+            runs: Vec::new(),
+            claims: Vec::new(),
+            seizes: Vec::new(),
+            settled: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn flip(&mut self, probability: f64) -> bool {
+        self.dice.random_bool(probability)
+    }
+
+    pub(super) fn pushed_ids(&self) -> Vec<JobId> {
+        self.pushed.iter().map(|job| job.id).collect()
+    }
+
+    /// The next operation, and the time it happens at.
+    pub(super) fn next(&mut self) -> Operation {
+        if self.flip(0.6) {
+            self.now = self.now.after(self.span(6));
+        }
+        match self.dice.random_range(0..100) {
+            0..20 => self.enqueue(),
+            20..42 => self.claim(),
+            42..64 => self.settle(),
+            64..72 => self.beat(),
+            72..80 => self.promote(),
+            80..86 => self.seize(),
+            86..93 => self.amend(),
+            93..96 => self.set_gate(),
+            _ => self.prune(),
+        }
+    }
+
+    /// Takes note of what a store answered.
+    pub(super) fn learn(&mut self, operation: &Operation, reply: &Reply) {
+        match (operation, reply) {
+            (_, Reply::Claimed(runs)) => self.runs.extend(runs.iter().cloned()),
+            (_, Reply::Seized(seized)) => self.runs.extend(seized.iter().map(|seized| seized.run.clone())),
+            (Operation::Settle(settlements), Reply::Settled(answers)) => {
+                for (settlement, answer) in settlements.iter().zip(answers) {
+                    if *answer == Settled::Applied {
+                        self.learn_settled(settlement);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let surplus = self.runs.len().saturating_sub(RUNS_MAX);
+        self.runs.drain(..surplus);
+    }
+
+    fn learn_settled(&mut self, settlement: &Settlement) {
+        let Settlement { lease, outcome } = settlement;
+        self.accepted.insert((lease.clone(), outcome.tag()));
+        self.settled.insert(lease.job, settlement.clone());
+        if *outcome == Outcome::Done(Keep::Gone) {
+            // Of a job that is gone a store may remember the end, or not: nobody asks again.
+            self.runs.retain(|run| run.lease.job != lease.job);
+            self.settled.remove(&lease.job);
+        }
+    }
+
+    fn enqueue(&mut self) -> Operation {
+        let count = self.dice.random_range(1..=5);
+        Operation::Enqueue((0..count).map(|_| self.job()).collect())
+    }
+
+    fn job(&mut self) -> NewJob {
+        if self.flip(0.1) && !self.pushed.is_empty() {
+            return self.pick(|player| &player.pushed);
+        }
+        let queue = self.queue();
+        let name = format!("job-{}", self.pushed.len());
+        let payload = backstop_core::Payload::stored(format!("\"{name}\"").into_bytes());
+        let mut job = NewJob::new(JobId::named(&name), queue, self.kind(), payload);
+        job.priority = *Priority::ALL.choose(&mut self.dice).expect("there are levels");
+        job.run_at = match self.dice.random_range(0..10) {
+            0..6 => None,
+            6 => Some(self.now.before(self.span(10))),
+            _ => Some(self.now.after(self.span(15))),
+        };
+        if self.flip(0.4) {
+            job.unique = Some(self.unique());
+        }
+        self.pushed.push(job.clone());
+        job
+    }
+
+    fn unique(&mut self) -> Unique {
+        let waiting = States::of(&[State::Scheduled, State::Ready]);
+        let all_but_dead = [State::Scheduled, State::Ready, State::Running, State::Retrying, State::Done];
+        let reaches =
+            [States::LIVE, States::LIVE, States::of(&State::ALL), waiting, States::of(&all_but_dead)];
+        let text = KEYS.choose(&mut self.dice).expect("there are keys");
+        Unique {
+            key: given::key(text),
+            period: if self.flip(0.5) { None } else { Some(self.span(30)) },
+            states: *reaches.choose(&mut self.dice).expect("there are reaches"),
+        }
+    }
+
+    fn claim(&mut self) -> Operation {
+        if self.flip(0.1) && !self.claims.is_empty() {
+            return Operation::Claim(self.pick(|player| &player.claims));
+        }
+        let mut queues = QUEUES.to_vec();
+        let first = self.dice.random_range(0..queues.len());
+        queues.rotate_left(first);
+        queues.truncate(self.dice.random_range(1..=2));
+        let wants = queues.into_iter().map(given::queue);
+        let wants: Vec<Want> =
+            wants.map(|queue| Want { queue, max: self.dice.random_range(1..=4) }).collect();
+        let claim = Claim { number: self.number(), worker: self.worker(), until: self.until(), wants };
+        self.claims.push(claim.clone());
+        // A claim is repeated soon or never.
+        let surplus = self.claims.len().saturating_sub(3);
+        self.claims.drain(..surplus);
+        Operation::Claim(claim)
+    }
+
+    fn settle(&mut self) -> Operation {
+        let count = self.dice.random_range(1..=4);
+        let mut settlements: Vec<Settlement> = Vec::new();
+        for run in self.some_runs(count) {
+            let settlement = self.settlement(&run);
+            // Twice in one batch, with the same word or another one.
+            if self.flip(0.1) && settlement.outcome != Outcome::Done(Keep::Gone) {
+                let word = if self.flip(0.5) { settlement.outcome.clone() } else { given::cancelled() };
+                let again = Settlement { lease: settlement.lease.clone(), outcome: word };
+                settlements.extend([settlement, again]);
+            } else {
+                settlements.push(settlement);
+            }
+        }
+        Operation::Settle(settlements)
+    }
+
+    fn settlement(&mut self, run: &Leased) -> Settlement {
+        let (lease, outcome) = (run.lease.clone(), self.outcome(run));
+        let last = self.settled.get(&lease.job).cloned();
+        // A store need only remember the last word on a job: an older one is not said again.
+        let is_old_word = self.accepted.contains(&(lease.clone(), outcome.tag()))
+            && last.as_ref().is_none_or(|last| last.lease != lease);
+        match last {
+            Some(last) if self.flip(0.3) => last,
+            _ if is_old_word || self.flip(0.05) => Settlement { lease: self.invented(lease), outcome },
+            _ => Settlement { lease, outcome },
+        }
+    }
+
+    fn invented(&mut self, lease: Lease) -> Lease {
+        Lease { number: self.number(), ..lease }
+    }
+
+    fn outcome(&mut self, run: &Leased) -> Outcome {
+        let worker = self.worker();
+        let error = ErrorReport::message(format!("failure at {}", self.now));
+        let failure = Failure::new(self.now, run.attempt(), Cause::Failed, &worker, error);
+        let history = run.history.with(failure);
+        let at = if self.flip(0.5) { self.now } else { self.now.after(self.span(12)) };
+        let death = if self.flip(0.3) { Reason::CrashedWorker } else { Reason::AttemptsExhausted };
+        match self.dice.random_range(0..12) {
+            0..3 => Outcome::Done(Keep::Listed),
+            3 => Outcome::Done(Keep::Gone),
+            4..6 => Outcome::Retry { at, history },
+            6..8 => Outcome::Dead { reason: death, history },
+            8 => Outcome::Cancelled { reason: Reason::Unwanted, history },
+            9..11 => Outcome::Released { at },
+            _ => Outcome::Lost { at, history },
+        }
+    }
+
+    fn beat(&mut self) -> Operation {
+        let count = self.dice.random_range(0..=4);
+        let mut leases: Vec<Lease> = self.some_runs(count).into_iter().map(|run| run.lease).collect();
+        if let (true, Some(lease)) = (self.flip(0.1), leases.pop()) {
+            leases.push(self.invented(lease));
+        }
+        let queues = vec![self.queue()];
+        Operation::Beat(Beat { worker: self.worker(), queues, leases, until: self.until() })
+    }
+
+    fn promote(&mut self) -> Operation {
+        // A repeated promotion goes on where the first one stopped, so that it must not stop early to be compared.
+        let is_small = self.replies == Replies::Heard && self.flip(0.3);
+        Operation::Promote(if is_small { self.dice.random_range(1..=2) } else { PROMOTE_MAX })
+    }
+
+    fn seize(&mut self) -> Operation {
+        if self.flip(0.15) && !self.seizes.is_empty() {
+            return Operation::Seize(self.pick(|player| &player.seizes));
+        }
+        let (number, worker, until) = (self.number(), self.worker(), self.until());
+        // Which part of a claim goes first is the store's choice, so that the whole is asked for.
+        let seize = Seize { number, worker, until, max: SEIZE_MAX };
+        self.seizes.push(seize.clone());
+        let surplus = self.seizes.len().saturating_sub(2);
+        self.seizes.drain(..surplus);
+        Operation::Seize(seize)
+    }
+
+    fn amend(&mut self) -> Operation {
+        let action = *ACTIONS.choose(&mut self.dice).expect("there are actions");
+        let selection = match self.dice.random_range(0..20) {
+            0 => Selection::All,
+            1 => Selection::Matching(Filter::default()),
+            2..9 => Selection::Matching(self.filter()),
+            _ => Selection::Ids(self.some_ids()),
+        };
+        let is_in_steps =
+            !matches!(selection, Selection::Ids(_)) && action != Action::Retry && self.flip(0.5);
+        let max = if is_in_steps { self.dice.random_range(1..=3) } else { AMEND_MAX };
+        Operation::Amend(Amendment { selection, action, max })
+    }
+
+    fn some_ids(&mut self) -> Vec<JobId> {
+        let mut ids = vec![JobId::named("nobody")];
+        ids.extend(self.pushed.sample(&mut self.dice, 3).map(|job| job.id));
+        if self.flip(0.8) {
+            ids.remove(0);
+        }
+        ids
+    }
+
+    fn filter(&mut self) -> Filter {
+        Filter {
+            queue: Some(self.queue()).filter(|_| self.flip(0.5)),
+            kind: Some(self.kind()).filter(|_| self.flip(0.3)),
+            state: State::ALL.choose(&mut self.dice).copied().filter(|_| self.flip(0.6)),
+        }
+    }
+
+    fn set_gate(&mut self) -> Operation {
+        let gate = if self.flip(0.4) { Gate::Paused } else { Gate::Open };
+        Operation::SetGate(self.queue(), gate)
+    }
+
+    fn prune(&mut self) -> Operation {
+        let usual = self.shelf();
+        let own = (self.queue(), self.shelf());
+        Operation::Prune(Retention { usual, queues: vec![own], max: self.dice.random_range(1..=50) })
+    }
+
+    fn shelf(&mut self) -> Shelf {
+        Shelf {
+            done_for: self.span(60),
+            done_max: self.dice.random_range(0..=4),
+            cancelled_for: self.span(60),
+            dead_for: self.span(60),
+        }
+    }
+
+    /// Runs of different jobs, as they were handed out: some of them are over, or were taken away.
+    fn some_runs(&mut self, count: usize) -> Vec<Leased> {
+        let mut runs: Vec<Leased> = self.runs.sample(&mut self.dice, count).cloned().collect();
+        runs.sort_by_key(|run| run.lease.job);
+        runs.dedup_by_key(|run| run.lease.job);
+        runs
+    }
+
+    fn until(&mut self) -> Time {
+        if self.flip(0.02) {
+            return self.now.after(LEASE_MAX).after(Span::days(9));
+        }
+        self.now.after(self.span(12)).after(Span::millis(1))
+    }
+
+    /// Up to so many seconds, to the microsecond.
+    fn span(&mut self, secs_max: i64) -> Span {
+        Span::micros(self.dice.random_range(0..=secs_max * 1_000_000))
+    }
+
+    fn number(&mut self) -> LeaseNumber {
+        LeaseNumber::draw(self.dice.random())
+    }
+
+    fn worker(&mut self) -> WorkerName {
+        WorkerName::new(WORKERS.choose(&mut self.dice).expect("there are workers"))
+    }
+
+    fn queue(&mut self) -> QueueName {
+        given::queue(QUEUES.choose(&mut self.dice).expect("there are queues"))
+    }
+
+    fn kind(&mut self) -> Kind {
+        let kind = KINDS.choose(&mut self.dice).expect("there are kinds");
+        Kind::new(kind).expect("a kind")
+    }
+
+    fn pick<T: Clone>(&mut self, of: impl Fn(&Self) -> &Vec<T>) -> T {
+        let index = self.dice.random_range(0..of(self).len());
+        of(self)[index].clone()
+    }
+}

@@ -1,0 +1,71 @@
+//! Stands right before the store and writes down which settlements it accepted, whoever hears of it.
+
+use super::record::Recorder;
+use crate::forward::forward_but_backlog;
+use async_trait::async_trait;
+use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled, Store};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Lease, Leased, NewJob, Time};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The store, watched.
+pub(super) struct Witness {
+    inner: Arc<dyn Store>,
+    recorder: Recorder,
+    /// What was accepted before: a repetition is answered alike, and is no second acceptance.
+    accepted: Mutex<BTreeSet<(Lease, u8)>>,
+}
+
+impl Witness {
+    pub(super) fn new(inner: Arc<dyn Store>, recorder: Recorder) -> Self {
+        Self { inner, recorder, accepted: Mutex::default() }
+    }
+
+    async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    where
+        T: Send,
+        F: Future<Output = Answer<T>> + Send,
+    {
+        call().await
+    }
+
+    fn note(&self, settlement: &Settlement) {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.insert((settlement.lease.clone(), settlement.outcome.tag())) {
+            self.recorder.accepted(settlement);
+        }
+    }
+}
+
+#[async_trait]
+impl Backlog for Witness {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        self.inner.enqueue(jobs, now).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        self.inner.claim(claim, now).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        let answers = self.inner.settle(settlements.clone(), now).await?;
+        let applied = settlements.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Applied);
+        applied.for_each(|(settlement, _)| self.note(settlement));
+        Ok(answers)
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        self.inner.beat(beat, now).await
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        self.inner.promote(max, now).await
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        self.inner.seize(seize, now).await
+    }
+}
+
+forward_but_backlog!(Witness);

@@ -1,0 +1,143 @@
+//! Simulated workers: the real engine, with handlers that are slow, fail and panic.
+
+use super::faults::{Faults, Fired};
+use super::process::{Life, Process, until_running};
+use super::record::Recorder;
+use crate::flaky::{Fault, Flaky};
+use crate::history::Ran;
+use backstop::testing::VirtualClock;
+use backstop::{Backstop, Fail, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span, Timing};
+use backstop_core::port::{Shelf, Store};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The queues of the simulated world.
+pub(super) const QUEUES: [&str; 2] = ["fast", "slow"];
+
+/// What every simulated process stands on.
+#[derive(Clone)]
+pub(super) struct Ground {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<VirtualClock>,
+    pub(super) recorder: Recorder,
+    pub(super) fired: Fired,
+}
+
+/// A process of the simulated world.
+pub(super) struct Simulated {
+    pub(super) life: watch::Sender<Life>,
+    pub(super) flaky: Arc<Flaky>,
+    pub(super) backstop: Backstop,
+    ground: Ground,
+}
+
+impl Simulated {
+    pub(super) fn start(ground: &Ground, faults: &Faults, dice: &mut StdRng) -> Self {
+        let (life, lived) = watch::channel(Life::Runs);
+        let flaky = Arc::new(Flaky::with_odds(Arc::clone(&ground.store), dice.random(), faults.calls));
+        let way: Arc<dyn Store> = Arc::<Flaky>::clone(&flaky);
+        let process = Process::new(way, lived, faults.twice, dice.random(), ground.fired.clone());
+        let clock = Arc::<VirtualClock>::clone(&ground.clock);
+        let backstop = Backstop::on(Arc::new(process), clock, Random::seeded(dice.random()));
+        Self { life, flaky, backstop, ground: ground.clone() }
+    }
+
+    /// From now on nothing goes wrong between this process and the store.
+    pub(super) fn heal(&self) {
+        self.flaky.set_faults(false);
+        self.flaky.set_down(false);
+        self.life.send_modify(|life| {
+            if *life == Life::Paused {
+                *life = Life::Runs;
+            }
+        });
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        let fired = &self.ground.fired;
+        fired.add("request lost", self.flaky.injected(Fault::Refused));
+        fired.add("reply lost", self.flaky.injected(Fault::LostReply));
+        fired.add("hint lost", self.flaky.injected(Fault::LostHint));
+        fired.add("store down", self.flaky.injected(Fault::Down));
+    }
+}
+
+/// A worker process.
+pub(super) struct Worker {
+    pub(super) process: Simulated,
+    pub(super) running: Running,
+}
+
+impl Worker {
+    pub(super) fn start(ground: &Ground, faults: Faults, name: &str, dice: &mut StdRng) -> Self {
+        let process = Simulated::start(ground, &faults, dice);
+        let timing = Timing { poll: Span::millis(500), grace: Span::secs(5), ..Timing::default() };
+        let mut builder =
+            process.backstop.worker().name(name).services(Services::CallersRuntime).timing(timing);
+        for queue in QUEUES {
+            let hand = Hand {
+                name: name.to_owned(),
+                life: process.life.subscribe(),
+                ground: ground.clone(),
+                faults,
+                seed: dice.random(),
+            };
+            let handler = move |run: Run| hand.clone().handle(run);
+            builder = builder.handle_raw(queue, handler).queue(queue, settings(dice));
+        }
+        let running = builder.start().expect("the simulated worker's settings are sound");
+        Self { process, running }
+    }
+}
+
+fn settings(dice: &mut StdRng) -> QueueSettings {
+    let retry = br#"{"kind":"exponential","base":"1s","cap":"8s","max_attempts":4}"#;
+    QueueSettings {
+        concurrency: dice.random_range(1..5),
+        prefetch: Some(dice.random_range(0..4)),
+        retry: RetryPolicy::from_json(retry).expect("a policy"),
+        timeout: Some(Span::secs(20)),
+        lease: Span::secs(5),
+        // Everything stays to be checked.
+        shelf: Shelf { done_for: Span::days(1_000), done_max: u64::MAX, ..Shelf::default() },
+    }
+}
+
+/// What a handler needs to know.
+#[derive(Clone)]
+struct Hand {
+    name: String,
+    life: watch::Receiver<Life>,
+    ground: Ground,
+    faults: Faults,
+    seed: u64,
+}
+
+impl Hand {
+    async fn handle(self, run: Run) -> Result<(), Fail> {
+        let mut dice = StdRng::seed_from_u64(self.seed ^ run.lease().number.as_i64().unsigned_abs());
+        until_running(&self.life).await;
+        self.ground.recorder.started(&run, &self.name);
+        let long = if run.queue().as_str() == "slow" { 12_000 } else { 300 };
+        tokio::time::sleep(Duration::from_millis(dice.random_range(0..long))).await;
+        // A process that was killed or stopped meanwhile does not go on.
+        until_running(&self.life).await;
+        if dice.random_bool(self.faults.handler_panics) {
+            self.ground.fired.note("handler panicked");
+            self.ground.recorder.ended(&run, Ran::Failed);
+            std::panic::resume_unwind(Box::new("simulated panic".to_owned()));
+        }
+        let failed = dice.random_bool(self.faults.handler_fails);
+        self.ground.recorder.ended(&run, if failed { Ran::Failed } else { Ran::Done });
+        if failed {
+            self.ground.fired.note("handler failed");
+            return Err(Fail::retry("simulated failure"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+use super::*;
+use backstop_core::{RetryPolicy, Span};
+
+const FILE: &str = r#"
+[store]
+url = "sqlite:file.db"
+durability = "relaxed"
+
+[queues.detection_queue]
+handler = { exec = ["python3", "detect.py"], timeout = "30s" }
+concurrency = 3
+prefetch = 0
+retry = { kind = "steps", delays = ["10s", "20s"], max_attempts = 5 }
+lease = "20s"
+keep_done = "0s"
+keep_done_max = 7
+keep_cancelled = "2d"
+dead = { keep = "90d" }
+
+[queues.plain]
+timeout = "5m"
+"#;
+
+fn file(text: &str) -> Result<Config, BadConfig> {
+    resolve(Some(Written { path: "backstop.toml", text }), Overrides::default(), Overrides::default())
+}
+
+fn store(url: &str) -> Overrides {
+    Overrides { store: Some(url.to_owned()), durability: None }
+}
+
+/// `text` is refused, and the message has all of `parts`.
+fn check_refused(text: &str, parts: &[&str]) {
+    let message = file(text).expect_err(text).to_string();
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is missing in:\n{message}");
+    }
+}
+
+#[test]
+fn nothing_written_means_the_defaults() {
+    let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+    assert_eq!((config.store.as_str(), config.durability), ("sqlite:backstop.db", Durability::Full));
+    assert!(config.queues.is_empty());
+    assert_eq!(file("").unwrap().store, "sqlite:backstop.db");
+}
+
+#[test]
+fn every_key_arrives() {
+    let config = file(FILE).unwrap();
+    assert_eq!((config.store.as_str(), config.durability), ("sqlite:file.db", Durability::Relaxed));
+    let queue = &config.queues[&QueueName::new("detection_queue").unwrap()];
+    let steps = br#"{"kind":"steps","delays":["10s","20s"],"max_attempts":5}"#;
+    let settings = &queue.settings;
+    assert!(
+        format!("{:?}", queue.handler).contains(r#""python3", args: ["detect.py"]"#),
+        "{:?}",
+        queue.handler
+    );
+    assert_eq!((settings.concurrency, settings.prefetch), (3, Some(0)));
+    assert_eq!(settings.retry, RetryPolicy::from_json(steps).unwrap());
+    assert_eq!((settings.timeout, settings.lease), (Some(Span::secs(30)), Span::secs(20)));
+    assert_eq!((settings.shelf.done_for, settings.shelf.done_max), (Span::ZERO, 7));
+    assert_eq!((settings.shelf.cancelled_for, settings.shelf.dead_for), (Span::days(2), Span::days(90)));
+}
+
+#[test]
+fn what_an_entry_does_not_say_is_as_usual() {
+    let config = file(FILE).unwrap();
+    let queue = &config.queues[&QueueName::new("plain").unwrap()];
+    let usual = QueueSettings::default();
+    assert!(queue.handler.is_none());
+    assert_eq!(queue.settings.timeout, Some(Span::minutes(5)));
+    assert_eq!((queue.settings.concurrency, queue.settings.lease), (usual.concurrency, usual.lease));
+    assert_eq!((queue.settings.shelf, queue.settings.retry.clone()), (usual.shelf, usual.retry));
+}
+
+#[test]
+fn what_comes_later_wins() {
+    let written = Some(Written { path: "f", text: FILE });
+    let none = Overrides::default;
+    let url = |environment, flags| resolve(written, environment, flags).unwrap().store;
+    assert_eq!(url(none(), none()), "sqlite:file.db");
+    assert_eq!(url(store("sqlite:env.db"), none()), "sqlite:env.db");
+    assert_eq!(url(store("sqlite:env.db"), store("memory:")), "memory:");
+    let full = Overrides { store: None, durability: Some(Durability::Full) };
+    assert_eq!(resolve(written, full, none()).unwrap().durability, Durability::Full);
+}
+
+#[test]
+fn the_environment_is_read_by_name_and_its_mistakes_are_named() {
+    let environment = |store: &str, durability: &str| {
+        let values = BTreeMap::from([(ENV_STORE, store.to_owned()), (ENV_DURABILITY, durability.to_owned())]);
+        Overrides::from_environment(|name| values.get(name).cloned())
+    };
+    assert_eq!(environment("", "").unwrap(), Overrides::default());
+    let both = Overrides { store: Some("memory:".to_owned()), durability: Some(Durability::Relaxed) };
+    assert_eq!(environment("memory:", "relaxed").unwrap(), both);
+    let message = environment("", "often").unwrap_err().to_string();
+    assert!(message.contains("BACKSTOP_DURABILITY") && message.contains("relaxed"), "{message}");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place_and_what_is_allowed() {
+    check_refused("[store]\npath = \"x\"\n", &["backstop.toml", "line 2, column 1", "`path`", "`url`"]);
+    check_refused("\n\n[sstore]\n", &["line 3, column 2", "`sstore`", "`store`", "`queues`"]);
+    check_refused("[queues.q]\nlease = \"15s\"\nconcurency = 8", &["line 3, column 1", "`concurrency`"]);
+    check_refused(
+        "[queues.q]\nhandler = { exec = [\"a\"], time = \"1s\" }",
+        &["line 2, column 27", "`timeout`"],
+    );
+    check_refused("[queues.q]\ndead = { for = \"1d\" }", &["line 2, column 10", "`keep`"]);
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_place_and_what_to_write() {
+    check_refused("[queues.q]\nlease = 15", &["line 2, column 9"]);
+    check_refused("[queues.q]\nlease = \"15\"", &["line 2, column 9", "such as 500ms, 10s"]);
+    check_refused("[store]\ndurability = \"often\"", &["line 2, column 14", "`full`", "`relaxed`"]);
+    check_refused("[queues.q]\nretry = { kind = \"magic\" }", &["line 2, column 9", "kinds are exponential"]);
+    check_refused("[queues.q\n", &["line 1"]);
+}
+
+#[test]
+fn an_entry_that_cannot_work_is_refused() {
+    check_refused("[queues.\"a b\"]", &["[queues.a b]", "A-Z a-z"]);
+    check_refused("[queues.q]\nhandler = { exec = [] }", &["[queues.q]", "`exec` is empty"]);
+    check_refused("[queues.q]\nlease = \"1ms\"", &["[queues.q]", "`lease` must be from"]);
+    check_refused("[queues.q]\nconcurrency = 0", &["`concurrency` must be from 1"]);
+    check_refused(
+        "[queues.q]\ntimeout = \"1s\"\nhandler = { exec = [\"a\"], timeout = \"2s\" }",
+        &["keep one of them"],
+    );
+}

@@ -1,0 +1,255 @@
+//! Why a job does not run: one answer, naming the one gate it stands before.
+//!
+//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
+
+use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
+use backstop_core::verdict::Reason;
+use backstop_core::{Job, Span, State, Time, WorkerName};
+use std::fmt;
+
+/// A worker whose last sign of life is older than this counts as gone. The usual lease makes workers beat every five
+/// seconds.
+pub const LIVE_WITHIN: Span = Span::secs(30);
+
+/// What is known about a job and its surroundings.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The job, if there is one.
+    pub job: Option<&'a Job>,
+    /// Its queue, if it has a status.
+    pub queue: Option<&'a QueueStatus>,
+    /// All workers that beat within [`LIVE_WITHIN`].
+    pub workers: &'a [WorkerStatus],
+    /// All runs the job may have; `None` if only its age ends it.
+    pub max_attempts: Option<u32>,
+    /// The time.
+    pub now: Time,
+}
+
+/// Why a job does not run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// There is no such job.
+    NotFound,
+    /// Its queue gives nothing out.
+    Paused {
+        /// When it would be due, if that is still to come.
+        due: Option<Time>,
+    },
+    /// Its time is yet to come.
+    NotDue {
+        /// Its time.
+        at: Time,
+    },
+    /// It failed, and waits for its next try.
+    Retrying {
+        /// The number of its next run.
+        attempt: u32,
+        /// All runs it may have.
+        max_attempts: Option<u32>,
+        /// When.
+        at: Time,
+        /// What went wrong last.
+        error: Option<String>,
+    },
+    /// It does run.
+    Running {
+        /// Who runs it.
+        worker: WorkerName,
+        /// The end of the lease, unless the worker beats.
+        until: Time,
+    },
+    /// It ran, and its worker gives no sign of life.
+    Lost {
+        /// Who ran it.
+        worker: WorkerName,
+        /// When its lease ended.
+        since: Time,
+    },
+    /// Nobody serves its queue.
+    NoWorker,
+    /// Workers serve its queue; others are before it.
+    Waiting {
+        /// At most so many ready jobs of its queue are before it.
+        before: u64,
+        /// So many workers serve its queue.
+        workers: u64,
+        /// And hold so many jobs.
+        running: u64,
+    },
+    /// It succeeded.
+    Done {
+        /// When.
+        at: Option<Time>,
+    },
+    /// It was given up.
+    Dead {
+        /// Why.
+        reason: Option<Reason>,
+        /// When.
+        at: Option<Time>,
+        /// What went wrong last.
+        error: Option<String>,
+    },
+    /// It was called off.
+    Cancelled {
+        /// Why.
+        reason: Option<Reason>,
+        /// When.
+        at: Option<Time>,
+    },
+}
+
+/// The answer for one job.
+pub fn why(facts: Facts<'_>) -> Why {
+    let Some(job) = facts.job else { return Why::NotFound };
+    let last_error = || job.history.failures().pop().map(|failure| failure.error.message);
+    match job.state {
+        State::Done => Why::Done { at: job.finished_at },
+        State::Dead => Why::Dead { reason: job.reason, at: job.finished_at, error: last_error() },
+        State::Cancelled => Why::Cancelled { reason: job.reason, at: job.finished_at },
+        State::Running => held(job, facts.now),
+        State::Scheduled | State::Retrying | State::Ready => {
+            let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
+            let is_paused = facts.queue.is_some_and(|queue| queue.gate == Gate::Paused);
+            match due {
+                // First the gate that only a person opens: a job that is due tomorrow in a paused queue will not run.
+                _ if is_paused => Why::Paused { due },
+                Some(at) if job.state == State::Retrying => Why::Retrying {
+                    attempt: job.attempt.saturating_add(1),
+                    max_attempts: facts.max_attempts,
+                    at,
+                    error: last_error(),
+                },
+                Some(at) => Why::NotDue { at },
+                None => ready(job, facts),
+            }
+        }
+    }
+}
+
+fn held(job: &Job, now: Time) -> Why {
+    match &job.held_by {
+        Some(holder) if holder.until < now => {
+            Why::Lost { worker: holder.worker.clone(), since: holder.until }
+        }
+        Some(holder) => Why::Running { worker: holder.worker.clone(), until: holder.until },
+        // Settled between the reading of the job and of its holder.
+        None => Why::Running { worker: WorkerName::new("unknown"), until: now },
+    }
+}
+
+fn ready(job: &Job, facts: Facts<'_>) -> Why {
+    let serving: Vec<&WorkerStatus> =
+        facts.workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect();
+    if serving.is_empty() {
+        return Why::NoWorker;
+    }
+    let ready = facts.queue.map_or(0, |queue| queue.counts.of(State::Ready));
+    Why::Waiting {
+        before: ready.saturating_sub(1),
+        workers: serving.len() as u64,
+        running: serving.iter().map(|worker| worker.running).sum(),
+    }
+}
+
+impl Why {
+    /// The gate in one word.
+    pub const fn gate(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Paused { .. } => "paused",
+            Self::NotDue { .. } => "not_due",
+            Self::Retrying { .. } => "retrying",
+            Self::Running { .. } => "running",
+            Self::Lost { .. } => "lost",
+            Self::NoWorker => "no_worker",
+            Self::Waiting { .. } => "waiting",
+            Self::Done { .. } => "done",
+            Self::Dead { .. } => "dead",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    /// One sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("there is no such job; it may have been deleted or pruned"),
+            Self::Paused { due: None } => f.write_str("its queue is paused"),
+            Self::Paused { due: Some(at) } => {
+                write!(f, "its queue is paused; besides, it is not due before {at}")
+            }
+            Self::NotDue { at } => write!(f, "it is not due before {at}"),
+            Self::Retrying { attempt, max_attempts, at, error } => {
+                write!(f, "it failed and waits for run {attempt}")?;
+                match max_attempts {
+                    Some(max) => write!(f, " of {max}, at {at}")?,
+                    None => write!(f, ", at {at}")?,
+                }
+                suffix(f, "; the last error was:", error.as_ref())
+            }
+            Self::Running { worker, until } => {
+                write!(
+                    f,
+                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats"
+                )
+            }
+            Self::Lost { worker, since } => {
+                write!(
+                    f,
+                    "worker {worker} vanished with it: its lease ended at {since}; any live worker takes the job over"
+                )
+            }
+            Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),
+            Self::Waiting { before, workers, running } => write!(
+                f,
+                "it is ready, with up to {before} jobs before it; {workers} serving its queue, {running} jobs in hand",
+                workers = counted(*workers, "worker"),
+            ),
+            Self::Done { at } => {
+                f.write_str("it is done")?;
+                suffix(f, ", since", at.as_ref())
+            }
+            Self::Dead { reason, at, error } => {
+                f.write_str("it is dead")?;
+                suffix(f, " because", reason.map(because).as_ref())?;
+                suffix(f, ", since", at.as_ref())?;
+                suffix(f, "; the last error was:", error.as_ref())
+            }
+            Self::Cancelled { reason, at } => {
+                f.write_str("it was cancelled")?;
+                suffix(f, " because", reason.map(because).as_ref())?;
+                suffix(f, ", at", at.as_ref())
+            }
+        }
+    }
+}
+
+/// A reason as part of a sentence.
+const fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::AttemptsExhausted => "its attempts are used up",
+        Reason::MaxAge => "it grew too old",
+        Reason::Rejected => "its handler said that no other try can help",
+        Reason::CrashedWorker => "its workers keep vanishing",
+        Reason::Discarded => "its handler did not want to keep it",
+        Reason::Unwanted => "its handler found it no longer wanted",
+        Reason::Operator => "an operator called it off",
+    }
+}
+
+fn suffix(f: &mut fmt::Formatter<'_>, lead: &str, value: Option<&impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, "{lead} {value}"),
+        None => Ok(()),
+    }
+}
+
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use super::*;
+use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::port::{Counts, Totals};
+use backstop_core::{JobId, Kind, Payload, Priority, QueueName};
+
+const NOW: Time = Time::from_millis(1_767_225_600_000);
+
+fn queue_name() -> QueueName {
+    QueueName::new("emails").unwrap()
+}
+
+fn at(secs: i64) -> Time {
+    if secs < 0 { NOW.before(Span::secs(-secs)) } else { NOW.after(Span::secs(secs)) }
+}
+
+fn job(state: State, run_in_secs: i64) -> Job {
+    Job {
+        id: JobId::named("one"),
+        queue: queue_name(),
+        kind: Kind::default(),
+        state,
+        payload: Payload::stored(&b"null"[..]),
+        priority: Priority::Normal,
+        attempt: 1,
+        lost_leases: 0,
+        requeues: 0,
+        run_at: at(run_in_secs),
+        inserted_at: at(-60),
+        finished_at: state.is_final().then_some(NOW),
+        unique_key: None,
+        retry: StoredRetry::default(),
+        history: History::default(),
+        reason: None,
+        held_by: None,
+    }
+}
+
+fn failed(mut job: Job) -> Job {
+    let error = ErrorReport::message("no route");
+    job.history = History::default().with(Failure::new(NOW, 1, Cause::Failed, &WorkerName::new("w"), error));
+    job
+}
+
+fn held(until_secs: i64) -> Job {
+    let holder = Holder { worker: WorkerName::new("host/1"), until: at(until_secs) };
+    Job { held_by: Some(holder), ..job(State::Running, 0) }
+}
+
+fn ended(state: State, reason: Reason) -> Job {
+    Job { reason: Some(reason), ..failed(job(state, 0)) }
+}
+
+#[derive(Clone, Copy)]
+enum Around {
+    NobodyWorks,
+    OthersWork,
+    Served,
+    Paused,
+}
+
+fn answer(job: Option<&Job>, around: Around) -> Why {
+    let mut counts = Counts::default();
+    *counts.of_mut(State::Ready) = 5;
+    let gate = if matches!(around, Around::Paused) { Gate::Paused } else { Gate::Open };
+    let queue = QueueStatus { name: queue_name(), gate, counts, totals: Totals::default(), next_ready: None };
+    let serves = |queue: &str| WorkerStatus {
+        name: WorkerName::new("w"),
+        queues: vec![QueueName::new(queue).unwrap()],
+        seen_at: NOW,
+        running: 8,
+    };
+    let workers = match around {
+        Around::NobodyWorks => vec![],
+        Around::OthersWork => vec![serves("other")],
+        Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
+    };
+    why(Facts { job, queue: Some(&queue), workers: &workers, max_attempts: Some(3), now: NOW })
+}
+
+fn check(job: &Job, around: Around, gate: &str, sentence: &str) {
+    let why = answer(Some(job), around);
+    assert_eq!((why.gate(), why.to_string().as_str()), (gate, sentence));
+}
+
+#[test]
+fn a_job_that_is_not_there() {
+    assert_eq!(answer(None, Around::Served), Why::NotFound);
+}
+
+#[test]
+fn a_paused_queue_is_the_gate_whenever_the_job_is_due() {
+    check(&job(State::Ready, 0), Around::Paused, "paused", "its queue is paused");
+    let later = "its queue is paused; besides, it is not due before 2026-01-01T00:01:00Z";
+    check(&job(State::Scheduled, 60), Around::Paused, "paused", later);
+    check(&failed(job(State::Retrying, 60)), Around::Paused, "paused", later);
+}
+
+#[test]
+fn a_job_whose_time_is_yet_to_come() {
+    let sentence = "it is not due before 2026-01-01T00:01:00Z";
+    check(&job(State::Scheduled, 60), Around::NobodyWorks, "not_due", sentence);
+    let sentence =
+        "it failed and waits for run 2 of 3, at 2026-01-01T00:00:02Z; the last error was: no route";
+    check(&failed(job(State::Retrying, 2)), Around::Served, "retrying", sentence);
+}
+
+#[test]
+fn a_ready_job_needs_a_worker_that_serves_its_queue() {
+    let sentence = "it is ready, but no live worker serves its queue";
+    for ready in [job(State::Ready, 0), job(State::Scheduled, -1), job(State::Retrying, 0)] {
+        check(&ready, Around::NobodyWorks, "no_worker", sentence);
+        check(&ready, Around::OthersWork, "no_worker", sentence);
+    }
+    let sentence = "it is ready, with up to 4 jobs before it; 1 worker serving its queue, 8 jobs in hand";
+    check(&job(State::Ready, 0), Around::Served, "waiting", sentence);
+}
+
+#[test]
+fn a_running_job_names_its_worker_even_in_a_paused_queue() {
+    let sentence =
+        "it is running on host/1, whose lease lasts until 2026-01-01T00:00:05Z and is extended by its beats";
+    check(&held(5), Around::Served, "running", sentence);
+    check(&held(5), Around::Paused, "running", sentence);
+    let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker takes the job over";
+    check(&held(-1), Around::NobodyWorks, "lost", sentence);
+}
+
+#[test]
+fn an_ended_job_says_how() {
+    check(&job(State::Done, 0), Around::Served, "done", "it is done, since 2026-01-01T00:00:00Z");
+    let sentence = "it is dead because its attempts are used up, since 2026-01-01T00:00:00Z; the last error was: no route";
+    check(&ended(State::Dead, Reason::AttemptsExhausted), Around::Served, "dead", sentence);
+    let sentence = "it was cancelled because an operator called it off, at 2026-01-01T00:00:00Z";
+    check(&ended(State::Cancelled, Reason::Operator), Around::Served, "cancelled", sentence);
+}

@@ -12,21 +12,16 @@ use async_trait::async_trait;
 use backstop_core::port::{Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError};
 use backstop_core::time::Time;
 use shelf::Shelves;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// The store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryStore {
     shelves: Mutex<Shelves>,
-    changes: watch::Sender<u64>,
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self { shelves: Mutex::default(), changes: watch::Sender::new(0) }
-    }
+    /// Told one after the other, in the order in which they subscribed: a simulation on this store repeats exactly.
+    watchers: Mutex<Vec<Weak<Notify>>>,
 }
 
 impl MemoryStore {
@@ -40,7 +35,12 @@ impl MemoryStore {
     }
 
     fn hint(&self) {
-        self.changes.send_modify(|changes| *changes += 1);
+        self.watchers().retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.notify_one()).is_some());
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Vec<Weak<Notify>>> {
+        // A list of watchers is whole between any two of its changes.
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,7 +56,9 @@ impl Store for MemoryStore {
     }
 
     fn watch(&self) -> Box<dyn Hints> {
-        Box::new(Changes(self.changes.subscribe()))
+        let watcher = Arc::new(Notify::new());
+        self.watchers().push(Arc::downgrade(&watcher));
+        Box::new(Changes(watcher))
     }
 
     async fn examine(&self) -> Answer<Examination> {
@@ -70,14 +72,12 @@ impl Store for MemoryStore {
     }
 }
 
-struct Changes(watch::Receiver<u64>);
+/// Remembers one notification that nobody waited for: none is missed between two hints.
+struct Changes(Arc<Notify>);
 
 #[async_trait]
 impl Hints for Changes {
     async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The store is gone, and with it every hint.
-            std::future::pending::<()>().await;
-        }
+        self.0.notified().await;
     }
 }

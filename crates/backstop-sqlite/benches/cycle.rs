@@ -9,6 +9,7 @@ use backstop_core::{
     JobId, Kind, LeaseNumber, Leased, NewJob, Outcome, Payload, QueueName, Span, Time, WorkerName,
 };
 use backstop_sqlite::{Durability, SqliteOptions, SqliteStore};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ const JOBS: usize = 60_000;
 const BATCH: usize = 1_000;
 const CLAIM: usize = 256;
 const ROUNDS: usize = 5;
-/// Jobs that wait for later; the done ones of earlier rounds are there as well.
+/// Jobs of each of two other states.
 const OTHERS: usize = 300_000;
 
 fn main() {
@@ -28,33 +29,34 @@ fn main() {
     });
 }
 
+/// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
 async fn measure(durability: Durability) {
     let place = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let dir = tempfile::tempdir_in(place.unwrap_or_else(|| "/tmp".to_owned())).expect("a directory");
-    let store = SqliteStore::open(
-        dir.path().join("bench.db"),
-        SqliteOptions { durability, ..SqliteOptions::default() },
-    );
-    let store = Arc::new(store.expect("the file opens"));
-    store.migrate().await.expect("the store migrates");
+    let store = open(&dir.path().join("bench.db"), durability).await;
+    let crowded = open(&dir.path().join("crowded.db"), durability).await;
     let mut draws = Draws(1);
-    let (mut bulk, mut cycles, mut single) = (Vec::new(), Vec::new(), Vec::new());
+    crowd(&crowded, &mut draws).await;
+    let (mut bulk, mut cycles, mut beside, mut single) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         bulk.push(rate(JOBS, enqueue_all(&store, &mut draws)).await);
         cycles.push(rate(JOBS, drain(&store, &mut draws)).await);
+        enqueue_all(&crowded, &mut draws).await;
+        beside.push(rate(JOBS, drain(&crowded, &mut draws)).await);
         single.push(rate(JOBS / 10, enqueue_by_64(&store, &mut draws)).await);
         drain(&store, &mut draws).await;
-    }
-    let mut beside = Vec::new();
-    schedule_others(&store, &mut draws).await;
-    for _ in 0..ROUNDS {
-        enqueue_all(&store, &mut draws).await;
-        beside.push(rate(JOBS, drain(&store, &mut draws)).await);
     }
     report(durability, "bulk enqueue, 1000 a call", bulk);
     report(durability, "cycle, claim 256 + settle 256", cycles);
     report(durability, "cycle beside 600,000 others", beside);
     report(durability, "enqueue, 64 callers, 1 a call", single);
+}
+
+async fn open(path: &Path, durability: Durability) -> Arc<SqliteStore> {
+    let store = SqliteStore::open(path, SqliteOptions { durability, ..SqliteOptions::default() });
+    let store = Arc::new(store.expect("the file opens"));
+    store.migrate().await.expect("the store migrates");
+    store
 }
 
 async fn rate(jobs: usize, work: impl Future<Output = ()>) -> f64 {
@@ -102,7 +104,12 @@ async fn enqueue_all(store: &SqliteStore, draws: &mut Draws) {
     }
 }
 
-async fn schedule_others(store: &SqliteStore, draws: &mut Draws) {
+/// Fills a store with jobs that are done, and with as many that wait for later.
+async fn crowd(store: &SqliteStore, draws: &mut Draws) {
+    for _ in 0..OTHERS / JOBS {
+        enqueue_all(store, draws).await;
+        drain(store, draws).await;
+    }
     let later = now().after(Span::hours(1));
     for _ in 0..OTHERS / BATCH {
         let jobs = (0..BATCH).map(|_| NewJob { run_at: Some(later), ..draws.job() }).collect();

@@ -24,6 +24,13 @@ pub enum Event {
         /// What the producer heard.
         heard: Heard,
     },
+    /// The store gave a job out, or to whoever took it over.
+    Granted {
+        /// The job.
+        job: JobId,
+        /// Under which lease.
+        lease: LeaseNumber,
+    },
     /// A handler was called. Written before it does anything.
     Started {
         /// The job.
@@ -147,6 +154,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether what is written here is known to have happened before what is written at `other`.
+    pub const fn is_before(self, other: Self) -> bool {
+        self.log == other.log && self.index < other.index
+    }
+
     /// Whether what is written here may have happened before what is written at `other`.
     pub const fn may_precede(self, other: Self) -> bool {
         self.log != other.log || self.index < other.index

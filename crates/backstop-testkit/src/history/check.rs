@@ -43,6 +43,9 @@ pub enum Violation {
     /// I3: more than one end of a job was accepted.
     #[error("I3: the end of job {0} was accepted {1} times, {2} would be right")]
     EndedTwice(JobId, usize, usize),
+    /// I3: an end was accepted from somebody who no longer held the job.
+    #[error("I3: the end of job {0} was accepted under lease {1}, and {2} was the current one")]
+    Unfenced(JobId, LeaseNumber, LeaseNumber),
     /// I4: a job counts as done that no handler finished under that lease before.
     #[error("I4: job {0} is done under lease {1}, and no run under it had ended so")]
     DoneWithoutRun(JobId, LeaseNumber),
@@ -88,6 +91,7 @@ pub fn check(history: &History, found: &FinalState) -> Vec<Violation> {
         let Some(job) = rows.get(id) else { continue };
         violations.extend(ends(job));
         violations.extend(accepted_once(story, job));
+        violations.extend(fenced(story, job));
         violations.extend(done_after_its_run(story, job));
         violations.extend(explained_starts(story, job));
     }
@@ -101,6 +105,7 @@ pub fn check(history: &History, found: &FinalState) -> Vec<Violation> {
 struct Story {
     heard_ok: bool,
     handed_in: bool,
+    granted: Vec<(super::Place, LeaseNumber)>,
     starts: BTreeMap<LeaseNumber, usize>,
     ended: BTreeMap<LeaseNumber, Vec<(super::Place, Ran)>>,
     settled: Vec<(super::Place, LeaseNumber, Accepted)>,
@@ -114,6 +119,9 @@ fn stories(history: &History) -> BTreeMap<JobId, Story> {
                 let story = stories.entry(*job).or_default();
                 story.handed_in = true;
                 story.heard_ok |= *heard == Heard::Ok;
+            }
+            Event::Granted { job, lease } => {
+                stories.entry(*job).or_default().granted.push((place, *lease));
             }
             Event::Started { job, lease, .. } => {
                 *stories.entry(*job).or_default().starts.entry(*lease).or_default() += 1;
@@ -164,6 +172,18 @@ fn accepted_once(story: &Story, job: &Job) -> Option<Violation> {
         return Some(Violation::EndedTwice(job.id, done, 1));
     }
     (ends.len() > allowed).then_some(Violation::EndedTwice(job.id, ends.len(), allowed))
+}
+
+/// I3: only the lease given out last may end a run. Shown where whoever writes the settlements also writes the grants.
+fn fenced(story: &Story, job: &Job) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (settled, lease, _) in &story.settled {
+        let current = story.granted.iter().rfind(|(granted, _)| granted.is_before(*settled));
+        if let Some((_, current)) = current.filter(|(_, current)| current != lease) {
+            violations.push(Violation::Unfenced(job.id, *lease, *current));
+        }
+    }
+    violations
 }
 
 /// I4: success is only ever the word of a handler that came back before, under that very lease.

@@ -15,6 +15,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Enqueued { job, heard } => write!(f, "enqueued {job} {}", heard.as_str()),
+            Self::Granted { job, lease } => write!(f, "granted {job} {lease}"),
             Self::Started { job, attempt, lease, worker } => {
                 write!(f, "started {job} {attempt} {lease} {}", escaped(worker.as_str()))
             }
@@ -40,6 +41,7 @@ fn parse(line: &str) -> Option<Event> {
     let lease = |word: &str| word.parse().ok().map(LeaseNumber::from_i64);
     Some(match *words.as_slice() {
         ["enqueued", _, heard] => Event::Enqueued { job, heard: Heard::parse(heard)? },
+        ["granted", _, number] => Event::Granted { job, lease: lease(number)? },
         ["started", _, attempt, number, worker] => Event::Started {
             job,
             attempt: attempt.parse().ok()?,

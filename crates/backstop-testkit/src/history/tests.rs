@@ -51,6 +51,19 @@ fn violations(events: Vec<Event>, found: &FinalState) -> Vec<Violation> {
     check(&History::of(events), found)
 }
 
+fn granted(name: &str, number: u64) -> Event {
+    Event::Granted { job: id(name), lease: lease(number) }
+}
+
+#[tokio::test]
+async fn an_end_accepted_from_a_former_holder_is_found() {
+    let found = done("a").await;
+    let fenced = [vec![enqueued("a"), granted("a", 2), granted("a", 1)], good("a")[1..].to_vec()].concat();
+    assert_eq!(violations(fenced, &found), []);
+    let unfenced = [vec![enqueued("a"), granted("a", 1), granted("a", 2)], good("a")[1..].to_vec()].concat();
+    assert_eq!(violations(unfenced, &found), [Violation::Unfenced(id("a"), lease(1), lease(2))]);
+}
+
 #[tokio::test]
 async fn a_clean_history_has_no_violations() {
     assert_eq!(violations(good("a"), &done("a").await), []);

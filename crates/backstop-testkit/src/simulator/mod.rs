@@ -156,7 +156,7 @@ impl World {
         let victim = self.workers.swap_remove(at);
         self.ground.fired.note("crash");
         self.ground.fired.add("lease lost", victim.running.progress().lost);
-        victim.process.life.send_replace(Life::Dead);
+        victim.process.pulse.set(Life::Dead);
         drop(victim.running);
         self.start_worker();
     }
@@ -179,18 +179,12 @@ impl World {
     fn pause(&mut self) {
         let Some(at) = self.some_worker() else { return };
         self.ground.fired.note("pause");
-        let life = self.workers[at].process.life.clone();
+        let pulse = self.workers[at].process.pulse.clone();
         let length = Duration::from_millis(self.dice.random_range(100..15_000));
-        life.send_replace(Life::Paused);
+        pulse.set(Life::Paused);
         tokio::spawn(async move {
             tokio::time::sleep(length).await;
-            life.send_if_modified(|life| {
-                let paused = *life == Life::Paused;
-                if paused {
-                    *life = Life::Runs;
-                }
-                paused
-            });
+            pulse.resume();
         });
     }
 

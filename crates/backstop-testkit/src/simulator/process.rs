@@ -5,8 +5,9 @@ use crate::forward::forward_store;
 use backstop_core::port::{Answer, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// What a process can do at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,10 +20,49 @@ pub(super) enum Life {
     Dead,
 }
 
+/// The life of a process. Whoever waits for it goes on in the order of waiting, so that a seed repeats.
+#[derive(Clone, Debug)]
+pub(super) struct Pulse(Arc<(Mutex<Life>, Notify)>);
+
+impl Pulse {
+    pub(super) fn beating() -> Self {
+        Self(Arc::new((Mutex::new(Life::Runs), Notify::new())))
+    }
+
+    fn life(&self) -> Life {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, life: Life) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = life;
+        self.0.1.notify_waiters();
+    }
+
+    /// `SIGCONT`: goes on if it was only paused.
+    pub(super) fn resume(&self) {
+        if self.life() == Life::Paused {
+            self.set(Life::Runs);
+        }
+    }
+
+    /// Returns when the process may go on; never, if it is dead.
+    pub(super) async fn running(&self) {
+        loop {
+            let mut changed = pin!(self.0.1.notified());
+            // Subscribed before looking: a change in between is not missed.
+            changed.as_mut().enable();
+            if self.life() == Life::Runs {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
 /// The store as one process sees it.
 pub(super) struct Process {
     inner: Arc<dyn Store>,
-    life: watch::Receiver<Life>,
+    pulse: Pulse,
     /// How often the network delivers a request twice.
     twice: f64,
     dice: Mutex<StdRng>,
@@ -30,14 +70,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(
-        inner: Arc<dyn Store>,
-        life: watch::Receiver<Life>,
-        twice: f64,
-        seed: u64,
-        fired: Fired,
-    ) -> Self {
-        Self { inner, life, twice, dice: Mutex::new(StdRng::seed_from_u64(seed)), fired }
+    pub(super) fn new(inner: Arc<dyn Store>, pulse: Pulse, twice: f64, seed: u64, fired: Fired) -> Self {
+        Self { inner, pulse, twice, dice: Mutex::new(StdRng::seed_from_u64(seed)), fired }
     }
 
     /// One call on its way to the store and back. A process that died meanwhile never hears the answer.
@@ -46,24 +80,14 @@ impl Process {
         T: Send,
         F: Future<Output = Answer<T>> + Send,
     {
-        until_running(&self.life).await;
+        self.pulse.running().await;
         if self.dice.lock().unwrap_or_else(PoisonError::into_inner).random_bool(self.twice) {
             self.fired.note("delivered twice");
             drop(call().await);
         }
         let answer = call().await;
-        until_running(&self.life).await;
+        self.pulse.running().await;
         answer
-    }
-}
-
-/// Returns when the process may go on; never, if it is dead.
-pub(super) async fn until_running(life: &watch::Receiver<Life>) {
-    let mut life = life.clone();
-    while *life.borrow_and_update() != Life::Runs {
-        if *life.borrow() == Life::Dead || life.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 

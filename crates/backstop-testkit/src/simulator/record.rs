@@ -4,7 +4,7 @@ use crate::history::{Accepted, Event, Heard, History, Ran};
 use backstop::Run;
 use backstop_core::port::Enqueued;
 use backstop_core::verdict::Settlement;
-use backstop_core::{JobId, WorkerName};
+use backstop_core::{JobId, Lease, WorkerName};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The one log of a simulation.
@@ -23,6 +23,10 @@ impl Recorder {
             Some(Enqueued::Duplicate(_)) | None => Heard::Unknown,
         };
         self.record(Event::Enqueued { job, heard });
+    }
+
+    pub(super) fn granted(&self, lease: &Lease) {
+        self.record(Event::Granted { job: lease.job, lease: lease.number });
     }
 
     pub(super) fn started(&self, run: &Run, worker: &str) {

@@ -1,4 +1,4 @@
-//! Stands right before the store and writes down which settlements it accepted, whoever hears of it.
+//! Stands right before the store and writes down what it gave out and which settlements it accepted, whoever hears of it.
 
 use super::record::Recorder;
 use crate::forward::forward_but_backlog;
@@ -45,7 +45,11 @@ impl Backlog for Witness {
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
-        self.inner.claim(claim, now).await
+        let granted = self.inner.claim(claim, now).await?;
+        for run in &granted {
+            self.recorder.granted(&run.lease);
+        }
+        Ok(granted)
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
@@ -64,7 +68,11 @@ impl Backlog for Witness {
     }
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
-        self.inner.seize(seize, now).await
+        let seized = self.inner.seize(seize, now).await?;
+        for seized in &seized {
+            self.recorder.granted(&seized.run.lease);
+        }
+        Ok(seized)
     }
 }
 

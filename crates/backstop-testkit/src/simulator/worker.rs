@@ -1,7 +1,7 @@
 //! Simulated workers: the real engine, with handlers that are slow, fail and panic.
 
 use super::faults::{Faults, Fired};
-use super::process::{Life, Process, until_running};
+use super::process::{Process, Pulse};
 use super::record::Recorder;
 use crate::flaky::{Fault, Flaky};
 use crate::history::Ran;
@@ -12,7 +12,6 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// The queues of the simulated world.
 pub(super) const QUEUES: [&str; 2] = ["fast", "slow"];
@@ -28,7 +27,7 @@ pub(super) struct Ground {
 
 /// A process of the simulated world.
 pub(super) struct Simulated {
-    pub(super) life: watch::Sender<Life>,
+    pub(super) pulse: Pulse,
     pub(super) flaky: Arc<Flaky>,
     pub(super) backstop: Backstop,
     ground: Ground,
@@ -36,24 +35,20 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub(super) fn start(ground: &Ground, faults: &Faults, dice: &mut StdRng) -> Self {
-        let (life, lived) = watch::channel(Life::Runs);
+        let pulse = Pulse::beating();
         let flaky = Arc::new(Flaky::with_odds(Arc::clone(&ground.store), dice.random(), faults.calls));
         let way: Arc<dyn Store> = Arc::<Flaky>::clone(&flaky);
-        let process = Process::new(way, lived, faults.twice, dice.random(), ground.fired.clone());
+        let process = Process::new(way, pulse.clone(), faults.twice, dice.random(), ground.fired.clone());
         let clock = Arc::<VirtualClock>::clone(&ground.clock);
         let backstop = Backstop::on(Arc::new(process), clock, Random::seeded(dice.random()));
-        Self { life, flaky, backstop, ground: ground.clone() }
+        Self { pulse, flaky, backstop, ground: ground.clone() }
     }
 
     /// From now on nothing goes wrong between this process and the store.
     pub(super) fn heal(&self) {
         self.flaky.set_faults(false);
         self.flaky.set_down(false);
-        self.life.send_modify(|life| {
-            if *life == Life::Paused {
-                *life = Life::Runs;
-            }
-        });
+        self.pulse.resume();
     }
 }
 
@@ -82,7 +77,7 @@ impl Worker {
         for queue in QUEUES {
             let hand = Hand {
                 name: name.to_owned(),
-                life: process.life.subscribe(),
+                pulse: process.pulse.clone(),
                 ground: ground.clone(),
                 faults,
                 seed: dice.random(),
@@ -112,7 +107,7 @@ fn settings(dice: &mut StdRng) -> QueueSettings {
 #[derive(Clone)]
 struct Hand {
     name: String,
-    life: watch::Receiver<Life>,
+    pulse: Pulse,
     ground: Ground,
     faults: Faults,
     seed: u64,
@@ -121,12 +116,12 @@ struct Hand {
 impl Hand {
     async fn handle(self, run: Run) -> Result<(), Fail> {
         let mut dice = StdRng::seed_from_u64(self.seed ^ run.lease().number.as_i64().unsigned_abs());
-        until_running(&self.life).await;
+        self.pulse.running().await;
         self.ground.recorder.started(&run, &self.name);
         let long = if run.queue().as_str() == "slow" { 12_000 } else { 300 };
         tokio::time::sleep(Duration::from_millis(dice.random_range(0..long))).await;
         // A process that was killed or stopped meanwhile does not go on.
-        until_running(&self.life).await;
+        self.pulse.running().await;
         if dice.random_bool(self.faults.handler_panics) {
             self.ground.fired.note("handler panicked");
             self.ground.recorder.ended(&run, Ran::Failed);

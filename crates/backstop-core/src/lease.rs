@@ -71,8 +71,9 @@ impl Lease {
 pub struct WorkerName(Arc<str>);
 
 impl WorkerName {
-    /// The name, cut to its limit.
+    /// The name, cut to its limit; a NUL, which not every store has in its text, becomes a space.
     pub fn new(text: &str) -> Self {
+        let text = text.replace('\0', " ");
         let mut end = text.len().min(WORKER_NAME_BYTES_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
-/// Which handler a job is for: any text.
+/// Which handler a job is for: any text without a NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<str>);
 
@@ -21,7 +21,7 @@ pub enum BadName {
     #[error("`{0}` is not a queue name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Queue(String),
     /// Not a kind.
-    #[error("a kind has 1 to {KIND_BYTES_MAX} bytes; this one has {0}")]
+    #[error("a kind has 1 to {KIND_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
     Kind(usize),
 }
 
@@ -44,7 +44,8 @@ impl QueueName {
 impl Kind {
     /// The kind, if it is one.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        if text.is_empty() || text.len() > KIND_BYTES_MAX {
+        // PostgreSQL has no text with a NUL in it, and a name that only some stores take is no name.
+        if text.is_empty() || text.len() > KIND_BYTES_MAX || text.contains('\0') {
             return Err(BadName::Kind(text.len()));
         }
         Ok(Self(text.into()))
@@ -122,6 +123,7 @@ mod tests {
     fn a_kind_is_any_text_of_bounded_length() {
         assert!(Kind::new("Send e-mail 🙂").is_ok());
         assert_eq!(Kind::new(""), Err(BadName::Kind(0)));
+        assert_eq!(Kind::new("a\0"), Err(BadName::Kind(2)));
         assert_eq!(Kind::new(&"k".repeat(257)), Err(BadName::Kind(257)));
     }
 }

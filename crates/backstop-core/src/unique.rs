@@ -9,19 +9,22 @@ use crate::time::{Span, Time};
 use std::fmt;
 use std::sync::Arc;
 
-/// The key: free text.
+/// The key: free text without a NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey(Arc<str>);
 
 /// Text that cannot be a unique key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a unique key has 1 to {UNIQUE_KEY_BYTES_MAX} bytes; this one has {0}. Hash what is longer")]
+#[error(
+    "a unique key has 1 to {UNIQUE_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}. Hash what is longer"
+)]
 pub struct BadKey(usize);
 
 impl UniqueKey {
     /// The key, if its length is in bounds.
     pub fn new(text: &str) -> Result<Self, BadKey> {
-        if text.is_empty() || text.len() > UNIQUE_KEY_BYTES_MAX {
+        // As for a kind: not every store has text with a NUL in it.
+        if text.is_empty() || text.len() > UNIQUE_KEY_BYTES_MAX || text.contains('\0') {
             return Err(BadKey(text.len()));
         }
         Ok(Self(text.into()))
@@ -147,6 +150,14 @@ mod tests {
     fn a_live_holder_keeps_its_key_and_a_final_one_frees_it() {
         for state in State::ALL {
             check(&LIVE, None, state, 1_000_000, !state.is_final());
+        }
+    }
+
+    #[test]
+    fn a_key_has_bounds() {
+        assert!(UniqueKey::new("order 🙂").is_ok());
+        for bad in ["", "a\0", &"k".repeat(513)] {
+            assert!(UniqueKey::new(bad).is_err(), "{bad}");
         }
     }
 

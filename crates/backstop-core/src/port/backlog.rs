@@ -43,7 +43,7 @@ pub struct Beat {
     pub queues: Vec<QueueName>,
     /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
     pub leases: Vec<Lease>,
-    /// The new end of those claims.
+    /// The new end of those claims; a beat that comes late never makes a claim shorter.
     pub until: Time,
 }
 
@@ -94,10 +94,12 @@ pub trait Backlog: Send + Sync {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
-    /// A repeated claim answers with the same leases.
+    /// A queue is asked in its turn as `wants` has it. A repeated claim answers with what is left of the first; once all
+    /// of that is settled, the number is as good as new.
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>>;
 
-    /// Ends runs: the only way to. Answers in the order of `settlements`.
+    /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last settlement it
+    /// accepted, to recognise its repetition; one that is gone at once remembers nothing.
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
 
     /// Keeps claims alive, and tells which of the named leases are no longer the current ones.
@@ -107,7 +109,8 @@ pub trait Backlog: Send + Sync {
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
 
     /// Takes over jobs whose claims have expired: from then on the old worker's word is stale. A claim expires
-    /// when `now` is past its `until`. Whoever seizes judges, and settles under the new lease.
+    /// when `now` is past its `until`; the one that expired first is taken first. Whoever seizes judges, and settles
+    /// under the new lease.
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
 }
 

@@ -5,6 +5,15 @@
 //! | retry | ready now | is ready | refused | refused | ready, with all attempts again |
 //! | cancel | cancelled | cancelled | cancelled, the worker is told | refused | refused |
 //! | delete | gone | gone | refused | gone | gone |
+//!
+//! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is paged through like a
+//! list. One call looks at the next jobs that fit, in order of arrival, applies the action or refuses it, and answers
+//! where to go on; a job that is refused is passed like any other, so that it hides none behind it.
+//! - A call may do less than it was asked to, even nothing, and still have a `next`: the end is where there is none.
+//! - A call whose answer was lost is repeated with the same cursor: jobs already done no longer fit, or are gone.
+//! - A job that arrives meanwhile comes last, and may be reached too. One that begins to fit at a place already passed is
+//!   left to the next round.
+//! - A cursor the store did not make is misuse.
 
 use crate::job::{JobId, State};
 use crate::name::{Kind, QueueName};

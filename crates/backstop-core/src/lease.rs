@@ -2,7 +2,7 @@
 
 use crate::failure::History;
 use crate::job::{JobId, Priority, StoredRetry};
-use crate::limits::WORKER_NAME_BYTES_MAX;
+use crate::limits::{LEASE_ASKED_MAX, WORKER_NAME_BYTES_MAX};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
 use crate::time::Time;
@@ -64,6 +64,24 @@ impl Lease {
     pub fn wins(&self, current: Option<LeaseNumber>) -> bool {
         current == Some(self.number)
     }
+}
+
+/// Whether a claim that lasts until `until` has expired: its time is past, or so far ahead that it was given before the
+/// clock was set back. Such a claim would otherwise outlive its worker by as much as the clock was wrong.
+pub fn is_expired(until: Time, now: Time) -> bool {
+    until < now || until > now.after(LEASE_ASKED_MAX)
+}
+
+/// The new end of a claim whose worker asks for `asked`. A beat that comes late makes no claim shorter, but an end more
+/// than twice the asked term ahead was given before the clock was set back, and gives way.
+#[must_use]
+pub fn extended(current: Time, asked: Time, now: Time) -> Time {
+    if current > longest_kept(asked, now) { asked } else { current.max(asked) }
+}
+
+/// The last end of a claim that [`extended`] does not cut short.
+pub fn longest_kept(asked: Time, now: Time) -> Time {
+    now.after(asked.since(now).times(2))
 }
 
 /// Who claims: unique per process, readable by people.
@@ -134,6 +152,8 @@ impl Leased {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LEASE_MAX;
+    use crate::time::Span;
     use proptest::prelude::*;
 
     proptest! {
@@ -150,6 +170,29 @@ mod tests {
         fn a_number_is_positive_and_eight_bytes_wide(random: u64) {
             prop_assert!(LeaseNumber::draw(random).as_i64() >= 1 << 62);
         }
+    }
+
+    #[test]
+    fn a_claim_expires_when_its_time_is_past_or_absurdly_far_ahead() {
+        let now = Time::from_millis(1_000_000);
+        let check = |until: Time, expected| assert_eq!(is_expired(until, now), expected, "{until}");
+        check(now.before(Span::micros(1)), true);
+        check(now, false);
+        check(now.after(LEASE_MAX).after(Span::hours(1)), false);
+        check(now.after(LEASE_MAX).after(Span::hours(1)).after(Span::micros(1)), true);
+        assert!(!is_expired(Time::from_micros(i64::MAX), Time::from_micros(i64::MAX)));
+    }
+
+    #[test]
+    fn a_beat_makes_a_claim_longer_and_one_of_a_clock_set_back_shorter() {
+        let now = Time::from_millis(1_000_000);
+        let ahead = |secs| now.after(Span::secs(secs));
+        let check = |current, asked, expected| assert_eq!(extended(current, asked, now), expected);
+        check(now.before(Span::hours(1)), ahead(30), ahead(30));
+        check(ahead(10), ahead(30), ahead(30));
+        check(ahead(60), ahead(30), ahead(60));
+        check(ahead(60).after(Span::micros(1)), ahead(30), ahead(30));
+        check(ahead(3_600), ahead(30), ahead(30));
     }
 
     #[test]

@@ -22,13 +22,13 @@ pub const BEAT_LEASES_MAX: usize = 50_000;
 pub const PROMOTE_MAX: usize = 1_000;
 /// Expired leases taken over in one call: recovery is paced so that producers keep their place.
 pub const SEIZE_MAX: usize = 500;
-/// Jobs one amendment touches; the caller goes on while it answers `more`.
+/// Jobs one call of an amendment touches, and ids it may name; the caller goes on at `next`.
 pub const AMEND_MAX: usize = 1_000;
 /// Finished jobs one pruning removes.
 pub const PRUNE_MAX: usize = 2_000;
 /// Jobs of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
-/// Rows one page may look at before it answers short, with a cursor to go on.
+/// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor to go on.
 pub const SCAN_MAX: usize = 50_000;
 
 /// Characters of a queue name.
@@ -55,6 +55,8 @@ pub const DELAY_MAX: Span = Span::days(3_660);
 pub const LEASE_MIN: Span = Span::millis(500);
 /// The longest lease: it is also the longest a dead worker can hold a job.
 pub const LEASE_MAX: Span = Span::hours(24);
+/// The longest lease a store grants: an hour for a caller whose clock is ahead. Nobody can have asked for more.
+pub const LEASE_ASKED_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 /// Lost leases within [`LOST_WITHIN`] after which a job is held to kill its workers.
 pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].

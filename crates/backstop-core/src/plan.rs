@@ -1,5 +1,6 @@
 //! Which queues to claim from, and how many.
 
+use crate::limits::CLAIM_QUEUES_MAX;
 use crate::name::QueueName;
 
 /// One queue of a worker, as it stands now.
@@ -32,12 +33,18 @@ pub struct Want {
 pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
     let asked: Vec<usize> = lanes.iter().map(Lane::room).collect();
     let granted = share(&asked, total_max, turn);
-    lanes
+    let mut wants: Vec<Want> = lanes
         .iter()
         .zip(granted)
         .filter(|(_, max)| *max > 0)
         .map(|(lane, max)| Want { queue: lane.queue.clone(), max })
-        .collect()
+        .collect();
+    if wants.len() > CLAIM_QUEUES_MAX {
+        let first = turn % wants.len();
+        wants.rotate_left(first);
+        wants.truncate(CLAIM_QUEUES_MAX);
+    }
+    wants
 }
 
 impl Lane {
@@ -118,6 +125,18 @@ mod tests {
         check(&lanes, 2, 0, &[("a", 1), ("b", 1)]);
         check(&lanes, 2, 1, &[("b", 1), ("c", 1)]);
         check(&lanes, 2, 2, &[("a", 1), ("c", 1)]);
+    }
+
+    #[test]
+    fn more_queues_than_one_claim_may_name_take_turns() {
+        let lanes: Vec<_> = (0..300).map(|n| lane(&format!("q{n}"), 1, 0, 0, 0)).collect();
+        let mut asked = std::collections::BTreeSet::new();
+        for turn in 0..300 {
+            let wants = wants(&lanes, 1_000, turn);
+            assert_eq!(wants.len(), CLAIM_QUEUES_MAX);
+            asked.extend(wants.into_iter().map(|want| want.queue));
+        }
+        assert_eq!(asked.len(), 300);
     }
 
     proptest! {

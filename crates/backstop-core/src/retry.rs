@@ -12,6 +12,8 @@ pub use written::BadPolicy;
 
 use crate::limits::DELAY_MAX;
 use crate::time::Span;
+use std::fmt;
+use std::sync::Arc;
 
 /// When and how often a failed job is tried again.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +51,27 @@ pub enum Curve {
     Constant(Span),
     /// `n⁴ + 15 + rand(30) · (n + 1)` seconds with n = failures − 1.
     Polynomial,
+    /// Whatever a function says. It is code: a queue can have it, a stored job cannot.
+    Custom(CustomCurve),
+}
+
+/// A function from failure count, age and a random draw to a wait; `None` ends the job as too old.
+#[derive(Clone)]
+pub struct CustomCurve(Arc<CurveFunction>);
+
+type CurveFunction = dyn Fn(u32, Span, Roll) -> Option<Span> + Send + Sync;
+
+impl PartialEq for CustomCurve {
+    /// The same function, not one that answers alike.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for CustomCurve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CustomCurve")
+    }
 }
 
 /// Up to an age, one pace.
@@ -117,6 +140,18 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// A policy of your own: what `curve` answers for failure count, age and a random draw is the wait, at most ten years;
+    /// `None` ends the job. It must answer the same for the same arguments. Three attempts, unless changed.
+    pub fn custom(curve: impl Fn(u32, Span, Roll) -> Option<Span> + Send + Sync + 'static) -> Self {
+        let curve = Curve::Custom(CustomCurve(Arc::new(curve)));
+        Self { curve, jitter: Jitter::None, ..Self::default() }
+    }
+
+    /// Whether it can be written down: anything but code.
+    pub const fn is_stored(&self) -> bool {
+        !matches!(self.curve, Curve::Custom(_))
+    }
+
     /// What follows the failure number `failures` of a job of this age.
     pub fn next(&self, failures: u32, age: Span, roll: Roll) -> Next {
         if self.max_attempts.is_some_and(|max| failures >= max) {
@@ -166,6 +201,7 @@ impl Curve {
             Self::Progressive(bands) => bands.iter().find(|band| age <= band.until)?.every,
             Self::Constant(every) => *every,
             Self::Polynomial => polynomial(failures, roll).min(DELAY_MAX),
+            Self::Custom(curve) => (curve.0)(failures, age, roll)?.min(DELAY_MAX),
         })
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! A key is looked up in its queue. The job that took it holds it while it is in one of the key's states and,
 //! if the key has a period, no longer than that after the job came in.
+//!
+//! A key that is held in a final state outlasts its job: when the job is removed the key stays behind, until its period
+//! is over and a pruning forgets it. Without a period it stays for ever, which is what it asks for: work that is never to
+//! be done twice. Every such key takes its place in the store for good.
 
 use crate::job::State;
 use crate::limits::UNIQUE_KEY_BYTES_MAX;
@@ -122,7 +126,12 @@ pub struct Hold {
 impl Hold {
     /// Whether a holder in `state` still has the key.
     pub fn is_held(&self, state: State, now: Time) -> bool {
-        self.states.contains(state) && self.until.is_none_or(|until| now < until)
+        self.states.contains(state) && !self.is_over(now)
+    }
+
+    /// Whether its period is over, whoever holds the key and however they stand.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.until.is_some_and(|until| now >= until)
     }
 }
 

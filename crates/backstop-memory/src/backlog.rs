@@ -4,8 +4,8 @@ use crate::MemoryStore;
 use crate::shelf::{Arrival, Shelves};
 use async_trait::async_trait;
 use backstop_core::job::Holder;
-use backstop_core::lease::LeaseNumber;
-use backstop_core::limits::{BEAT_LEASES_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::lease::{LeaseNumber, extended, is_expired};
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Gate, Promoted, Seize, Seized, Settled};
 use backstop_core::verdict::{Place, Settlement, Vanished};
@@ -32,6 +32,19 @@ impl Backlog for MemoryStore {
         Ok(held.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
     }
 
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+        check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
+        let mut shelves = self.shelves("noting that runs begin")?;
+        let (current, lost): (Vec<Lease>, Vec<Lease>) =
+            leases.into_iter().partition(|lease| shelves.is_current(lease));
+        for lease in current {
+            if let Some((_, record)) = shelves.record(lease.job) {
+                record.begun = true;
+            }
+        }
+        Ok(lost)
+    }
+
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
         let mut shelves = self.shelves("settling")?;
@@ -50,7 +63,7 @@ impl Backlog for MemoryStore {
             beat.leases.into_iter().partition(|lease| shelves.is_current(lease));
         for lease in current {
             if let Some(claimed) = shelves.claims.get_mut(&lease.number) {
-                claimed.holder.until = claimed.holder.until.max(beat.until);
+                claimed.holder.until = extended(claimed.holder.until, beat.until, now);
             }
         }
         Ok(lost)
@@ -127,7 +140,7 @@ fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled 
 /// Moves jobs of expired claims to the seizer, oldest claim first.
 fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
     let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.holder.until, *number));
-    let mut expired: Vec<_> = claims.filter(|(until, _)| *until < now).collect();
+    let mut expired: Vec<_> = claims.filter(|(until, _)| is_expired(*until, now)).collect();
     expired.sort_unstable();
     let taken: Vec<(Arrival, LeaseNumber)> = expired
         .iter()
@@ -143,7 +156,7 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
         let Some(record) = shelves.jobs.get_mut(&arrival) else { continue };
         let lease = Lease { queue: record.queue.clone(), job: record.id, number: former };
         // A seizer that dies before it judged did not run the job: the first to vanish stays the one to name.
-        record.vanished.get_or_insert(Vanished { worker, lease });
+        record.vanished.get_or_insert((Vanished { worker, lease }, record.begun));
         shelves.lease(arrival, seize.number);
     }
 }
@@ -174,6 +187,7 @@ impl Shelves {
 
     fn seized(&self, arrival: Arrival) -> Option<Seized> {
         let record = self.jobs.get(&arrival)?;
-        Some(Seized { run: record.leased(record.lease?), vanished: record.vanished.clone()? })
+        let (vanished, begun) = record.vanished.clone()?;
+        Some(Seized { run: record.leased(record.lease?), vanished, begun })
     }
 }

@@ -3,8 +3,8 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Refusal, Selection, permitted};
-use backstop_core::limits::{AMEND_MAX, PRUNE_MAX};
+use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
+use backstop_core::limits::{AMEND_MAX, PRUNE_MAX, SCAN_MAX};
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::{
     Amended, Amendment, Answer, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention,
@@ -12,6 +12,7 @@ use backstop_core::port::{
 };
 use backstop_core::verdict::{Place, Reason};
 use backstop_core::{Job, JobId, QueueName, Span, State, Time};
+use std::ops::Bound;
 
 #[async_trait]
 impl Operator for MemoryStore {
@@ -73,38 +74,37 @@ impl Operator for MemoryStore {
             }
             shelves.forget(arrival, now);
         }
+        pruned.more |= shelves.forget_keys(max, now);
         Ok(pruned)
     }
 }
 
 fn amend(shelves: &mut Shelves, amendment: &Amendment, now: Time) -> Answer<Amended> {
-    let max = amendment.max.min(AMEND_MAX);
-    let mut amended = Amended::default();
-    match &amendment.selection {
+    let (ids, next) = match &amendment.selection {
         Selection::Ids(ids) => {
             check_count("amend", ids.len(), AMEND_MAX)?;
-            for id in ids {
-                match shelves.amend(*id, amendment.action, now) {
-                    Ok(()) => amended.applied += 1,
-                    Err(refusal) => amended.refused.push((*id, refusal)),
-                }
-            }
+            (ids.clone(), None)
         }
         Selection::Matching(filter) if filter.is_empty() => {
             return Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"));
         }
-        Selection::Matching(_) | Selection::All => {
-            let fitting = shelves.fitting(&amendment.selection, amendment.action);
-            for id in fitting.iter().take(max) {
-                match shelves.amend(*id, amendment.action, now) {
-                    Ok(()) => amended.applied += 1,
-                    Err(refusal) => amended.refused.push((*id, refusal)),
-                }
-            }
-            amended.more = fitting.len() > max && amended.applied > 0;
+        Selection::Matching(filter) => shelves.fitting(filter, amendment)?,
+        Selection::All => shelves.fitting(&Filter::default(), amendment)?,
+    };
+    let mut amended = Amended { next, ..Amended::default() };
+    for id in ids {
+        match shelves.amend(id, amendment.action, now) {
+            Ok(()) => amended.applied += 1,
+            Err(refusal) => amended.refused.push((id, refusal)),
         }
     }
     Ok(amended)
+}
+
+/// The cursor of an amendment is the last arrival looked at.
+fn reached(cursor: &str) -> Answer<Arrival> {
+    let arrival = cursor.strip_prefix("amended~").and_then(|arrival| arrival.parse().ok());
+    arrival.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
 }
 
 impl Shelves {
@@ -119,13 +119,24 @@ impl Shelves {
         arrivals.map(|arrival| self.view(arrival)).collect()
     }
 
-    fn fitting(&self, selection: &Selection, action: Action) -> Vec<JobId> {
-        let fits = |record: &&crate::shelf::Record| match selection {
-            Selection::Matching(filter) => filter.fits(&record.queue, &record.kind, record.state),
-            _ => true,
+    /// The next jobs that fit and that the action could apply to, and where to go on.
+    fn fitting(&self, filter: &Filter, amendment: &Amendment) -> Answer<(Vec<JobId>, Option<String>)> {
+        let after = match &amendment.cursor {
+            None => Bound::Unbounded,
+            Some(cursor) => Bound::Excluded(reached(cursor)?),
         };
-        let records = self.jobs.values().filter(fits);
-        records.filter(|record| permitted(action, record.state).is_ok()).map(|record| record.id).collect()
+        let max = amendment.max.clamp(1, AMEND_MAX);
+        let (mut found, mut last) = (Vec::new(), None);
+        for (looked, (arrival, record)) in self.jobs.range((after, Bound::Unbounded)).enumerate() {
+            let fits = filter.fits(&record.queue, &record.kind, record.state)
+                && permitted(amendment.action, record.state).is_ok();
+            if looked == SCAN_MAX || (fits && found.len() == max) {
+                return Ok((found, last.map(|arrival| format!("amended~{arrival}"))));
+            }
+            found.extend(fits.then_some(record.id));
+            last = Some(arrival);
+        }
+        Ok((found, None))
     }
 
     fn amend(&mut self, id: JobId, action: Action, now: Time) -> Result<(), Refusal> {
@@ -212,7 +223,7 @@ impl Shelves {
     fn expired(&self, retention: &Retention, now: Time) -> Vec<Arrival> {
         let mut expired = Vec::new();
         for queue in self.queues.keys() {
-            let shelf = retention.shelf(queue);
+            let Some(shelf) = retention.shelf(queue) else { continue };
             for (state, kept_for, kept_max) in [
                 (State::Done, shelf.done_for, shelf.done_max),
                 (State::Cancelled, shelf.cancelled_for, u64::MAX),

@@ -48,8 +48,10 @@ pub(crate) struct Record {
     /// Its place in its level while it is ready or running.
     pub(crate) seq: u64,
     pub(crate) lease: Option<LeaseNumber>,
-    /// Who had it before it was seized, until it is judged.
-    pub(crate) vanished: Option<Vanished>,
+    /// Whether its run was noted as begun, since it was claimed or seized.
+    pub(crate) begun: bool,
+    /// Who had it before it was seized, and whether they had begun, until it is judged.
+    pub(crate) vanished: Option<(Vanished, bool)>,
     /// The settlement that was accepted last, to recognise its repetition.
     pub(crate) settled: Option<(LeaseNumber, u8)>,
 }
@@ -93,7 +95,7 @@ impl Shelves {
         let held = match record {
             Some(record) => holding.hold.is_held(record.state, now),
             // A job is only removed with its key left behind if its last state still held it.
-            None => holding.hold.until.is_none_or(|until| now < until),
+            None => !holding.hold.is_over(now),
         };
         held.then_some(holding.job)
     }
@@ -127,6 +129,7 @@ impl Shelves {
             history: History::default(),
             seq: 0,
             lease: None,
+            begun: false,
             vanished: None,
             settled: None,
         };
@@ -183,6 +186,7 @@ impl Shelves {
             self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
         }
         record.state = State::Running;
+        record.begun = false;
         if let Some(claimed) = self.claims.get_mut(&number) {
             claimed.held.insert(arrival);
         }
@@ -221,6 +225,17 @@ impl Shelves {
         if transition.gone {
             self.forget(arrival, now);
         }
+    }
+
+    /// Forgets keys whose job is gone and whose period is over, at most so many; tells whether there are more.
+    pub(crate) fn forget_keys(&mut self, max: usize, now: Time) -> bool {
+        let is_over = |holding: &Holding| holding.hold.is_over(now) && !self.ids.contains_key(&holding.job);
+        let over = self.keys.iter().filter(|(_, holding)| is_over(holding));
+        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+        for key in over.iter().take(max) {
+            self.keys.remove(key);
+        }
+        over.len() > max
     }
 
     /// Removes an ended job; its key stays behind if its state still holds it.

@@ -3,23 +3,20 @@
 //! A selection by filter is picked by a reader, so that a long search does not keep the writer; every job picked is
 //! looked at again by the writer before it is touched.
 
+mod pick;
+
 use crate::lines::{Spot, Standing, Which};
 use crate::row;
 use crate::work::Work;
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
+use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::{Amended, Amendment, Answer, StoreError};
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, State, Time};
-use rusqlite::{Connection, OptionalExtension, Params, Result, params};
+pub(crate) use pick::{Wanted, pick};
+use rusqlite::{Result, params};
 
-const PICK_DUE: &str = include_str!("sql/pick_due.sql");
-const PICK_READY: &str = include_str!("sql/pick_ready.sql");
-const PICK_RUNNING: &str = include_str!("sql/pick_running.sql");
-const PICK_FINISHED: &str = include_str!("sql/pick_finished.sql");
-const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
-const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 const AMEND_RETRY: &str = include_str!("sql/amend_retry.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 
@@ -27,8 +24,8 @@ const AMEND_END: &str = include_str!("sql/amend_end.sql");
 pub(crate) enum Reach {
     /// These, and an answer for each.
     Ids(Vec<JobId>),
-    /// Those that fit.
-    Fitting(Filter),
+    /// The next that fit.
+    Fitting(Wanted),
 }
 
 /// Refuses an amendment that is over the limits or does not say what it means.
@@ -41,75 +38,8 @@ pub(crate) fn reach(amendment: &Amendment) -> Answer<Reach> {
         Selection::Matching(filter) if filter.is_empty() => {
             Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"))
         }
-        Selection::Matching(filter) => Ok(Reach::Fitting(filter.clone())),
-        Selection::All => Ok(Reach::Fitting(Filter::default())),
-    }
-}
-
-/// The first jobs, in order of arrival, that fit and that the action could apply to: at most `max`. Past
-/// [`SCAN_MAX`] fitting jobs any of them will do, and the order of arrival is only kept among those looked at.
-pub(crate) fn pick(db: &Connection, filter: &Filter, action: Action, max: usize) -> Result<Vec<i64>> {
-    let mut picks = Picks { db, filter, found: Vec::new() };
-    let queues = picks.queues()?;
-    let fits = |state: &State| {
-        filter.state.is_none_or(|wanted| wanted == *state) && permitted(action, *state).is_ok()
-    };
-    for state in State::ALL.into_iter().filter(fits) {
-        picks.of_state(state, &queues)?;
-    }
-    let mut found = picks.found;
-    found.sort_unstable();
-    found.truncate(max);
-    Ok(found)
-}
-
-struct Picks<'a> {
-    db: &'a Connection,
-    filter: &'a Filter,
-    found: Vec<i64>,
-}
-
-impl Picks<'_> {
-    fn queues(&self) -> Result<Vec<i64>> {
-        match &self.filter.queue {
-            Some(name) => {
-                let mut find = self.db.prepare_cached(QUEUE_FIND)?;
-                let id = find.query_row([name.as_str()], |row| row.get(0)).optional()?;
-                Ok(id.into_iter().collect())
-            }
-            None => self.db.prepare_cached(QUEUE_NAMES)?.query_map([], |row| row.get(0))?.collect(),
-        }
-    }
-
-    fn of_state(&mut self, state: State, queues: &[i64]) -> Result<()> {
-        let kind = self.filter.kind.as_ref().map(backstop_core::Kind::as_str);
-        // The tables that are not kept by queue are searched once, for the one queue named or for all.
-        let queue = self.filter.queue.as_ref().map(|_| queues.first().copied().unwrap_or(-1));
-        match state {
-            State::Scheduled | State::Retrying => {
-                self.add(PICK_DUE, params![row::code(state), queue, kind, self.room()])
-            }
-            State::Running => self.add(PICK_RUNNING, params![queue, kind, self.room()]),
-            State::Ready => {
-                queues.iter().try_for_each(|queue| self.add(PICK_READY, params![queue, kind, self.room()]))
-            }
-            State::Done | State::Dead | State::Cancelled => queues.iter().try_for_each(|queue| {
-                self.add(PICK_FINISHED, params![queue, row::code(state), kind, self.room()])
-            }),
-        }
-    }
-
-    fn room(&self) -> i64 {
-        row::number(SCAN_MAX.saturating_sub(self.found.len()))
-    }
-
-    fn add(&mut self, sql: &str, params: impl Params) -> Result<()> {
-        let mut statement = self.db.prepare_cached(sql)?;
-        let mut rows = statement.query(params)?;
-        while let Some(row) = rows.next()? {
-            self.found.push(row::whole(row, 0)?);
-        }
-        Ok(())
+        Selection::Matching(filter) => Ok(Reach::Fitting(Wanted::of(amendment, filter.clone())?)),
+        Selection::All => Ok(Reach::Fitting(Wanted::of(amendment, Filter::default())?)),
     }
 }
 
@@ -130,16 +60,15 @@ pub(crate) fn amend_ids(work: &mut Work<'_>, ids: &[JobId], action: Action, now:
 pub(crate) fn amend_fitting(
     work: &mut Work<'_>,
     picked: &[i64],
-    filter: &Filter,
-    action: Action,
+    wanted: &Wanted,
     now: Time,
 ) -> Result<Amended> {
     let mut amended = Amended::default();
     for no in picked {
         let Some(job) = work.standing(Which::No(*no))? else { continue };
-        let fits = filter.fits(&work.at(job.spot.queue).name, &job.kind, job.state);
-        if fits && permitted(action, job.state).is_ok() {
-            let answer = amend_one(work, &job, action, now)?;
+        let fits = wanted.filter.fits(&work.at(job.spot.queue).name, &job.kind, job.state);
+        if fits && permitted(wanted.action, job.state).is_ok() {
+            let answer = amend_one(work, &job, wanted.action, now)?;
             note(&mut amended, job.id, answer);
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::row;
 use crate::work::Work;
+use backstop_core::lease::longest_kept;
 use backstop_core::port::Beat;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time};
 use rusqlite::{CachedStatement, Result, Row, params};
@@ -26,9 +27,10 @@ pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Le
             lost.push(lease.clone());
         }
     }
+    let kept = longest_kept(beat.until, now);
     let mut extend = work.db.prepare_cached(BEAT_EXTEND)?;
     for number in alive {
-        extend.execute([number.as_i64(), beat.until.as_micros()])?;
+        extend.execute([number.as_i64(), beat.until.as_micros(), kept.as_micros()])?;
     }
     Ok(lost)
 }

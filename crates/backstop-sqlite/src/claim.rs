@@ -116,10 +116,11 @@ impl Ends {
     }
 }
 
-/// A job under a claim, and who had it before it was seized.
+/// A job under a claim, who had it before it was seized, and whether they had begun.
 pub(crate) struct Held {
     pub(crate) run: Leased,
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
+    pub(crate) begun: bool,
 }
 
 /// What a claim still holds, in the order of the line.
@@ -131,7 +132,7 @@ pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) ->
     for place in places {
         let (queue, level, _) = &place.order;
         if let Some(run) = read(&mut job, place.no, |row| reader.leased(row, queue, *level, number))? {
-            held.push(Held { run, vanished: place.vanished });
+            held.push(Held { run, vanished: place.vanished, begun: place.begun });
             continue;
         }
         work.db.prepare_cached(RUNNING_REMOVE)?.execute([place.id])?;
@@ -149,6 +150,7 @@ struct RunningAt {
     order: (QueueName, i64, i64),
     id: Vec<u8>,
     vanished: Option<(WorkerName, LeaseNumber)>,
+    begun: bool,
 }
 
 fn places_under(work: &mut Work<'_>, number: LeaseNumber) -> Result<Vec<RunningAt>> {
@@ -164,6 +166,7 @@ fn places_under(work: &mut Work<'_>, number: LeaseNumber) -> Result<Vec<RunningA
             order: (work.at(queue).name.clone(), row::whole(row, 1)?, row::whole(row, 2)?),
             id: row::bytes(row, 4)?.unwrap_or_default().to_vec(),
             vanished: vanished(row)?,
+            begun: row::whole(row, 7)? != 0,
         });
     }
     Ok(places)

@@ -6,6 +6,7 @@
 
 mod amend;
 mod beat;
+mod begin;
 mod claim;
 mod enqueue;
 mod error;
@@ -34,7 +35,7 @@ pub use open::{Durability, OpenError, SqliteOptions};
 
 use amend::Reach;
 use async_trait::async_trait;
-use backstop_core::limits::{AMEND_MAX, BEAT_LEASES_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
@@ -102,6 +103,13 @@ impl Backlog for SqliteStore {
             .await
     }
 
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+        check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
+        // A note whose caller went away would say of a job that nobody runs that it began.
+        let task = task("noting that runs begin", Effort::Claim, leases.len());
+        self.writer.call(task, move |work| begin::begin(work, &leases)).await
+    }
+
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
         let task = task("settling", Effort::Durable, settlements.len());
@@ -140,24 +148,23 @@ impl Operator for SqliteStore {
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
         let (doing, action) = ("amending jobs", amendment.action);
-        let filter = match amend::reach(&amendment)? {
+        let wanted = match amend::reach(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
                 return self.writer.call(task, move |work| amend::amend_ids(work, &ids, action, now)).await;
             }
-            Reach::Fitting(filter) => filter,
+            Reach::Fitting(wanted) => wanted,
         };
-        let max = amendment.max.min(AMEND_MAX);
-        let wanted = filter.clone();
-        let mut picked =
-            self.readers.call(doing, move |db| amend::pick(db, &wanted, action, max + 1)).await?;
-        let is_more = picked.len() > max;
-        picked.truncate(max);
-        let task = task(doing, Effort::Durable, picked.len());
-        let amend =
-            move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked, &filter, action, now);
+        let sought = wanted.clone();
+        let picked = self.readers.call(doing, move |db| amend::pick(db, &sought)).await?;
+        let next = picked.cursor();
+        if picked.nos.is_empty() {
+            return Ok(Amended { next, ..Amended::default() });
+        }
+        let task = task(doing, Effort::Durable, picked.nos.len());
+        let amend = move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked.nos, &wanted, now);
         let amended = self.writer.call(task, amend).await?;
-        Ok(Amended { more: is_more && amended.applied > 0, ..amended })
+        Ok(Amended { next, ..amended })
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {

@@ -18,7 +18,8 @@ const DUE_REMOVE: &str = include_str!("sql/due_remove.sql");
 pub(crate) const FINISHED_REMOVE: &str = include_str!("sql/finished_remove.sql");
 const KEY_FIND: &str = include_str!("sql/key_find.sql");
 const KEY_PUT: &str = include_str!("sql/key_put.sql");
-const KEY_REMOVE: &str = include_str!("sql/key_remove.sql");
+const KEY_LEAVE: &str = include_str!("sql/key_leave.sql");
+pub(crate) const KEY_REMOVE: &str = include_str!("sql/key_remove.sql");
 const STANDING_BY_ID: &str = include_str!("sql/standing_by_id.sql");
 const STANDING_BY_NO: &str = include_str!("sql/standing_by_no.sql");
 
@@ -151,7 +152,7 @@ impl Work<'_> {
             let held = match row::maybe_whole(row, 3)? {
                 Some(code) => hold.is_held(row::state(code, row::whole(row, 4)? != 0), now),
                 // A job is only removed with its key left behind if its last state still held it.
-                None => hold.until.is_none_or(|until| now < until),
+                None => !hold.is_over(now),
             };
             Ok(row::id(row, 0)?.filter(|_| held))
         });
@@ -164,6 +165,12 @@ impl Work<'_> {
         let until = hold.until.map(Time::as_micros);
         let holding = params![queue, key.as_str(), id.as_bytes(), hold.states.bits(), until];
         self.db.prepare_cached(KEY_PUT)?.execute(holding).map(drop)
+    }
+
+    /// Leaves the unique key of a job that is gone behind, if the job has it.
+    pub(crate) fn leave_key(&mut self, queue: QueueAt, key: &UniqueKey, id: JobId) -> Result<()> {
+        let queue = self.at(queue).id;
+        self.db.prepare_cached(KEY_LEAVE)?.execute(params![queue, key.as_str(), id.as_bytes()]).map(drop)
     }
 
     /// Takes a unique key from a job, if the job has it.

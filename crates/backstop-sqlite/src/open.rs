@@ -5,7 +5,8 @@ mod filesystem;
 use crate::migrate::{self, Standing};
 pub(crate) use filesystem::{FileSystem, file_system};
 use rusqlite::{Connection, OpenFlags, Result};
-use std::fs::OpenOptions;
+use rustix::fs::Access;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -177,12 +178,33 @@ fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
 /// Makes the file readable by its owner only, and its path independent of the working directory. SQLite gives its
 /// companions the same rights.
 fn make_file(path: &Path) -> std::io::Result<PathBuf> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
+    match make_new(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let path = path.canonicalize()?;
+    // By name: see `make_new`. SQLite itself would open a file that cannot be written to for reading.
+    rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK)?;
+    Ok(path)
+}
+
+/// Makes the file if there is none, without ever opening it. Closing a descriptor of a file drops every lock the process
+/// has on it, those of SQLite connections among them; another process may then delete the log that is in use.
+#[cfg(target_os = "linux")]
+fn make_new(path: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    Ok(mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
+}
+
+/// Makes the file if there is none, and never opens one that is there: closing a descriptor of it would drop every lock
+/// the process has on it.
+#[cfg(not(target_os = "linux"))]
+fn make_new(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?;
-    path.canonicalize()
+    options.open(path).map(drop)
 }
 
 fn check_file_system(path: &Path) -> std::result::Result<(), OpenError> {

@@ -1,16 +1,18 @@
 //! Ended jobs whose time is over.
 
-use crate::lines::FINISHED_REMOVE;
+use crate::lines::{FINISHED_REMOVE, KEY_REMOVE};
 use crate::row;
 use crate::settle::forget;
 use crate::work::{QueueAt, Work};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Pruned, Retention};
 use backstop_core::{QueueName, Span, State, Time};
-use rusqlite::{Result, params};
+use rusqlite::types::Value;
+use rusqlite::{Result, Row, params};
 
 const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
 const PRUNE_OLDEST: &str = include_str!("sql/prune_oldest.sql");
+const PRUNE_KEYS: &str = include_str!("sql/prune_keys.sql");
 const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
 
 /// A worker that was silent for so long is not remembered.
@@ -21,10 +23,11 @@ pub(crate) fn prune(work: &mut Work<'_>, retention: &Retention, now: Time) -> Re
     // Counts say how many done jobs are too many.
     work.flush()?;
     let mut pruned = Pruned::default();
-    let mut left = retention.max.min(PRUNE_MAX);
+    let max = retention.max.min(PRUNE_MAX);
+    let mut left = max;
     for (id, name, done) in queues(work)? {
+        let Some(shelf) = retention.shelf(&name) else { continue };
         let queue = work.queue_of(id)?;
-        let shelf = retention.shelf(&name);
         for (state, kept_for, surplus) in [
             (State::Done, shelf.done_for, done.saturating_sub(shelf.done_max)),
             (State::Cancelled, shelf.cancelled_for, 0),
@@ -39,8 +42,23 @@ pub(crate) fn prune(work: &mut Work<'_>, retention: &Retention, now: Time) -> Re
             expired.into_iter().try_for_each(|job| remove(work, queue, job, state, now))?;
         }
     }
+    pruned.more |= forget_keys(work, max, now)?;
     work.db.prepare_cached(PRUNE_WORKERS)?.execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
     Ok(pruned)
+}
+
+/// Removes keys whose job is gone and whose period is over; tells whether there are more.
+fn forget_keys(work: &Work<'_>, max: usize, now: Time) -> Result<bool> {
+    let mut statement = work.db.prepare_cached(PRUNE_KEYS)?;
+    let one_more = row::number(max.saturating_add(1));
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let over: Vec<(Value, Value, Value)> =
+        statement.query_map(params![now.as_micros(), one_more], read)?.collect::<Result<_>>()?;
+    let mut remove = work.db.prepare_cached(KEY_REMOVE)?;
+    for (queue, key, id) in over.iter().take(max) {
+        remove.execute([queue, key, id])?;
+    }
+    Ok(over.len() > max)
 }
 
 fn removed(pruned: &mut Pruned, state: State) -> &mut usize {

@@ -3,7 +3,7 @@
 use crate::claim::{Held, held_under, is_open, open};
 use crate::row;
 use crate::work::Work;
-use backstop_core::limits::SEIZE_MAX;
+use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
 use backstop_core::port::{Seize, Seized};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
@@ -27,7 +27,7 @@ pub(crate) fn seize(work: &mut Work<'_>, seize: &Seize, now: Time) -> Result<Vec
 fn seized(held: Held) -> Option<Seized> {
     let (worker, number) = held.vanished?;
     let lease = Lease { number, ..held.run.lease.clone() };
-    Some(Seized { run: held.run, vanished: Vanished { worker, lease } })
+    Some(Seized { run: held.run, vanished: Vanished { worker, lease }, begun: held.begun })
 }
 
 /// A claim whose worker stopped beating.
@@ -67,7 +67,7 @@ fn expired(work: &Work<'_>, now: Time) -> Result<Vec<Expired>> {
         let number = LeaseNumber::from_i64(row::whole(row, 0)?);
         Ok(Expired { number, worker: WorkerName::new(row::text(row, 1)?.unwrap_or_default()) })
     };
-    statement.query_map([now.as_micros()], read)?.collect()
+    statement.query_map([now, now.after(LEASE_ASKED_MAX)].map(Time::as_micros), read)?.collect()
 }
 
 /// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.

@@ -136,7 +136,8 @@ pub(crate) fn forget(work: &mut Work<'_>, no: i64, state: State, now: Time) -> R
     let Some(job) = work.standing(Which::No(no))? else { return Ok(()) };
     work.delete(no)?;
     match &job.unique {
-        Some((key, hold)) if !hold.is_held(state, now) => work.remove_key(job.spot.queue, key, job.id),
-        _ => Ok(()),
+        Some((key, hold)) if hold.is_held(state, now) => work.leave_key(job.spot.queue, key, job.id),
+        Some((key, _)) => work.remove_key(job.spot.queue, key, job.id),
+        None => Ok(()),
     }
 }

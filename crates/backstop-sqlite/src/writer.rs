@@ -162,12 +162,17 @@ fn serve(mut desk: Desk, waiting: &Runtime, mut requests: mpsc::Receiver<Request
     while let Some(first) = desk.wait(waiting, &mut requests) {
         let (mut group, alone) = gather(first, &mut requests);
         // Who is not answered learns it from the reply that is dropped.
-        if catch_unwind(AssertUnwindSafe(|| desk.run(&mut group))).is_err() {
+        let ended = catch_unwind(AssertUnwindSafe(|| desk.run(&mut group)));
+        if ended.is_ok() {
+            group.into_iter().for_each(Errand::reply);
+        } else {
             tracing::error!("a write to the store panicked; this is a bug in backstop");
             desk.roll_back();
-            continue;
+            drop(group);
         }
-        group.into_iter().for_each(Errand::reply);
+        // After the replies: a claim of this group that was answered with nothing would else come behind the hint of what
+        // was enqueued after it, and its caller would wait for another.
+        desk.ring();
         if let Some(alone) = alone {
             let ended = catch_unwind(AssertUnwindSafe(|| alone(&mut desk.db)));
             if ended.is_err() {

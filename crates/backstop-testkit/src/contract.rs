@@ -86,6 +86,11 @@ macro_rules! store_contract {
                 a_beat_of_no_leases_is_a_sign_of_life
                 a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten
                 a_late_beat_never_shortens_a_claim
+                a_beat_after_the_clock_was_set_back_makes_a_claim_shorter
+                a_claim_absurdly_far_ahead_has_expired
+                a_run_noted_as_begun_is_known_to_the_seizer
+                begin_tells_lost_leases
+                begin_of_a_job_under_a_stale_lease_changes_nothing
                 a_beat_revives_an_expired_claim_nobody_seized
                 an_expired_lease_nobody_seized_still_settles
                 seize_fences_the_old_worker
@@ -118,6 +123,8 @@ macro_rules! store_contract {
                 a_key_may_outlast_its_job
                 a_key_may_outlast_a_job_that_is_gone
                 prune_keeps_a_key_whose_hold_lasts
+                prune_forgets_keys_whose_period_is_over
+                prune_leaves_a_key_to_its_next_holder
                 retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it
                 of_many_pushes_at_once_one_gets_the_key
             }
@@ -129,7 +136,10 @@ macro_rules! store_contract {
                 every_action_in_every_state_answers_as_the_table_says
                 amend_answers_for_every_id
                 amend_matching_touches_only_what_fits
-                amend_goes_in_steps
+                ids_are_amended_at_once_whatever_cursor_and_max
+                an_amendment_pages_through_everything_once
+                refused_jobs_do_not_hide_the_ones_behind_them
+                a_bad_cursor_of_an_amendment_is_misuse
                 a_dead_job_requeued_is_in_exactly_one_place
                 cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost
                 amending_a_waiting_job_leaves_the_ready_ones_in_line
@@ -144,6 +154,7 @@ macro_rules! store_contract {
                 prune_keeps_the_unexpired
                 prune_obeys_done_max_oldest_first
                 prune_keeps_each_queue_by_its_own_entry
+                prune_leaves_queues_it_is_told_nothing_about_alone
                 totals_survive_pruning
                 workers_are_those_that_beat
                 a_store_tells_its_time_and_its_promise
@@ -153,12 +164,14 @@ macro_rules! store_contract {
                 a_lost_claim_can_be_repeated
                 a_lost_settle_can_be_repeated
                 a_lost_settle_of_a_job_that_is_gone_counts_once
+                a_lost_begin_can_be_repeated
                 a_lost_beat_can_be_repeated
                 a_lost_promote_can_be_repeated
                 a_lost_seize_can_be_repeated
                 a_lost_retry_can_be_repeated
                 a_lost_cancel_can_be_repeated
                 a_lost_delete_can_be_repeated
+                a_lost_step_of_an_amendment_can_be_repeated
                 a_lost_pause_can_be_repeated
                 a_lost_prune_can_be_repeated
                 migrate_can_be_repeated

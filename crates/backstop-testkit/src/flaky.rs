@@ -3,18 +3,12 @@
 //! Faults come by a seed and in the order of the calls, so that a run on one thread can be repeated; under tokio's
 //! paused time delays cost nothing. What was injected is counted: a test whose fault never came proves nothing.
 
+use crate::forward::{forward_backlog, forward_operator, forward_store};
 use async_trait::async_trait;
-use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError,
-    WorkerStatus,
-};
-use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::port::{Answer, Hints, Store, StoreError};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -155,7 +149,11 @@ impl Flaky {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call<T>(&self, method: &'static str, call: impl Future<Output = Answer<T>>) -> Answer<T> {
+    async fn pass<T, F>(&self, method: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    where
+        T: Send,
+        F: Future<Output = Answer<T>> + Send,
+    {
         let fate = self.ways().fate(method);
         if let Some(delay) = fate.delay_before {
             tokio::time::sleep(delay).await;
@@ -163,7 +161,7 @@ impl Flaky {
         if let Some(fault) = fate.refused {
             return Err(StoreError::unavailable(method, format!("injected: {fault:?}")));
         }
-        let answer = call.await;
+        let answer = call().await;
         if let Some(delay) = fate.delay_after {
             tokio::time::sleep(delay).await;
         }
@@ -171,6 +169,10 @@ impl Flaky {
             return Err(StoreError::unavailable(method, "injected: the reply was lost"));
         }
         answer
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        Box::new(FlakyHints { inner: self.inner.watch(), ways: Arc::clone(&self.ways) })
     }
 }
 
@@ -248,82 +250,9 @@ impl std::fmt::Debug for Flaky {
     }
 }
 
-#[async_trait]
-impl Backlog for Flaky {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        self.call("enqueue", self.inner.enqueue(jobs, now)).await
-    }
-
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
-        self.call("claim", self.inner.claim(claim, now)).await
-    }
-
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
-        self.call("settle", self.inner.settle(settlements, now)).await
-    }
-
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
-        self.call("beat", self.inner.beat(beat, now)).await
-    }
-
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        self.call("promote", self.inner.promote(max, now)).await
-    }
-
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
-        self.call("seize", self.inner.seize(seize, now)).await
-    }
-}
-
-#[async_trait]
-impl Operator for Flaky {
-    async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>> {
-        self.call("job", self.inner.job(id, now)).await
-    }
-
-    async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page> {
-        self.call("jobs", self.inner.jobs(query, now)).await
-    }
-
-    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        self.call("amend", self.inner.amend(amendment, now)).await
-    }
-
-    async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>> {
-        self.call("queues", self.inner.queues(now)).await
-    }
-
-    async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()> {
-        self.call("set_gate", self.inner.set_gate(queue, gate, now)).await
-    }
-
-    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        self.call("workers", self.inner.workers(within, now)).await
-    }
-
-    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        self.call("prune", self.inner.prune(retention, now)).await
-    }
-}
-
-#[async_trait]
-impl Store for Flaky {
-    async fn migrate(&self) -> Answer<Migrated> {
-        self.call("migrate", self.inner.migrate()).await
-    }
-
-    async fn time(&self) -> Answer<Time> {
-        self.call("time", self.inner.time()).await
-    }
-
-    fn watch(&self) -> Box<dyn Hints> {
-        Box::new(FlakyHints { inner: self.inner.watch(), ways: Arc::clone(&self.ways) })
-    }
-
-    async fn examine(&self) -> Answer<Examination> {
-        self.call("examine", self.inner.examine()).await
-    }
-}
+forward_backlog!(Flaky);
+forward_operator!(Flaky);
+forward_store!(Flaky);
 
 struct FlakyHints {
     inner: Box<dyn Hints>,

@@ -1,7 +1,26 @@
 //! Store wrappers in a few lines: every port method goes through one `pass` of the wrapper.
+//!
+//! A wrapper has a field `inner: Arc<dyn Store>` and a method
+//! `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>`,
+//! which may call `call` not at all, once or several times.
 
-/// Implements all of the port but [`backstop_core::port::Backlog`]; see [`forward_store`].
-macro_rules! forward_but_backlog {
+/// Implements `Backlog`.
+macro_rules! forward_backlog {
+    ($wrapper:ty) => {
+        crate::forward::forward_port!($wrapper, Backlog {
+            enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
+            claim(claim: Claim, now: Time) -> Vec<Leased>;
+            begin(leases: Vec<Lease>, now: Time) -> Vec<Lease>;
+            settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
+            beat(beat: Beat, now: Time) -> Vec<Lease>;
+            promote(max: usize, now: Time) -> Promoted;
+            seize(seize: Seize, now: Time) -> Vec<Seized>;
+        });
+    };
+}
+
+/// Implements `Operator`.
+macro_rules! forward_operator {
     ($wrapper:ty) => {
         crate::forward::forward_port!($wrapper, Operator {
             job(id: JobId, now: Time) -> Option<Job>;
@@ -12,7 +31,12 @@ macro_rules! forward_but_backlog {
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;
             prune(retention: Retention, now: Time) -> Pruned;
         });
+    };
+}
 
+/// Implements `Store`, with the hints of a method `fn hints(&self) -> Box<dyn Hints>`.
+macro_rules! forward_store {
+    ($wrapper:ty) => {
         #[async_trait::async_trait]
         impl backstop_core::port::Store for $wrapper {
             async fn migrate(&self) -> backstop_core::port::Answer<backstop_core::port::Migrated> {
@@ -24,30 +48,13 @@ macro_rules! forward_but_backlog {
             }
 
             fn watch(&self) -> Box<dyn backstop_core::port::Hints> {
-                self.inner.watch()
+                self.hints()
             }
 
             async fn examine(&self) -> backstop_core::port::Answer<backstop_core::port::Examination> {
                 self.pass("examine", || self.inner.examine()).await
             }
         }
-    };
-}
-
-/// Implements the whole port for a type with a field `inner: Arc<dyn Store>` and a method
-/// `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>`, which may call `call`
-/// not at all, once or several times.
-macro_rules! forward_store {
-    ($wrapper:ty) => {
-        crate::forward::forward_port!($wrapper, Backlog {
-            enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
-            claim(claim: Claim, now: Time) -> Vec<Leased>;
-            settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
-            beat(beat: Beat, now: Time) -> Vec<Lease>;
-            promote(max: usize, now: Time) -> Promoted;
-            seize(seize: Seize, now: Time) -> Vec<Seized>;
-        });
-        crate::forward::forward_but_backlog!($wrapper);
     };
 }
 
@@ -70,4 +77,4 @@ macro_rules! forward_port {
     };
 }
 
-pub(crate) use {forward_but_backlog, forward_port, forward_store};
+pub(crate) use {forward_backlog, forward_operator, forward_port, forward_store};

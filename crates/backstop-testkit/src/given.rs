@@ -279,6 +279,11 @@ impl Scene {
         assert_eq!(self.settle(&run.lease, outcome).await, Settled::Applied);
     }
 
+    /// Notes that these runs have begun; tells the lost ones.
+    pub async fn begin(&self, leases: &[Lease]) -> Vec<Lease> {
+        self.store.begin(leases.to_vec(), self.now).await.expect("the store notes a beginning")
+    }
+
     /// A sign of life of [`WORKER`] for these leases; tells the lost ones.
     pub async fn beat(&self, leases: &[Lease], until: Time) -> Vec<Lease> {
         self.beat_as(WORKER, leases, until).await
@@ -317,10 +322,31 @@ impl Scene {
         self.store.promote(usize::MAX, self.now).await.expect("the store promotes").moved
     }
 
-    /// Does something to jobs.
+    /// Does something to jobs, in as many steps as the store takes; answers for all of them.
     pub async fn amend(&self, selection: Selection, action: Action) -> Amended {
-        let amendment = Amendment { selection, action, max: AMEND_MAX };
-        self.store.amend(amendment, self.now).await.expect("the store amends")
+        let mut all = Amended::default();
+        for step in self.amend_in_steps(selection, action, AMEND_MAX).await {
+            all.applied += step.applied;
+            all.refused.extend(step.refused);
+        }
+        all
+    }
+
+    /// Does something to jobs, at most `max` in a step; answers for each step.
+    pub async fn amend_in_steps(&self, selection: Selection, action: Action, max: usize) -> Vec<Amended> {
+        let mut amendment = Amendment { selection, action, cursor: None, max };
+        let mut steps = Vec::new();
+        // More steps than this for what a test puts in is an amendment that runs in circles.
+        while steps.len() < 20_000 {
+            let step = self.store.amend(amendment.clone(), self.now).await.expect("the store amends");
+            amendment.cursor.clone_from(&step.next);
+            steps.push(step);
+            if amendment.cursor.is_none() {
+                return steps;
+            }
+        }
+        assert!(amendment.cursor.is_none(), "an amendment that does not end: {amendment:?}");
+        steps
     }
 
     /// Does something to the jobs of these names.

@@ -16,6 +16,8 @@ pub enum Operation {
     Enqueue(Vec<NewJob>),
     /// Jobs out.
     Claim(Claim),
+    /// A note that runs have begun.
+    Begin(Vec<Lease>),
     /// The end of runs.
     Settle(Vec<Settlement>),
     /// A sign of life.
@@ -24,7 +26,7 @@ pub enum Operation {
     Promote(usize),
     /// What dead workers left behind.
     Seize(Seize),
-    /// An operator's intervention; on and on while the store says that there is more.
+    /// An operator's intervention; on and on from where the store says to go on.
     Amend(Amendment),
     /// Pausing and resuming.
     SetGate(QueueName, Gate),
@@ -41,8 +43,10 @@ pub enum Reply {
     Claimed(Vec<Leased>),
     /// One answer per settlement.
     Settled(Vec<Settled>),
-    /// The lost leases, sorted.
+    /// The lost leases of a beat, sorted.
     Lost(Vec<Lease>),
+    /// The lost leases of runs that were to begin, sorted.
+    NotBegun(Vec<Lease>),
     /// How many became ready, and when the next is due; `now` if more are due than were moved.
     Promoted(usize, Option<Time>),
     /// What was taken over, by job.
@@ -78,6 +82,11 @@ impl Operation {
                 runs.sort_by(|a, b| a.lease.queue.cmp(&b.lease.queue));
                 Reply::Claimed(runs)
             }
+            Self::Begin(leases) => {
+                let mut lost = store.begin(leases, now).await?;
+                lost.sort();
+                Reply::NotBegun(lost)
+            }
             Self::Settle(settlements) => Reply::Settled(store.settle(settlements, now).await?),
             Self::Beat(beat) => {
                 let mut lost = store.beat(beat, now).await?;
@@ -105,11 +114,13 @@ impl Operation {
 
 async fn amend(store: &dyn Store, amendment: &Amendment, now: Time) -> Answer<Reply> {
     let (mut applied, mut refused) = (0, Vec::new());
+    let mut amendment = amendment.clone();
     for _ in 0..STEPS_MAX {
         let amended = store.amend(amendment.clone(), now).await?;
         applied += amended.applied;
         refused.extend(amended.refused);
-        if !amended.more {
+        amendment.cursor = amended.next;
+        if amendment.cursor.is_none() {
             break;
         }
     }

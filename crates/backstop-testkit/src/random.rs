@@ -60,7 +60,7 @@ pub struct Coverage(BTreeMap<&'static str, u64>);
 
 impl Coverage {
     /// Every answer that must come now and then.
-    pub const ANSWERS: [&'static str; 16] = [
+    pub const ANSWERS: [&'static str; 19] = [
         "enqueue inserted",
         "enqueue same",
         "enqueue duplicate",
@@ -68,10 +68,13 @@ impl Coverage {
         "claim none",
         "settle applied",
         "settle stale",
+        "begin noted",
+        "begin lost",
         "beat lost",
         "beat kept",
         "promote moved",
         "seize some",
+        "seize begun",
         "amend applied",
         "amend refused",
         "gate set",
@@ -97,9 +100,16 @@ impl Coverage {
             Reply::Claimed(runs) => vec![if runs.is_empty() { "claim none" } else { "claim some" }],
             Reply::Settled(answers) => answers.iter().copied().map(settle_answer).collect(),
             Reply::Lost(lost) => vec![if lost.is_empty() { "beat kept" } else { "beat lost" }],
+            Reply::NotBegun(lost) => vec![if lost.is_empty() { "begin noted" } else { "begin lost" }],
             Reply::Promoted(0, _) | Reply::Pruned([0, 0, 0]) => vec![],
             Reply::Promoted(..) => vec!["promote moved"],
-            Reply::Seized(seized) => seized.first().map(|_| "seize some").into_iter().collect(),
+            Reply::Seized(seized) => {
+                let begun = seized.iter().any(|seized| seized.begun);
+                [(!seized.is_empty()).then_some("seize some"), begun.then_some("seize begun")]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
             Reply::Amended(applied, refused) => {
                 [(*applied > 0).then_some("amend applied"), (!refused.is_empty()).then_some("amend refused")]
                     .into_iter()
@@ -247,7 +257,11 @@ impl Run<'_> {
 fn answers_the_same(operation: &Operation) -> bool {
     matches!(
         operation,
-        Operation::Claim(_) | Operation::Seize(_) | Operation::Beat(_) | Operation::SetGate(..)
+        Operation::Claim(_)
+            | Operation::Begin(_)
+            | Operation::Seize(_)
+            | Operation::Beat(_)
+            | Operation::SetGate(..)
     )
 }
 

@@ -22,6 +22,9 @@ pub enum BadDraft {
     /// The unique key is wrong.
     #[error(transparent)]
     Key(#[from] BadKey),
+    /// The retry policy is code.
+    #[error("a job cannot carry a custom retry policy: it is code. Give it to the queue's settings")]
+    CustomRetry,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -142,6 +145,9 @@ impl Draft {
                 Some(Unique { key, period: self.unique_for, states: self.unique_states })
             }
         };
+        if self.retry.as_ref().is_some_and(|policy| !policy.is_stored()) {
+            return Err(BadDraft::CustomRetry);
+        }
         let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
         Ok(NewJob {
             id: self.id,

@@ -40,6 +40,10 @@ impl Backlog for Guarded {
         self.within("claiming", self.inner.claim(claim, now)).await
     }
 
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
+        self.within("noting that runs begin", self.inner.begin(leases, now)).await
+    }
+
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         self.within("settling", self.inner.settle(settlements, now)).await
     }

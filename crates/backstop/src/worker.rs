@@ -31,6 +31,13 @@ pub struct QueueSettings {
     pub shelf: Shelf,
 }
 
+impl QueueSettings {
+    /// How many jobs are claimed ahead.
+    pub(crate) fn prefetch_usual(&self) -> usize {
+        self.prefetch.unwrap_or(self.concurrency)
+    }
+}
+
 impl Default for QueueSettings {
     fn default() -> Self {
         Self {
@@ -169,7 +176,8 @@ impl WorkerBuilder {
         self.handle_queue(queue, Raw(function))
     }
 
-    /// Serves a queue with these settings instead of the usual ones.
+    /// Serves a queue with these settings instead of the usual ones. For a queue without a handler here only its shelf
+    /// matters: its ended jobs are pruned by it. Queues that are not named are left alone.
     pub fn queue(mut self, queue: &str, settings: QueueSettings) -> Self {
         self.settings.insert(queue.to_owned(), settings);
         self
@@ -214,17 +222,23 @@ impl WorkerBuilder {
             settings.entry(queue.clone()).or_insert_with(QueueSettings::default);
             handlers.insert((queue, kind), handler);
         }
+        let mut shelves = BTreeMap::new();
         for (queue, chosen) in self.settings {
             let queue = QueueName::new(&queue)?;
             check_settings(&queue, &chosen)?;
+            shelves.insert(queue.clone(), chosen.shelf);
             settings.entry(queue).and_modify(|settings| *settings = chosen);
         }
+        for (queue, served) in &settings {
+            shelves.entry(queue.clone()).or_insert(served.shelf);
+        }
+        let shelves = shelves.into_iter().collect();
         if handlers.is_empty() {
             return Err(BadWorker::NoHandler);
         }
         let name = self.name.unwrap_or_else(|| usual_name(self.backstop.random().bits()));
         let name = WorkerName::new(&name);
-        Ok(Engine::new(self.backstop, name, settings, handlers, self.states, self.timing))
+        Ok(Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing))
     }
 }
 

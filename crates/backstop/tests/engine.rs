@@ -4,9 +4,12 @@
 use backstop::core::amend::{Action, Selection};
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
-use backstop::core::port::{Amendment, Backlog, Claim, Gate, Operator};
-use backstop::core::verdict::Reason;
-use backstop::core::{Job, State};
+use backstop::core::port::{
+    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
+};
+use backstop::core::verdict::{Reason, Settlement};
+use backstop::core::{Job, Lease, Leased, NewJob, State, Time};
 use backstop::testing::VirtualClock;
 use backstop::{
     Backstop, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
@@ -291,12 +294,23 @@ async fn a_dead_workers_job_runs_again_within_the_bound() {
     assert_eq!(stopped(worker).await.recovered, 1);
 }
 
-/// Claims as a worker does, and then nothing more: no beat, no settlement.
+/// Claims as a worker does, and then nothing more: no beat, no settlement. How many jobs it got.
 async fn claim_and_vanish(setup: &Setup) -> usize {
+    let number = LeaseNumber::draw(setup.backstop.now().as_micros().unsigned_abs());
+    claimed(setup, number).await
+}
+
+async fn claim_numbered(setup: &Setup, number: u64) -> LeaseNumber {
+    let number = LeaseNumber::draw(number);
+    assert_eq!(claimed(setup, number).await, 1);
+    number
+}
+
+async fn claimed(setup: &Setup, number: LeaseNumber) -> usize {
     let now = setup.backstop.now();
     let wants = vec![Want { queue: QueueName::new("q").expect("a name"), max: 10 }];
     let until = now.after(QueueSettings::default().lease);
-    let claim = Claim { number: LeaseNumber::draw(9), worker: WorkerName::new("doomed"), until, wants };
+    let claim = Claim { number, worker: WorkerName::new("doomed"), until, wants };
     setup.store.claim(claim, now).await.expect("claimed").len()
 }
 
@@ -316,7 +330,8 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
     };
     let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
     setup.state_becomes(id, State::Running).await;
-    let amendment = Amendment { selection: Selection::Ids(vec![id]), action: Action::Cancel, max: 1 };
+    let amendment =
+        Amendment { selection: Selection::Ids(vec![id]), action: Action::Cancel, cursor: None, max: 1 };
     setup.backstop.store().amend(amendment, setup.backstop.now()).await.expect("amended");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(called_off.load(Ordering::SeqCst), 1, "at the latest with the next beat");
@@ -352,6 +367,237 @@ async fn what_is_done_is_pruned_when_its_time_is_over() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(setup.found(id).await, None);
     stopped(worker).await;
+}
+
+/// A store that never gives hints: late, lost or never is all the same to whoever polls.
+struct Hintless(Arc<MemoryStore>);
+
+macro_rules! forward {
+    ($port:ident { $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }) => {
+        #[async_trait::async_trait]
+        impl $port for Hintless {
+            $(async fn $method(&self, $($argument: $type),*) -> Answer<$answer> {
+                self.0.$method($($argument),*).await
+            })*
+        }
+    };
+}
+
+forward!(Backlog {
+    enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
+    claim(claim: Claim, now: Time) -> Vec<Leased>;
+    begin(leases: Vec<Lease>, now: Time) -> Vec<Lease>;
+    settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
+    beat(beat: Beat, now: Time) -> Vec<Lease>;
+    promote(max: usize, now: Time) -> Promoted;
+    seize(seize: Seize, now: Time) -> Vec<Seized>;
+});
+forward!(Operator {
+    job(id: JobId, now: Time) -> Option<Job>;
+    jobs(query: PageQuery, now: Time) -> Page;
+    amend(amendment: Amendment, now: Time) -> Amended;
+    queues(now: Time) -> Vec<QueueStatus>;
+    set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
+    workers(within: Span, now: Time) -> Vec<WorkerStatus>;
+    prune(retention: Retention, now: Time) -> Pruned;
+});
+
+#[async_trait::async_trait]
+impl Store for Hintless {
+    async fn migrate(&self) -> Answer<Migrated> {
+        self.0.migrate().await
+    }
+
+    async fn time(&self) -> Answer<Time> {
+        self.0.time().await
+    }
+
+    fn watch(&self) -> Box<dyn Hints> {
+        struct Never;
+        #[async_trait::async_trait]
+        impl Hints for Never {
+            async fn next(&mut self) {
+                std::future::pending::<()>().await;
+            }
+        }
+        Box::new(Never)
+    }
+
+    async fn examine(&self) -> Answer<Examination> {
+        self.0.examine().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_queue_is_polled_however_busy_its_neighbour_is() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(Hintless(Arc::clone(&memory)));
+    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(3));
+    let setup = Setup { store: memory, backstop };
+    for n in 0..2_000 {
+        setup.backstop.draft("busy").id(&format!("busy-{n}")).push().await.expect("pushed");
+    }
+    let short = |_: Run| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Ok(())
+    };
+    let worker = setup.worker("w").handle_raw("busy", short).handle_raw("q", |_: Run| async { Ok(()) });
+    let worker = worker.start().expect("started");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let id = setup.push("quiet").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(setup.job(id).await.state, State::Done, "within a poll or two");
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_too_long_behind_slow_ones_are_left_to_idle_workers() {
+    let setup = setup();
+    for n in 0..16 {
+        setup.push(&n.to_string()).await;
+    }
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        Ok(())
+    };
+    let settings = || QueueSettings { concurrency: 8, ..QueueSettings::default() };
+    let first = setup.worker("first").handle_raw("q", slow).queue("q", settings()).start().expect("started");
+    setup.state_becomes(JobId::named("15"), State::Running).await;
+    let second =
+        setup.worker("second").handle_raw("q", slow).queue("q", settings()).start().expect("started");
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let (first, second) = (stopped(first).await, stopped(second).await);
+    assert_eq!((first.started, second.started), (8, 8));
+    assert_eq!(first.done + second.done, 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_destructor_fails_the_run_and_frees_its_handler() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("dropped badly".to_owned()));
+        }
+    }
+    let setup = setup();
+    let (id, next) =
+        (setup.push("a").await, setup.backstop.draft("q").kind("b").push().await.expect("pushed").id);
+    let handler = |run: Run| async move {
+        if run.kind().as_str() == "default" && run.attempt() == 1 {
+            let _bomb = Bomb;
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    };
+    let settings = QueueSettings { timeout: Some(Span::millis(200)), ..one_at_a_time() };
+    let worker = setup.worker("w").handle_raw("q", handler).queue("q", settings).start().expect("started");
+    setup.state_becomes(next, State::Done).await;
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!(job.history.failures()[0].error.message, "dropped badly");
+    stopped(worker).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_leaves_queues_it_was_not_told_about_alone() {
+    let setup = setup();
+    let theirs = setup.backstop.draft("theirs").push().await.expect("pushed").id;
+    let other =
+        setup.worker("other").handle_raw("theirs", |_: Run| async { Ok(()) }).start().expect("started");
+    setup.state_becomes(theirs, State::Done).await;
+    stopped(other).await;
+    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    tokio::time::sleep(Duration::from_hours(24)).await;
+    assert_eq!(setup.job(theirs).await.state, State::Done);
+    stopped(worker).await;
+    let told = setup.worker("told").handle_raw("q", |_: Run| async { Ok(()) });
+    let told = told.queue("theirs", QueueSettings::default()).start().expect("started");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(setup.found(theirs).await, None, "named, so pruned by its shelf");
+    stopped(told).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_began_is_not_charged_for_its_neighbours_crashes() {
+    let setup = setup();
+    let id = setup.push("innocent").await;
+    for crash in 1..=5 {
+        assert_eq!(claim_and_vanish(&setup).await, 1);
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        let keeper =
+            setup.worker("keeper").handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started");
+        let job = setup.state_becomes(id, State::Ready).await;
+        assert_eq!(job.lost_leases, 1, "crash {crash}: only the first is charged without proof");
+        stopped(keeper).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_began_three_times_and_took_its_worker_along_is_dead() {
+    let setup = setup();
+    let id = setup.push("killer").await;
+    for crash in 1..=3 {
+        let setup = &setup;
+        let number = claim_numbered(setup, crash).await;
+        let lease = Lease { queue: QueueName::new("q").expect("a name"), job: id, number };
+        assert_eq!(setup.store.begin(vec![lease], setup.backstop.now()).await.expect("noted"), []);
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        let keeper =
+            setup.worker("keeper").handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started");
+        setup.state_becomes(id, if crash < 3 { State::Ready } else { State::Dead }).await;
+        stopped(keeper).await;
+    }
+    assert_eq!(setup.job(id).await.reason, Some(Reason::CrashedWorker));
+}
+
+#[test]
+fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
+    let memory = Arc::new(MemoryStore::new());
+    let real =
+        || Backstop::on(Arc::<MemoryStore>::clone(&memory), Arc::new(RealClock), Random::from_system());
+    let settings = || QueueSettings { lease: Span::millis(500), ..one_at_a_time() };
+    let timing = Timing { sweep: Span::millis(100), poll: Span::millis(100), ..Timing::default() };
+    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let doomed = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let id = doomed.block_on(async {
+        let backstop = real();
+        let id = backstop.draft("q").push().await.expect("pushed").id;
+        let worker = backstop.worker().handle_raw("q", endless).queue("q", settings()).timing(timing);
+        std::mem::forget(worker.start().expect("started"));
+        until_state(&backstop, id, State::Running).await;
+        id
+    });
+    doomed.shutdown_background();
+    let next = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    next.block_on(async {
+        let backstop = real();
+        let worker = backstop.worker().handle_raw("q", |_: Run| async { Ok(()) }).queue("q", settings());
+        let worker = worker.timing(timing).start().expect("started");
+        until_state(&backstop, id, State::Done).await;
+        stopped(worker).await;
+    });
+}
+
+#[derive(Debug)]
+struct RealClock;
+
+impl backstop::Clock for RealClock {
+    fn now(&self) -> Time {
+        let since_1970 =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        Time::default().after(since_1970.into())
+    }
+}
+
+async fn until_state(backstop: &Backstop, id: JobId, state: State) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while backstop.store().job(id, backstop.now()).await.expect("an answer").expect("there").state != state {
+        assert!(std::time::Instant::now() < deadline, "never {state}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[test]

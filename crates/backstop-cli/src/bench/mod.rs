@@ -134,10 +134,11 @@ async fn round(backstop: &Backstop, args: &BenchArgs, present: usize, bar: &Prog
 /// Leaves a store of the user's as it was.
 async fn clear(backstop: &Backstop) -> Result<()> {
     let filter = Filter { queue: Some(QueueName::new(measure::QUEUE)?), ..Filter::default() };
+    let (selection, action) = (Selection::Matching(filter), Action::Delete);
+    let mut amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
     loop {
-        let selection = Selection::Matching(filter.clone());
-        let amendment = Amendment { selection, action: Action::Delete, max: AMEND_MAX };
-        if !backstop.store().amend(amendment, backstop.now()).await?.more {
+        amendment.cursor = backstop.store().amend(amendment.clone(), backstop.now()).await?.next;
+        if amendment.cursor.is_none() {
             return Ok(());
         }
     }

@@ -137,6 +137,21 @@ fn many_jobs_take_more_than_one_call() {
 }
 
 #[test]
+fn jobs_behind_a_whole_call_of_refusals_are_reached() {
+    let place = Place::new();
+    let unique: Vec<String> =
+        (0..1_100).map(|n| format!("{{\"payload\":{n},\"unique_key\":\"{n}\"}}")).collect();
+    let unique = unique.join("\n");
+    place.feed(unique.as_bytes(), ["push", "q", "-"]).succeeded();
+    place.json(["push", "q", "1", "--id", "behind"]);
+    assert_eq!(place.json(["job", "cancel", "--queue", "q"])["count"], 1_101);
+    place.feed(unique.as_bytes(), ["push", "q", "-"]).succeeded();
+    let answer = place.run(json_args(["job", "retry", "--state", "cancelled"])).exits(1).json();
+    assert_eq!((&answer["count"], answer["refused"].as_array().unwrap().len()), (&json!(1), 1_100));
+    assert_eq!(place.job("behind")["state"], "ready");
+}
+
+#[test]
 fn all_must_be_said() {
     let place = Place::new();
     for action in ["retry", "cancel", "delete"] {

@@ -6,7 +6,7 @@ use crate::lease::{Lease, LeaseNumber, Leased, WorkerName};
 use crate::limits;
 use crate::name::QueueName;
 use crate::plan::Want;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use crate::verdict::{Settlement, Vanished};
 use async_trait::async_trait;
 
@@ -43,7 +43,7 @@ pub struct Beat {
     pub queues: Vec<QueueName>,
     /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
     pub leases: Vec<Lease>,
-    /// The new end of those claims; a beat that comes late never makes a claim shorter.
+    /// The new end of those claims, as [`crate::lease::extended`] says: a beat that comes late makes no claim shorter.
     pub until: Time,
 }
 
@@ -67,6 +67,8 @@ pub struct Seized {
     pub run: Leased,
     /// Who had it.
     pub vanished: Vanished,
+    /// Whether that one had noted by [`Backlog::begin`] that it began, under the lease it lost.
+    pub begun: bool,
 }
 
 /// What a promotion did.
@@ -98,6 +100,10 @@ pub trait Backlog: Send + Sync {
     /// of that is settled, the number is as good as new.
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>>;
 
+    /// Notes that these runs have begun, and tells which of the leases are no longer the current ones. As little durable
+    /// by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>>;
+
     /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last settlement it
     /// accepted, to recognise its repetition; one that is gone at once remembers nothing.
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
@@ -108,9 +114,9 @@ pub trait Backlog: Send + Sync {
     /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which they came in.
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
 
-    /// Takes over jobs whose claims have expired: from then on the old worker's word is stale. A claim expires
-    /// when `now` is past its `until`; the one that expired first is taken first. Whoever seizes judges, and settles
-    /// under the new lease.
+    /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then on the old worker's word
+    /// is stale. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
+    /// lease; if it dies before, who vanished and whether they had begun stay what they were.
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
 }
 
@@ -147,7 +153,7 @@ pub fn check_claim(claim: &Claim, now: Time) -> Answer<()> {
 /// Refuses a lease that would be over before it began, or that could hold a job for days.
 pub fn check_term(doing: &'static str, until: Time, now: Time) -> Answer<()> {
     let term = until.since(now);
-    if term.is_zero() || term > limits::LEASE_MAX.plus(Span::hours(1)) {
+    if term.is_zero() || term > limits::LEASE_ASKED_MAX {
         let cause =
             format!("a lease of {term}; a lease is longer than nothing and at most {}", limits::LEASE_MAX);
         return Err(StoreError::misuse(doing, cause));

@@ -29,14 +29,16 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// Something to be done to jobs.
+/// Something to be done to jobs. A selection by filter, or of all, is paged through: see [`crate::amend`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Amendment {
-    /// To which.
+    /// To which. Ids are at most [`crate::limits::AMEND_MAX`], and are done in one call.
     pub selection: Selection,
     /// What.
     pub action: Action,
-    /// At most so many jobs in one call; clamped to [`crate::limits::AMEND_MAX`].
+    /// Where the call before this one ended; made by the store, and opaque to everybody else. Ids do not heed it.
+    pub cursor: Option<String>,
+    /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids do not heed it.
     pub max: usize,
 }
 
@@ -45,11 +47,11 @@ pub struct Amendment {
 pub struct Amended {
     /// To how many jobs it was applied.
     pub applied: usize,
-    /// To which it was not, and why. For a selection by filter only jobs the action could apply to are looked at,
-    /// and those whose unique key has a new holder are here.
+    /// To which it was not, and why. By filter a job fits only if the action could apply to it, so that what is
+    /// refused are the jobs whose unique key has a new holder.
     pub refused: Vec<(JobId, Refusal)>,
-    /// Whether jobs are left that the same call would reach.
-    pub more: bool,
+    /// Where to go on; `None` at the end, and for ids.
+    pub next: Option<String>,
 }
 
 /// How many jobs of a queue are in which state.
@@ -150,8 +152,8 @@ impl Default for Shelf {
 /// What ended jobs to keep.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// For queues without an entry.
-    pub usual: Shelf,
+    /// For queues without an entry; `None` leaves them alone: whoever knows nothing of a queue removes nothing of it.
+    pub usual: Option<Shelf>,
     /// For these.
     pub queues: Vec<(QueueName, Shelf)>,
     /// At most so many removals in one call; clamped to [`crate::limits::PRUNE_MAX`].
@@ -159,9 +161,9 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// The shelf of a queue.
-    pub fn shelf(&self, queue: &QueueName) -> Shelf {
-        self.queues.iter().find(|(name, _)| name == queue).map_or(self.usual, |(_, shelf)| *shelf)
+    /// The shelf of a queue; `None` if it is left alone.
+    pub fn shelf(&self, queue: &QueueName) -> Option<Shelf> {
+        self.queues.iter().find(|(name, _)| name == queue).map_or(self.usual, |(_, shelf)| Some(*shelf))
     }
 }
 
@@ -187,7 +189,7 @@ pub trait Operator: Send + Sync {
     /// A page of jobs.
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
-    /// Does something to jobs, as [`crate::amend`] permits.
+    /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until there is none.
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
 
     /// All queues, by name. The counts equal what a count of the jobs would give.
@@ -200,6 +202,6 @@ pub trait Operator: Send + Sync {
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>>;
 
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
-    /// span, and done ones over the shelf's number.
+    /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
 }

@@ -95,6 +95,20 @@ fn constant_never_changes() {
 }
 
 #[test]
+fn a_custom_policy_is_a_function_and_cannot_be_written_down() {
+    let policy = RetryPolicy::custom(|failures, age, _| {
+        (age < Span::hours(1)).then(|| Span::secs(7).times(i64::from(failures)))
+    });
+    assert_eq!(policy.next(2, Span::ZERO, Roll::LOWEST), Next::In(Span::secs(14)));
+    assert_eq!(policy.next(2, Span::hours(1), Roll::LOWEST), Next::TooOld);
+    assert_eq!(policy.next(3, Span::ZERO, Roll::LOWEST), Next::AttemptsExhausted);
+    let endless = RetryPolicy::custom(|_, _, _| Some(Span::days(1_000_000)));
+    assert_eq!(endless.next(1, Span::ZERO, Roll::LOWEST), Next::In(DELAY_MAX));
+    assert!(!policy.is_stored() && RetryPolicy::default().is_stored());
+    check_refused(std::str::from_utf8(&policy.to_json()).expect("text"), "a custom policy is code");
+}
+
+#[test]
 fn jitter_spreads_as_named() {
     check_preview(r#"{"kind":"constant","every":"10s","jitter":{"spread":0.1}}"#, &[(1, 9_000, 11_000)]);
     check_preview(r#"{"kind":"constant","every":"10s","jitter":"equal"}"#, &[(1, 5_000, 10_000)]);

@@ -11,6 +11,9 @@ pub enum BadPolicy {
     /// Not in the form of a policy at all.
     #[error("not a retry policy: {0}")]
     Unreadable(String),
+    /// Code cannot be written down.
+    #[error("a custom policy is code: give it to a queue's settings in the program that works the queue")]
+    Custom,
     /// An unknown curve.
     #[error(
         "`{0}` is not a kind of policy; kinds are exponential, fibonacci, steps, progressive, constant, polynomial"
@@ -95,6 +98,7 @@ enum WrittenAttempts {
 }
 
 const UNLIMITED: &str = "unlimited";
+const CUSTOM: &str = "custom";
 
 impl RetryPolicy {
     /// The policy that this JSON describes.
@@ -151,6 +155,7 @@ fn checked_curve(kind: &str, written: &mut Written) -> Result<Curve, BadPolicy> 
             Ok(Curve::Constant(positive("every", written.every.take().ok_or_else(|| missing("every"))?)?))
         }
         "polynomial" => Ok(Curve::Polynomial),
+        CUSTOM => Err(BadPolicy::Custom),
         other => Err(BadPolicy::UnknownKind(other.to_owned())),
     }
 }
@@ -297,5 +302,6 @@ fn written_curve(curve: &Curve, rest: Written) -> Written {
         }
         Curve::Constant(every) => Written { kind: kind("constant"), every: Some(*every), ..rest },
         Curve::Polynomial => Written { kind: kind("polynomial"), ..rest },
+        Curve::Custom(_) => Written { kind: kind(CUSTOM), ..rest },
     }
 }

@@ -47,6 +47,70 @@ fn what_cannot_be_a_store_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_to_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    drop(open(&path, 0).expect("the file opens"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("the owner may");
+    // Root may write whatever the file says.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let error = open(&path, 0).map(drop).expect_err("refused");
+    assert!(matches!(error, OpenError::File { .. }), "{error}");
+}
+
+/// The kernel's list of the locks this process has on a file.
+#[cfg(target_os = "linux")]
+fn locks_on(path: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let inode = std::fs::metadata(path).expect("the file is there").ino();
+    let (process, ending) = (std::process::id().to_string(), format!(":{inode}"));
+    let locks = std::fs::read_to_string("/proc/locks").expect("the list of locks");
+    let fields = locks.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
+    let mut ours: Vec<String> = fields
+        .filter(|lock| lock.len() == 7 && lock[3] == process && lock[4].ends_with(&ending))
+        .map(|lock| lock.join(" "))
+        .collect();
+    ours.sort();
+    ours
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_open_in_one_process_leaves_the_locks_of_the_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    let first = open(&path, 1).expect("the file opens");
+    first.writer.execute_batch("CREATE TABLE t (x)").expect("a write");
+    let before = locks_on(&path);
+    assert!(!before.is_empty(), "SQLite holds the file of a log shared");
+    let second = open(&path, 1).expect("it opens again");
+    assert_eq!(locks_on(&path), before);
+    drop(second);
+    assert_eq!(locks_on(&path), before);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_users_own_connection_keeps_its_locks_when_a_store_opens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    let user = Connection::open(&path).expect("a connection");
+    user.execute_batch(
+        "PRAGMA journal_mode = WAL; CREATE TABLE t (x); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)",
+    )
+    .expect("a write that is not committed");
+    let log = dir.path().join("store.db-shm");
+    let (before, before_log) = (locks_on(&path), locks_on(&log));
+    assert!(!before.is_empty() && !before_log.is_empty(), "{before:?} {before_log:?}");
+    let store = open(&path, 1).expect("the store opens");
+    assert_eq!((locks_on(&path), locks_on(&log)), (before, before_log));
+    drop(store);
+    user.execute_batch("COMMIT").expect("its lock was never lost");
+}
+
+#[test]
 fn an_old_sqlite_is_refused() {
     assert!(check_sqlite(SQLITE_VERSION_MIN).is_ok());
     let error = check_sqlite(3_051_002).expect_err("refused");

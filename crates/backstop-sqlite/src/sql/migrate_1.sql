@@ -55,6 +55,7 @@ CREATE TABLE backstop_ready (
   PRIMARY KEY (queue, level, seq)
 ) WITHOUT ROWID;
 
+-- `begun` is a note of the worker that claimed the job; a seizer leaves it, as it leaves who vanished.
 CREATE TABLE backstop_running (
   id              BLOB    NOT NULL PRIMARY KEY,
   no              INTEGER NOT NULL,
@@ -62,6 +63,7 @@ CREATE TABLE backstop_running (
   queue           INTEGER NOT NULL,
   level           INTEGER NOT NULL,
   seq             INTEGER NOT NULL,
+  begun           INTEGER NOT NULL DEFAULT 0,
   vanished_worker TEXT,
   vanished_lease  INTEGER
 ) WITHOUT ROWID;
@@ -87,14 +89,17 @@ CREATE TABLE backstop_finished (
   PRIMARY KEY (queue, state, finished_at, no)
 ) WITHOUT ROWID;
 
+-- `forget_at` is set once the job is gone, so that a pruning reads nothing but keys that it removes.
 CREATE TABLE backstop_key (
-  queue  INTEGER NOT NULL,
-  key    TEXT    NOT NULL,
-  id     BLOB    NOT NULL,
-  states INTEGER NOT NULL,
-  until  INTEGER,
+  queue     INTEGER NOT NULL,
+  key       TEXT    NOT NULL,
+  id        BLOB    NOT NULL,
+  states    INTEGER NOT NULL,
+  until     INTEGER,
+  forget_at INTEGER,
   PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
+CREATE INDEX backstop_key_forget ON backstop_key (forget_at) WHERE forget_at IS NOT NULL;
 
 CREATE TABLE backstop_worker (
   name    TEXT    NOT NULL PRIMARY KEY,

@@ -32,11 +32,13 @@ pub(super) struct Desk {
     others: Others,
     looked: Option<Instant>,
     bell: Bell,
+    /// Whether there is something to claim or to promote of which no hint was given yet.
+    stirred: bool,
 }
 
 impl Desk {
     pub(super) fn new(db: Connection, durability: Durability, bell: Bell) -> Self {
-        Self { db, durability, sync: None, others: Others::default(), looked: None, bell }
+        Self { db, durability, sync: None, others: Others::default(), looked: None, bell, stirred: false }
     }
 
     /// Waits for a request, and meanwhile looks whether others wrote. `None` when no more can come.
@@ -78,6 +80,13 @@ impl Desk {
         }
     }
 
+    /// Gives the hint that is due.
+    pub(super) fn ring(&mut self) {
+        if std::mem::take(&mut self.stirred) {
+            self.bell.ring();
+        }
+    }
+
     /// Each in a transaction of its own, so that only the faulty one fails.
     fn one_by_one(&mut self, group: &mut [Box<dyn Errand>]) {
         for at in 0..group.len() {
@@ -102,9 +111,7 @@ impl Desk {
                     self.roll_back();
                     return Err(Fault::Store(not_committed(doing, &error)));
                 }
-                if stirred {
-                    self.bell.ring();
-                }
+                self.stirred |= stirred;
                 Ok(())
             }
             Err(fault) => {

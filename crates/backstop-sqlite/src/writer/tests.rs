@@ -66,3 +66,32 @@ async fn a_writer_that_is_dropped_does_what_it_was_asked() {
     drop((writer, sent));
     assert_eq!(seen.iter().collect::<Vec<i32>>(), (0..100).collect::<Vec<_>>());
 }
+
+/// An answer that nobody waits for: it is dropped in the very moment of the reply, and begins to listen then.
+struct Unheard(Bell, std::sync::mpsc::Sender<Box<dyn backstop_core::port::Hints>>);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        self.1.send(self.0.listen()).expect("the test waits");
+    }
+}
+
+#[tokio::test]
+async fn a_hint_comes_when_the_replies_are_out() {
+    let mut db = Connection::open_in_memory().expect("a database in memory");
+    migrate(&mut db).expect("it migrates");
+    let bell = Bell::new();
+    let writer = Writer::start(db, Durability::Full, bell.clone()).expect("a thread");
+    let (go, wait) = std::sync::mpsc::channel();
+    let (replied, listening) = std::sync::mpsc::channel();
+    let call = writer.call(TASK, move |work| {
+        wait.recv().expect("the test says when");
+        work.stir();
+        Ok(Unheard(bell.clone(), replied.clone()))
+    });
+    assert!(tokio::time::timeout(Duration::ZERO, call).await.is_err(), "asked for, and not waited for");
+    go.send(()).expect("the writer waits");
+    let mut hints = listening.recv().expect("a reply");
+    let hint = tokio::time::timeout(Duration::from_secs(5), hints.next()).await;
+    assert!(hint.is_ok(), "the hint came before the reply");
+}

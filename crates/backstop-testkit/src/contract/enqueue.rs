@@ -100,8 +100,7 @@ pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
 /// Names are any text; only queue names are plain.
 pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let strange =
-        ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", " "];
+    let strange = ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", " "];
     for name in strange {
         scene.insert([job("q", name).kind(name).unique(name)]).await;
         let mut claim = scene.claim_of(&[("q", 1)]);

@@ -1,7 +1,7 @@
 //! What keeps a claim alive, and what becomes of it when its worker vanishes.
 
-use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, retry_at};
-use backstop_core::limits::{BEAT_LEASES_MAX, SEIZE_MAX};
+use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
 use backstop_core::port::{Beat, Seized, Settled, Store, StoreError};
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
@@ -58,10 +58,108 @@ pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
     assert_eq!(scene.beat(std::slice::from_ref(&lease), at(90)).await, []);
-    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(10)).await, []);
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(45)).await, []);
     assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(90)));
     scene.now = at(60);
     assert_eq!(scene.seize("rescuer").await, []);
+}
+
+/// A claim made before the clock was set back does not outlive its worker by as much as the clock was wrong.
+pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    scene.now = at(3_600);
+    let lease = scene.claim("q", 2).await.remove(0).lease;
+    scene.now = at(0);
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(30)).await, []);
+    assert_eq!(scene.job("b").await.held_by.map(|holder| holder.until), Some(at(30)));
+    scene.now = at(31);
+    assert_eq!(scene.seize("rescuer").await.len(), 2);
+}
+
+/// A claim that lasts longer than anybody may ask for was made before the clock was set back, and its worker is gone.
+pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    scene.now = at(0).after(LEASE_ASKED_MAX);
+    let mut claim = scene.claim_of(&[("q", 1)]);
+    claim.until = scene.now;
+    scene.now = at(0);
+    scene.claim_as(&claim).await;
+    assert_eq!(scene.seize("rescuer").await, [], "as long as can be asked for");
+    scene.now = at(0).before(Span::micros(1));
+    assert_eq!(seized_names(&scene.seize("rescuer").await), ["a"]);
+    scene.now = at(365 * 86_400);
+    scene.claim("q", 1).await;
+    scene.now = at(60);
+    let seized = scene.seize("another").await;
+    assert!(seized_names(&seized).contains(&"b".to_owned()), "{seized:?}");
+}
+
+/// Who takes a job over learns whether it was running, and not only waiting, when its worker vanished.
+pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 2).await;
+    assert_eq!(scene.begin(&[runs[0].lease.clone()]).await, []);
+    scene.now = expired();
+    assert_eq!(begun_names(&scene.seize("second").await), ["a"]);
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    let by_third = scene.seize("third").await;
+    assert_eq!(begun_names(&by_third), ["a"]);
+    // A seizer may say what it likes: it is not the one who vanished first.
+    let leases: Vec<Lease> = by_third.into_iter().map(|seized| seized.run.lease).collect();
+    assert_eq!(scene.begin(&leases).await, []);
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    let seized = scene.seize("fourth").await;
+    assert_eq!((seized.len(), begun_names(&seized)), (2, vec!["a".to_owned()]));
+    // Once a loss was judged it is history: the next worker begins for itself.
+    for seized in &seized {
+        scene.settle(&seized.run.lease, Outcome::Released { at: scene.now }).await;
+    }
+    assert_eq!(scene.claim("q", 2).await.len(), 2);
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    let seized = scene.seize("fifth").await;
+    assert_eq!((seized.len(), begun_names(&seized)), (2, Vec::new()));
+}
+
+/// A worker that was slow to begin learns which jobs it must not run.
+pub async fn begin_tells_lost_leases(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 3).await;
+    let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).collect();
+    assert_eq!(scene.begin(&[]).await, []);
+    assert_eq!(scene.begin(&leases).await, []);
+    scene.settle(&leases[1], DONE).await;
+    let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..leases[0].clone() };
+    let elsewhere = Lease { queue: queue("nowhere"), ..leases[0].clone() };
+    let named = [&leases[0], &leases[1], &invented, &elsewhere, &leases[2]].map(Clone::clone);
+    let mut lost = scene.begin(&named).await;
+    lost.sort();
+    let mut expected = [leases[1].clone(), invented, elsewhere];
+    expected.sort();
+    assert_eq!(lost, expected);
+    let too_many = vec![leases[0].clone(); CLAIM_JOBS_MAX + 1];
+    let refused = scene.store.begin(too_many, scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+}
+
+/// A worker that lost its job says nothing about the next one's run.
+pub async fn begin_of_a_job_under_a_stale_lease_changes_nothing(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    let old = scene.claim_one("q").await.lease;
+    scene.settle(&old, Outcome::Released { at: scene.now }).await;
+    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    scene.claim_one("q").await;
+    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    scene.now = expired();
+    let seized = scene.seize("rescuer").await;
+    assert_eq!((seized_names(&seized), begun_names(&seized)), (vec!["a".to_owned()], Vec::new()));
+    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    scene.now = scene.now.after(LEASE).after(Span::micros(1));
+    assert_eq!(begun_names(&scene.seize("another").await), [""; 0]);
 }
 
 /// A worker that was only slow keeps its job, as long as nobody took it.
@@ -93,7 +191,7 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     scene.now = expired();
     let seized = scene.seize("rescuer").await;
     assert_eq!(seized_names(&seized), ["a"]);
-    let Seized { run, vanished } = &seized[0];
+    let Seized { run, vanished, .. } = &seized[0];
     assert_eq!((vanished.worker.as_str(), &vanished.lease), (WORKER, &old.lease));
     assert_ne!(run.lease.number, old.lease.number);
     assert_eq!((run.attempts_before, run.lost_leases, &run.payload), (0, 0, &old.payload));
@@ -265,6 +363,10 @@ pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Sto
     let refused = scene.store.seize(seize, scene.now).await;
     assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
     assert_eq!(scene.seize("rescuer").await.len(), 1);
+}
+
+fn begun_names(seized: &[Seized]) -> Vec<String> {
+    names(seized.iter().filter(|seized| seized.begun).map(|seized| &seized.run))
 }
 
 fn seized_names(seized: &[Seized]) -> Vec<String> {

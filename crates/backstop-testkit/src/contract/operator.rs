@@ -19,7 +19,7 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("other", "b")]).await;
     for action in [Action::Retry, Action::Cancel, Action::Delete] {
         let selection = Selection::Matching(Filter::default());
-        let amendment = Amendment { selection, action, max: AMEND_MAX };
+        let amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
         let refused = scene.store.amend(amendment, scene.now).await;
         assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{action:?}: {refused:?}");
     }
@@ -114,9 +114,21 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     assert_eq!(amended.applied, 1);
     assert_eq!(amended.refused, [(id("nobody"), Refusal::NotFound), (id("done"), Refusal::Ended)]);
     let too_many = Selection::Ids(vec![id("nobody"); AMEND_MAX + 1]);
-    let amendment = Amendment { selection: too_many, action: Action::Cancel, max: AMEND_MAX };
+    let amendment = Amendment { selection: too_many, action: Action::Cancel, cursor: None, max: AMEND_MAX };
     let refused = scene.store.amend(amendment, scene.now).await;
     assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+}
+
+/// Ids are done in one call: neither a cursor nor a maximum means anything to them.
+pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let names: Vec<String> = (0..5).map(|n| n.to_string()).collect();
+    scene.insert(names.iter().map(|name| job("q", name))).await;
+    let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
+    let cursor = Some("nonsense".to_owned());
+    let amendment = Amendment { selection, action: Action::Cancel, cursor, max: 1 };
+    let amended = scene.store.amend(amendment, scene.now).await;
+    assert_eq!(amended, Ok(Amended { applied: 5, ..Amended::default() }));
 }
 
 /// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies to.
@@ -138,22 +150,78 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     assert_eq!(scene.state("running").await, Some(State::Running));
 }
 
-/// A large amendment goes in steps, and says when it is through.
-pub async fn amend_goes_in_steps(store: Arc<dyn Store>) {
+/// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves what it reaches.
+pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for (own, max) in [("none", 0), ("one", 1), ("two", 2), ("seven", 7), ("all", usize::MAX)] {
+        // Every line of a store has some of them, in another order than they arrived in.
+        for n in 0..6 {
+            let name = |what: &str| format!("{own} {what} {n}");
+            scene.insert_and_end(job(own, &name("dead")), dead()).await;
+            scene.insert_and_end(job(own, &name("cancelled")), cancelled()).await;
+            scene.insert([job(own, &name("scheduled")).at(at(100 - n))]).await;
+            scene.insert_and_end(job(own, &name("done")), DONE).await;
+            scene.insert([job("other", &name("other"))]).await;
+        }
+        for (action, state, fitting) in [
+            (Action::Retry, None, 18),
+            (Action::Cancel, Some(State::Ready), 18),
+            (Action::Retry, Some(State::Cancelled), 18),
+            (Action::Cancel, None, 18),
+            (Action::Delete, None, 24),
+        ] {
+            let what = format!("{action:?} of {state:?}, {max} at once");
+            let selection = Selection::Matching(filter(Some(own), state));
+            let steps = scene.amend_in_steps(selection, action, max).await;
+            let applied: Vec<usize> = steps.iter().map(|step| step.applied).collect();
+            assert!(applied.iter().all(|applied| *applied <= max.max(1)), "{what}: {applied:?}");
+            assert!(steps.iter().all(|step| step.refused.is_empty()), "{what}: {steps:?}");
+            assert_eq!(applied.iter().sum::<usize>(), fitting, "{what}: {applied:?}");
+        }
+        assert_eq!(scene.list(&filter(Some(own), None)).await, [], "by {max}");
+    }
+    assert_eq!(scene.queue("other").await.counts.of(State::Ready), 5 * 6);
+}
+
+/// A step that only refuses is a step: the jobs behind it are reached, and each refusal is told once.
+pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let name = |what: &str, n: usize| format!("{what} {n}");
+    for n in 0..7 {
+        scene.insert_and_end(job("q", &name("dead", n)).unique(&n.to_string()), dead()).await;
+    }
+    for n in 0..3 {
+        scene.insert_and_end(job("q", &name("behind", n)), dead()).await;
+    }
+    scene.insert((0..7).map(|n| job("q", &name("twin", n)).unique(&n.to_string()))).await;
+    let selection = Selection::Matching(filter(Some("q"), Some(State::Dead)));
+    let steps = scene.amend_in_steps(selection, Action::Retry, 2).await;
+    assert!(steps.iter().all(|step| step.applied + step.refused.len() <= 2), "{steps:?}");
+    assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 3, "{steps:?}");
+    let refused: Vec<_> = steps.into_iter().flat_map(|step| step.refused).collect();
+    let expected: Vec<_> =
+        (0..7).map(|n| (id(&name("dead", n)), Refusal::Twin(id(&name("twin", n))))).collect();
+    assert_eq!(refused, expected, "each of them once, in order of arrival");
+    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 7);
+    assert_eq!(scene.state("behind 2").await, Some(State::Ready));
+}
+
+/// An amendment goes on only from where this store said, and a place in a list is no such place.
+pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    scene.insert((0..25).map(|n| job("q", &n.to_string()))).await;
-    let step = || Amendment { selection: Selection::All, action: Action::Cancel, max: 10 };
-    let mut applied = Vec::new();
-    loop {
-        let amended = scene.store.amend(step(), scene.now).await.expect("the store amends");
-        applied.push(amended.applied);
-        assert!(applied.len() <= 4, "an amendment that does not end: {applied:?}");
-        if !amended.more {
-            break;
+    scene.insert([job("q", "a"), job("q", "b")]).await;
+    let query = PageQuery { limit: 1, ..PageQuery::default() };
+    let page = scene.store.jobs(query, scene.now).await.expect("the store lists its jobs");
+    let of_a_list = page.next.expect("there is another page");
+    for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b", &of_a_list] {
+        for selection in [Selection::All, Selection::Matching(filter(Some("q"), None))] {
+            let cursor = Some(cursor.to_owned());
+            let amendment = Amendment { selection, action: Action::Delete, cursor, max: AMEND_MAX };
+            let refused = scene.store.amend(amendment.clone(), scene.now).await;
+            assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{amendment:?}: {refused:?}");
         }
     }
-    assert_eq!(applied, [10, 10, 5]);
-    assert_eq!(scene.queue("q").await.counts.of(State::Cancelled), 25);
+    assert_eq!(scene.list(&Filter::default()).await.len(), 2);
 }
 
 /// A dead letter sent back is in one place, with its history, fresh attempts and a note that this happened.
@@ -381,7 +449,7 @@ fn shelf(secs: i64) -> Shelf {
 }
 
 async fn prune(scene: &Scene, usual: Shelf, max: usize) -> Pruned {
-    let retention = Retention { usual, queues: Vec::new(), max };
+    let retention = Retention { usual: Some(usual), queues: Vec::new(), max };
     scene.store.prune(retention, scene.now).await.expect("the store prunes")
 }
 
@@ -428,10 +496,27 @@ pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     scene.insert_and_end(job("short", "a"), DONE).await;
     scene.insert_and_end(job("long", "b"), DONE).await;
     scene.now = at(60);
-    let retention = Retention { usual: shelf(3_600), queues: vec![(queue("short"), shelf(10))], max: 100 };
+    let usual = Some(shelf(3_600));
+    let retention = Retention { usual, queues: vec![(queue("short"), shelf(10))], max: 100 };
     let pruned = scene.store.prune(retention, scene.now).await;
     assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
     assert_eq!((scene.state("a").await, scene.state("b").await), (None, Some(State::Done)));
+}
+
+/// Whoever knows nothing of a queue removes nothing of it.
+pub async fn prune_leaves_queues_it_is_told_nothing_about_alone(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("known", "a"), DONE).await;
+    for (name, outcome) in [("b", DONE), ("c", dead()), ("d", cancelled())] {
+        scene.insert_and_end(job("unknown", name), outcome).await;
+    }
+    scene.now = at(3_600);
+    let none = Shelf { done_max: 0, ..shelf(0) };
+    let retention = Retention { usual: None, queues: vec![(queue("known"), none)], max: 100 };
+    let pruned = scene.store.prune(retention, scene.now).await;
+    assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
+    assert_eq!(left, ["b", "c", "d"].map(str::to_owned).into());
 }
 
 /// What has ever happened in a queue is remembered when its jobs are gone, and the queue with it.

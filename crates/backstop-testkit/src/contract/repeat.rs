@@ -63,7 +63,7 @@ fn settle(outcomes: &[(&str, Outcome)]) -> (Time, Operation) {
 
 fn amend(names: &[&str], action: Action) -> (Time, Operation) {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
-    (at(2), Operation::Amend(Amendment { selection, action, max: 100 }))
+    (at(2), Operation::Amend(Amendment { selection, action, cursor: None, max: 100 }))
 }
 
 /// The jobs are in once, unique keys and all.
@@ -107,6 +107,13 @@ pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Stor
     let operations = vec![enqueue(&["a"]), claim(1), settle(&[("a", Outcome::Done(Keep::Gone))])];
     let answers = [Settled::Applied, Settled::Stale].map(|answer| Reply::Settled(vec![answer]));
     check_one_of(store, operations, &answers).await;
+}
+
+/// A run begins once.
+pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
+    let leases = vec![lease("a"), lease("nobody")];
+    let operations = vec![enqueue(&["a", "b"]), claim(2), (at(1), Operation::Begin(leases))];
+    check(store, operations, Reply::NotBegun(vec![lease("nobody")])).await;
 }
 
 /// The claim lives on.
@@ -156,6 +163,16 @@ pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::Amended(0, vec![(id("a"), Refusal::NotFound)])).await;
 }
 
+/// A step of many is repeated with the cursor it had, and the steps go on from there.
+pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) {
+    let (selection, action) = (Selection::All, Action::Cancel);
+    let step = Operation::Amend(Amendment { selection, action, cursor: None, max: 2 });
+    let operations = vec![enqueue(&["a", "b", "c", "d", "e"]), (at(2), step)];
+    // Whatever the lost step did of the two it may do.
+    let expected = [3, 4, 5].map(|applied| Reply::Amended(applied, Vec::new()));
+    check_one_of(store, operations, &expected).await;
+}
+
 /// Paused is paused.
 pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![enqueue(&["a"]), (at(1), Operation::SetGate(queue("q"), Gate::Paused))];
@@ -164,7 +181,7 @@ pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
 
 /// What was pruned is gone, and nothing else goes with it.
 pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
-    let usual = Shelf { done_for: Span::secs(1), done_max: 1, ..Shelf::default() };
+    let usual = Some(Shelf { done_for: Span::secs(1), done_max: 1, ..Shelf::default() });
     let prune = Operation::Prune(Retention { usual, queues: Vec::new(), max: 100 });
     let ended = settle(&[("a", DONE), ("b", DONE), ("c", dead())]);
     let operations = vec![enqueue(&["a", "b", "c"]), claim(3), ended, (at(60), prune)];

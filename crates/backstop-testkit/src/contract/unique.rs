@@ -129,7 +129,7 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     scene.insert_and_end(job("q", "b").unique("live"), DONE).await;
     scene.now = at(10);
     let shelf = Shelf { done_for: Span::secs(1), ..Shelf::default() };
-    let retention = Retention { usual: shelf, queues: Vec::new(), max: 100 };
+    let retention = Retention { usual: Some(shelf), queues: Vec::new(), max: 100 };
     let pruned = scene.store.prune(retention, scene.now).await.expect("the store prunes");
     assert_eq!((pruned.done, scene.find("a").await), (2, None));
     let twin = job("q", "c").unique_as(unique);
@@ -137,6 +137,42 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     assert_eq!(scene.enqueue([job("q", "d").unique("live")]).await, [Enqueued::Inserted]);
     scene.now = at(60);
     assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
+}
+
+/// A key of a job that is gone is forgotten once its period is over, in steps; one without a period never.
+pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let states = States::of(&State::ALL);
+    let unique = |text: &str, period| Unique { key: key(text), period, states };
+    for text in ["1", "2", "3", "4", "5"] {
+        let draft = job("q", text).unique_as(unique(text, Some(Span::secs(60))));
+        scene.insert_and_end(draft, GONE).await;
+    }
+    scene.insert_and_end(job("q", "ever").unique_as(unique("ever", None)), GONE).await;
+    let prune = async |now| {
+        let retention = Retention { usual: None, queues: Vec::new(), max: 3 };
+        scene.store.prune(retention, now).await.expect("the store prunes").more
+    };
+    assert!(!prune(at(59)).await, "nothing is over");
+    assert!(prune(at(60)).await, "three of five");
+    assert!(!prune(at(60)).await, "the rest");
+    assert!(!prune(at(60)).await);
+    scene.now = at(60);
+    scene.insert([job("q", "next").unique("1")]).await;
+    let ever = job("q", "again").unique("ever");
+    assert_eq!(scene.enqueue([ever]).await, [Enqueued::Duplicate(id("ever"))]);
+}
+
+/// A key left behind that has a new holder is the new holder's.
+pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let unique = Unique { key: key("k"), period: Some(Span::secs(60)), states: States::of(&State::ALL) };
+    scene.insert_and_end(job("q", "a").unique_as(unique), GONE).await;
+    scene.now = at(60);
+    scene.insert([job("q", "b").unique("k")]).await;
+    let retention = Retention { usual: None, queues: Vec::new(), max: 100 };
+    scene.store.prune(retention, at(120)).await.expect("the store prunes");
+    assert_eq!(scene.enqueue([job("q", "c").unique("k")]).await, [Enqueued::Duplicate(id("b"))]);
 }
 
 /// A job that comes back to life needs its key, and says who has it.

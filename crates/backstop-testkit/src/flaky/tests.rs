@@ -1,14 +1,16 @@
 use super::*;
 use crate::given::{START, Scene, job};
 use backstop_core::amend::{Action, Filter, Selection};
-use backstop_core::port::Shelf;
-use backstop_core::{LeaseNumber, WorkerName};
+use backstop_core::port::{
+    Amendment, Backlog, Beat, Claim, Gate, Operator, PageQuery, Retention, Seize, Shelf,
+};
+use backstop_core::{JobId, LeaseNumber, Span, WorkerName};
 use backstop_memory::MemoryStore;
 use std::time::Instant;
 
-const METHODS: [&str; 16] = [
-    "enqueue", "claim", "settle", "beat", "promote", "seize", "job", "jobs", "amend", "queues", "set_gate",
-    "workers", "prune", "migrate", "time", "examine",
+const METHODS: [&str; 17] = [
+    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "jobs", "amend", "queues",
+    "set_gate", "workers", "prune", "migrate", "time", "examine",
 ];
 
 fn flaky(seed: u64, odds: Odds) -> Flaky {
@@ -19,13 +21,14 @@ fn flaky(seed: u64, odds: Odds) -> Flaky {
 async fn call(store: &Flaky, method: &str) -> bool {
     let (now, until) = (START, START.after(Span::secs(30)));
     let (number, worker) = (LeaseNumber::draw(1), WorkerName::new("w"));
-    let all = Amendment { selection: Selection::All, action: Action::Retry, max: 1 };
-    let usual = Retention { usual: Shelf::default(), queues: Vec::new(), max: 1 };
+    let all = Amendment { selection: Selection::All, action: Action::Retry, cursor: None, max: 1 };
+    let usual = Retention { usual: Some(Shelf::default()), queues: Vec::new(), max: 1 };
     let beat = Beat { worker: worker.clone(), queues: Vec::new(), leases: Vec::new(), until };
     let query = PageQuery { filter: Filter::default(), cursor: None, limit: 1 };
     match method {
         "enqueue" => store.enqueue(Vec::new(), now).await.is_ok(),
         "claim" => store.claim(Claim { number, worker, until, wants: Vec::new() }, now).await.is_ok(),
+        "begin" => store.begin(Vec::new(), now).await.is_ok(),
         "settle" => store.settle(Vec::new(), now).await.is_ok(),
         "beat" => store.beat(beat, now).await.is_ok(),
         "promote" => store.promote(1, now).await.is_ok(),

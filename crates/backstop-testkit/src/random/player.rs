@@ -72,8 +72,9 @@ impl Player {
         }
         match self.dice.random_range(0..100) {
             0..20 => self.enqueue(),
-            20..42 => self.claim(),
-            42..64 => self.settle(),
+            20..41 => self.claim(),
+            41..46 => self.begin(),
+            46..64 => self.settle(),
             64..72 => self.beat(),
             72..80 => self.promote(),
             80..86 => self.seize(),
@@ -222,12 +223,14 @@ impl Player {
         }
     }
 
+    fn begin(&mut self) -> Operation {
+        let count = self.dice.random_range(1..=4);
+        Operation::Begin(self.some_leases(count))
+    }
+
     fn beat(&mut self) -> Operation {
         let count = self.dice.random_range(0..=4);
-        let mut leases: Vec<Lease> = self.some_runs(count).into_iter().map(|run| run.lease).collect();
-        if let (true, Some(lease)) = (self.flip(0.1), leases.pop()) {
-            leases.push(self.invented(lease));
-        }
+        let leases = self.some_leases(count);
         let queues = vec![self.queue()];
         Operation::Beat(Beat { worker: self.worker(), queues, leases, until: self.until() })
     }
@@ -259,10 +262,8 @@ impl Player {
             2..9 => Selection::Matching(self.filter()),
             _ => Selection::Ids(self.some_ids()),
         };
-        let is_in_steps =
-            !matches!(selection, Selection::Ids(_)) && action != Action::Retry && self.flip(0.5);
-        let max = if is_in_steps { self.dice.random_range(1..=3) } else { AMEND_MAX };
-        Operation::Amend(Amendment { selection, action, max })
+        let max = if self.flip(0.5) { self.dice.random_range(0..=3) } else { AMEND_MAX };
+        Operation::Amend(Amendment { selection, action, cursor: None, max })
     }
 
     fn some_ids(&mut self) -> Vec<JobId> {
@@ -288,7 +289,7 @@ impl Player {
     }
 
     fn prune(&mut self) -> Operation {
-        let usual = self.shelf();
+        let usual = Some(self.shelf()).filter(|_| self.flip(0.7));
         let own = (self.queue(), self.shelf());
         Operation::Prune(Retention { usual, queues: vec![own], max: self.dice.random_range(1..=50) })
     }
@@ -308,6 +309,14 @@ impl Player {
         runs.sort_by_key(|run| run.lease.job);
         runs.dedup_by_key(|run| run.lease.job);
         runs
+    }
+
+    fn some_leases(&mut self, count: usize) -> Vec<Lease> {
+        let mut leases: Vec<Lease> = self.some_runs(count).into_iter().map(|run| run.lease).collect();
+        if let (true, Some(lease)) = (self.flip(0.1), leases.pop()) {
+            leases.push(self.invented(lease));
+        }
+        leases
     }
 
     fn until(&mut self) -> Time {

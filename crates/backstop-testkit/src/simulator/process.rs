@@ -1,8 +1,8 @@
 //! One simulated process: everything it asks of the store goes through here, where it can be stopped in the middle.
 
 use super::faults::Fired;
-use crate::forward::forward_store;
-use backstop_core::port::{Answer, Store};
+use crate::forward::{forward_backlog, forward_operator, forward_store};
+use backstop_core::port::{Answer, Hints, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::pin::pin;
@@ -89,6 +89,12 @@ impl Process {
         self.pulse.running().await;
         answer
     }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        self.inner.watch()
+    }
 }
 
+forward_backlog!(Process);
+forward_operator!(Process);
 forward_store!(Process);

@@ -1,9 +1,11 @@
 //! Stands right before the store and writes down what it gave out and which settlements it accepted, whoever hears of it.
 
 use super::record::Recorder;
-use crate::forward::forward_but_backlog;
+use crate::forward::{forward_operator, forward_store};
 use async_trait::async_trait;
-use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled, Store};
+use backstop_core::port::{
+    Answer, Backlog, Beat, Claim, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
+};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Leased, NewJob, Time};
 use std::collections::BTreeSet;
@@ -30,6 +32,10 @@ impl Witness {
         call().await
     }
 
+    fn hints(&self) -> Box<dyn Hints> {
+        self.inner.watch()
+    }
+
     fn note(&self, settlement: &Settlement) {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         if accepted.insert((settlement.lease.clone(), settlement.outcome.tag())) {
@@ -50,6 +56,10 @@ impl Backlog for Witness {
             self.recorder.granted(&run.lease);
         }
         Ok(granted)
+    }
+
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
+        self.inner.begin(leases, now).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
@@ -76,4 +86,5 @@ impl Backlog for Witness {
     }
 }
 
-forward_but_backlog!(Witness);
+forward_operator!(Witness);
+forward_store!(Witness);

@@ -3,7 +3,8 @@
 use super::Engine;
 use backstop_core::limits::BEAT_LEASES_MAX;
 use backstop_core::port::Beat;
-use backstop_core::{Lease, QueueName, Span, Time};
+use backstop_core::{Lease, QueueName, Span};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Beats until told to stop.
@@ -11,20 +12,42 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     let queues: Vec<QueueName> = engine.queues.keys().cloned().collect();
     loop {
         let beaten = beat(engine, &queues).await;
-        give_up_uncertain(engine);
         let period = if beaten { period(engine) } else { period(engine).scaled(0.2) };
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
+            () = engine.beat_now.notified() => {}
             () = tokio::time::sleep(period.into()) => {}
         }
     }
 }
 
+/// Looks after what must not run on, beside the beats: a beat that hangs must not delay this.
+pub(crate) async fn fence_loop(engine: &Engine, stop: &CancellationToken) {
+    loop {
+        let now = Instant::now();
+        // Without a beat in time, somebody else may already run the job: stop before that can be.
+        call_off(engine, engine.held.uncertain(now), "no beat got through in time");
+        call_off(
+            engine,
+            engine.held.overdue(now),
+            "it blocks its thread past its time limit; no more beats for it",
+        );
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(shortest_lease(engine).scaled(0.05).into()) => {}
+        }
+    }
+}
+
+fn shortest_lease(engine: &Engine) -> Span {
+    engine.queues.values().map(|settings| settings.lease).min().unwrap_or_default()
+}
+
 /// Three beats fit into the shortest lease, so that two may be lost.
 fn period(engine: &Engine) -> Span {
-    let shortest = engine.queues.values().map(|settings| settings.lease).min().unwrap_or_default();
-    shortest.scaled(1.0 / 3.0)
+    shortest_lease(engine).scaled(1.0 / 3.0)
 }
 
 /// Whether every beat got through.
@@ -35,26 +58,31 @@ async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
         by_term.insert(engine.longest_lease(), Vec::new());
     }
     let mut all_through = true;
-    for (term, leases) in by_term {
-        let mut parts = leases.chunks(BEAT_LEASES_MAX).peekable();
-        if parts.peek().is_none() {
-            all_through &= beat_part(engine, queues, term, Vec::new()).await;
-        }
-        for part in parts {
-            all_through &= beat_part(engine, queues, term, part.to_vec()).await;
+    for (term, mut leases) in by_term {
+        loop {
+            let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
+            all_through &= beat_part(engine, queues, term, leases).await;
+            if rest.is_empty() {
+                break;
+            }
+            leases = rest;
         }
     }
     all_through
 }
 
 async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
-    let now = engine.now();
-    let until: Time = now.after(term);
-    let beat = Beat { worker: engine.name.clone(), queues: queues.to_vec(), leases, until };
+    let (now, sent) = (engine.now(), Instant::now());
+    let beat = Beat {
+        worker: engine.name.clone(),
+        queues: queues.to_vec(),
+        leases: leases.clone(),
+        until: now.after(term),
+    };
     match engine.store().beat(beat, now).await {
         Ok(lost) => {
-            engine.held.extended(term, until);
-            call_off(engine, &lost, "its lease was lost");
+            engine.held.extended(&leases, sent);
+            call_off(engine, lost, "its lease was lost");
             true
         }
         Err(error) => {
@@ -64,18 +92,10 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
     }
 }
 
-/// Without a beat in time, somebody else may already run the job: stop before that can be.
-fn give_up_uncertain(engine: &Engine) {
-    let uncertain = engine.held.uncertain(engine.now());
-    call_off(engine, &uncertain, "no beat got through in time");
-}
-
-fn call_off(engine: &Engine, leases: &[Lease], why: &str) {
-    // A lease may have been settled while the beat was under way; only what is still held was lost.
-    let held: Vec<Lease> = leases.iter().filter(|lease| engine.held.holds(lease)).cloned().collect();
-    for lease in &held {
+fn call_off(engine: &Engine, leases: Vec<Lease>, why: &str) {
+    // A lease may have been settled while the beat was under way; only what still waits or runs here was lost.
+    for lease in engine.held.lose(leases) {
         tracing::warn!(?lease, "a run is called off: {why}");
         engine.tally.lost();
     }
-    engine.held.lose(&held);
 }

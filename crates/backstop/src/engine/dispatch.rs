@@ -2,18 +2,19 @@
 
 use super::Engine;
 use super::execute::execute;
+use super::lane::ServedQueue;
 use crate::worker::QueueSettings;
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Claim};
 use backstop_core::verdict::{Outcome, Settlement};
-use backstop_core::{Leased, QueueName, Span};
+use backstop_core::{Lease, Leased, Span};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,64 +31,71 @@ pub(crate) struct Dispatcher {
     freed: Arc<Notify>,
     turn: usize,
     retry_in: Span,
-}
-
-/// One queue, as this worker serves it.
-struct ServedQueue {
-    queue: QueueName,
-    settings: Arc<QueueSettings>,
-    running: Arc<AtomicUsize>,
-    buffered: VecDeque<Leased>,
-    /// The last claim got less than it asked for: nothing more to ask for until a hint or a poll.
-    dry: bool,
+    /// A hint came while a claim was under way: its answer may be older than the hint.
+    hinted: bool,
 }
 
 /// A claim under way, or to be repeated because its answer was lost.
 struct Asked {
     claim: Claim,
     term: Span,
+    /// When it was asked for first: what the store grants may be counted from then.
+    at: Option<Instant>,
 }
+
+type Asking = BoxFuture<'static, (Asked, Answer<Vec<Leased>>)>;
 
 impl Dispatcher {
     pub(crate) fn new(engine: Arc<Engine>, ended: mpsc::Sender<Settlement>, runs: TaskTracker) -> Self {
-        let lane = |(queue, settings): (&QueueName, &QueueSettings)| ServedQueue {
-            queue: queue.clone(),
-            settings: Arc::new(settings.clone()),
-            running: Arc::default(),
-            buffered: VecDeque::new(),
-            dry: false,
-        };
-        let lanes = engine.queues.iter().map(lane).collect();
-        Self { engine, lanes, ended, runs, freed: Arc::default(), turn: 0, retry_in: CLAIM_RETRY_FIRST }
+        let lanes = engine.queues.iter().map(|(queue, settings)| ServedQueue::new(queue, settings)).collect();
+        Self {
+            engine,
+            lanes,
+            ended,
+            runs,
+            freed: Arc::default(),
+            turn: 0,
+            retry_in: CLAIM_RETRY_FIRST,
+            hinted: false,
+        }
     }
 
     /// Claims and runs until told to stop; then gives back what was claimed and not begun.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut hints = self.engine.store().watch();
-        let mut asking: Option<BoxFuture<'static, (Asked, Answer<Vec<Leased>>)>> = None;
+        let mut poll = tokio::time::interval(self.engine.timing.poll.into());
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut asking: Option<Asking> = None;
         loop {
             self.start_buffered();
             if asking.is_none() {
-                asking = self.next_claim().map(|asked| self.ask(asked, Span::ZERO));
+                self.hinted = false;
+                asking = self.next_claim().map(|asked| self.ask(asked, self.engine.courtesy()));
             }
-            let poll = self.engine.timing.poll;
             tokio::select! {
                 biased;
-                (asked, answer) = async { asking.as_mut().expect("guarded by the condition").await }, if asking.is_some() => {
-                    asking = self.answered(asked, answer);
-                }
+                (asked, answer) = answer_of(&mut asking) => asking = self.answered(asked, answer),
                 () = stop.cancelled() => break,
+                // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
+                _ = poll.tick() => {
+                    self.look_again();
+                    self.share_idle().await;
+                }
+                () = hints.next() => {
+                    self.hinted = asking.is_some();
+                    self.look_again();
+                }
                 () = self.freed.notified() => {}
-                () = hints.next() => self.look_again(),
-                () = tokio::time::sleep(poll.into()) => self.look_again(),
             }
         }
         if let Some(asking) = asking {
             // The claim may have been granted: wait for its answer, or its jobs would be stuck until the lease ends.
             let (asked, answer) = asking.await;
-            self.answered(asked, answer);
+            drop(self.answered(asked, answer));
         }
-        self.give_back().await;
+        for at in 0..self.lanes.len() {
+            self.give_back(at).await;
+        }
     }
 
     fn look_again(&mut self) {
@@ -98,57 +106,57 @@ impl Dispatcher {
 
     fn start_buffered(&mut self) {
         for at in 0..self.lanes.len() {
-            while self.lanes[at].has_free_handler() {
-                let Some(leased) = self.lanes[at].buffered.pop_front() else { break };
+            while let Some(leased) = self.lanes[at].next_to_start() {
                 self.start(at, leased);
             }
         }
     }
 
     fn start(&mut self, at: usize, leased: Leased) {
-        // Lost while it waited: whoever has it now runs it.
-        let Some(cancel) = self.engine.held.cancel_token(&leased.lease) else { return };
         let lane = &self.lanes[at];
-        let (settings, running) = (Arc::clone(&lane.settings), Arc::clone(&lane.running));
-        running.fetch_add(1, Ordering::AcqRel);
-        let (engine, ended, freed) = (Arc::clone(&self.engine), self.ended.clone(), Arc::clone(&self.freed));
+        let settings = Arc::clone(&lane.settings);
+        let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
+        let slot = Slot::take(&engine, &lane.running, &self.freed, leased.lease.clone());
         self.runs.spawn(async move {
-            let settlement = execute(&engine, &settings, leased, cancel).await;
-            // Waits while the store is behind: the handler is not free for more before its last work is on its way.
-            let _ = ended.send(settlement).await;
-            running.fetch_sub(1, Ordering::AcqRel);
-            freed.notify_one();
+            let settlement = execute(&engine, &settings, leased).await;
+            if let Some(settlement) = settlement {
+                // Waits while the store is behind: no handler is free for more before its last work is on its way.
+                let _ = ended.send(settlement).await;
+            }
+            slot.leave();
         });
     }
 
     /// What to ask for now. Queues with the same lease go into one claim.
     fn next_claim(&mut self) -> Option<Asked> {
-        let wet: Vec<&ServedQueue> = self.lanes.iter().filter(|lane| !lane.dry).collect();
-        let lanes: Vec<Lane> = wet.iter().map(|lane| lane.lane()).collect();
+        let lanes: Vec<Lane> = self.lanes.iter().filter(|lane| !lane.dry).map(ServedQueue::lane).collect();
         let wanted = wants(&lanes, CLAIM_JOBS_MAX, self.turn);
         self.turn = self.turn.wrapping_add(1);
         let term = self.term_of(wanted.first()?)?;
         let wants: Vec<Want> = wanted.into_iter().filter(|want| self.term_of(want) == Some(term)).collect();
-        let claim = Claim {
-            number: self.engine.backstop.random().lease_number(),
-            worker: self.engine.name.clone(),
-            until: self.engine.now().after(term),
-            wants,
-        };
-        Some(Asked { claim, term })
+        let number = self.engine.backstop.random().lease_number();
+        let until = self.engine.now().after(term);
+        Some(Asked {
+            claim: Claim { number, worker: self.engine.name.clone(), until, wants },
+            term,
+            at: None,
+        })
     }
 
     fn term_of(&self, want: &Want) -> Option<Span> {
-        self.engine.queues.get(&want.queue).map(|settings| settings.lease)
+        self.engine.queues.get(&want.queue).map(|settings: &QueueSettings| settings.lease)
     }
 
-    fn ask(&self, asked: Asked, wait: Span) -> BoxFuture<'static, (Asked, Answer<Vec<Leased>>)> {
+    fn ask(&self, mut asked: Asked, wait: Span) -> Asking {
         let engine = Arc::clone(&self.engine);
         async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait.into()).await;
             }
-            let answer = engine.store().claim(asked.claim.clone(), engine.now()).await;
+            let now = engine.now();
+            asked.at.get_or_insert_with(Instant::now);
+            asked.claim.until = now.after(asked.term);
+            let answer = engine.store().claim(asked.claim.clone(), now).await;
             (asked, answer)
         }
         .boxed()
@@ -156,15 +164,16 @@ impl Dispatcher {
 
     /// Takes in the answer of a claim. A lost answer is asked for again under the same number: the store may have
     /// granted it.
-    fn answered(
-        &mut self,
-        asked: Asked,
-        answer: Answer<Vec<Leased>>,
-    ) -> Option<BoxFuture<'static, (Asked, Answer<Vec<Leased>>)>> {
+    fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) -> Option<Asking> {
+        let at = asked.at.unwrap_or_else(Instant::now);
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;
-                self.engine.held.insert(asked.claim.number, asked.term, asked.claim.until, &granted);
+                self.engine.held.insert(asked.claim.number, asked.term, at, &granted);
+                if at.elapsed() > asked.term.scaled(0.3).into() {
+                    // The answer took a good part of the lease: the next beat must not wait for its time.
+                    self.engine.beat_now.notify_one();
+                }
                 self.take_in(&asked.claim.wants, granted);
                 None
             }
@@ -172,7 +181,7 @@ impl Dispatcher {
                 let wait = self.retry_in.scaled(0.5 + self.engine.backstop.random().unit());
                 tracing::warn!(%error, "a claim was not answered; asking again in {wait}");
                 self.retry_in = self.retry_in.times(2).min(CLAIM_RETRY_LAST);
-                let is_over = self.engine.now().after(wait) >= asked.claim.until;
+                let is_over = Span::from(at.elapsed()).plus(wait) >= asked.term;
                 let again = if is_over || !error.is_transient() { self.next_claim()? } else { asked };
                 Some(self.ask(again, wait))
             }
@@ -183,37 +192,74 @@ impl Dispatcher {
         for lane in &mut self.lanes {
             if let Some(want) = wants.iter().find(|want| want.queue == lane.queue) {
                 let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
-                lane.dry = got < want.max;
+                lane.dry = got < want.max && !self.hinted;
             }
         }
         for leased in granted {
             if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == leased.lease.queue) {
-                lane.buffered.push_back(leased);
+                lane.take_in(leased);
             }
         }
     }
 
-    async fn give_back(mut self) {
-        let at = self.engine.now();
-        for leased in self.lanes.iter_mut().flat_map(|lane| lane.buffered.drain(..)) {
-            let _ =
-                self.ended.send(Settlement { lease: leased.lease, outcome: Outcome::Released { at } }).await;
+    /// Gives back what has waited here for longer than a poll: another worker may have a handler free for it.
+    async fn share_idle(&mut self) {
+        for at in 0..self.lanes.len() {
+            if self.lanes[at].hoards(self.engine.timing.poll) {
+                self.give_back(at).await;
+            }
+        }
+    }
+
+    async fn give_back(&mut self, at: usize) {
+        let now = self.engine.now();
+        for leased in self.lanes[at].empty() {
+            let outcome = Outcome::Released { at: now };
+            let _ = self.ended.send(Settlement { lease: leased.lease, outcome }).await;
         }
     }
 }
 
-impl ServedQueue {
-    fn has_free_handler(&self) -> bool {
-        self.running.load(Ordering::Acquire) < self.settings.concurrency
+/// The answer of the claim under way; never, if there is none.
+async fn answer_of(asking: &mut Option<Asking>) -> (Asked, Answer<Vec<Leased>>) {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A handler's place while it is taken. However the run ends, even by a panic that nobody caught, the place is free
+/// again, and a lease that was not settled is not beaten for any more.
+struct Slot {
+    engine: Arc<Engine>,
+    running: Arc<AtomicUsize>,
+    freed: Arc<Notify>,
+    unsettled: Option<Lease>,
+}
+
+impl Slot {
+    fn take(engine: &Arc<Engine>, running: &Arc<AtomicUsize>, freed: &Arc<Notify>, lease: Lease) -> Self {
+        running.fetch_add(1, Ordering::AcqRel);
+        Self {
+            engine: Arc::clone(engine),
+            running: Arc::clone(running),
+            freed: Arc::clone(freed),
+            unsettled: Some(lease),
+        }
     }
 
-    fn lane(&self) -> Lane {
-        Lane {
-            queue: self.queue.clone(),
-            concurrency: self.settings.concurrency,
-            prefetch: self.settings.prefetch.unwrap_or(self.settings.concurrency),
-            running: self.running.load(Ordering::Acquire),
-            buffered: self.buffered.len(),
+    /// The end of the run is on its way to the store.
+    fn leave(mut self) {
+        self.unsettled = None;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.unsettled {
+            self.engine.held.remove(lease);
         }
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.freed.notify_one();
     }
 }

@@ -8,9 +8,7 @@ use super::settle::settle;
 use backstop_core::limits::PROMOTE_MAX;
 use backstop_core::plan::Want;
 use backstop_core::port::{Answer, Claim};
-
-/// Jobs claimed at a time.
-const BATCH: usize = 100;
+use tokio::time::Instant;
 
 /// Runs until nothing is ready or due.
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
@@ -23,20 +21,19 @@ pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     }
 }
 
-/// Whether there was anything to run.
+/// Runs one job of each queue: nothing waits under a lease that nobody beats for. Whether there was anything to run.
 async fn run_ready(engine: &Engine) -> Answer<bool> {
     let mut any = false;
     for (queue, settings) in &engine.queues {
         let number = engine.backstop.random().lease_number();
         let until = engine.now().after(settings.lease);
-        let wants = vec![Want { queue: queue.clone(), max: BATCH }];
+        let wants = vec![Want { queue: queue.clone(), max: 1 }];
         let claim = Claim { number, worker: engine.name.clone(), until, wants };
         let granted = engine.store().claim(claim, engine.now()).await?;
-        engine.held.insert(number, settings.lease, until, &granted);
+        engine.held.insert(number, settings.lease, Instant::now(), &granted);
         for leased in granted {
             any = true;
-            if let Some(cancel) = engine.held.cancel_token(&leased.lease) {
-                let settlement = execute(engine, settings, leased, cancel).await;
+            if let Some(settlement) = execute(engine, settings, leased).await {
                 settle(engine, vec![settlement]).await;
             }
         }

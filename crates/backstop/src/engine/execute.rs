@@ -10,25 +10,45 @@ use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A job of a kind nobody here knows goes back for so long: another worker may know it.
 const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
 
-/// Runs a job and judges how it ended.
-pub(crate) async fn execute(
-    engine: &Engine,
-    settings: &QueueSettings,
-    leased: Leased,
-    cancel: CancellationToken,
-) -> Settlement {
+/// Runs a job and judges how it ended; `None` if its lease was lost before it could begin.
+pub(crate) async fn execute(engine: &Engine, settings: &QueueSettings, leased: Leased) -> Option<Settlement> {
+    let limit =
+        settings.timeout.map(|timeout| Instant::now() + timeout.plus(engine.timing.cancel_grace).into());
+    let cancel = engine.held.begin(&leased.lease, limit)?;
+    if !note_begun(engine, &leased).await {
+        engine.held.remove(&leased.lease);
+        return None;
+    }
     engine.tally.started();
     let leased = Arc::new(leased);
-    let ending = run_to_end(engine, settings, &leased, cancel).await;
+    // Around all of it: a handler may also panic before its first await, or while it is dropped.
+    let run = AssertUnwindSafe(run_to_end(engine, settings, &leased, cancel)).catch_unwind();
+    let ending = run.await.unwrap_or_else(|panic| panicked(panic.as_ref()));
     let rules = Engine::rules(settings);
     let roll = engine.backstop.random().roll();
     let outcome = judge(&leased, ending, &engine.name, rules, engine.now(), roll);
-    Settlement { lease: leased.lease.clone(), outcome }
+    Some(Settlement { lease: leased.lease.clone(), outcome })
+}
+
+/// A job that lost a worker before is only held to have killed the next one if it is known to have begun. Whether the
+/// lease is still ours.
+async fn note_begun(engine: &Engine, leased: &Leased) -> bool {
+    if leased.lost_leases == 0 {
+        return true;
+    }
+    match engine.store().begin(vec![leased.lease.clone()], engine.now()).await {
+        Ok(lost) => lost.is_empty(),
+        Err(error) => {
+            tracing::warn!(%error, lease = ?leased.lease, "it could not be noted that this run begins; it begins all the same");
+            true
+        }
+    }
 }
 
 async fn run_to_end(
@@ -39,17 +59,17 @@ async fn run_to_end(
 ) -> Ending {
     let Some(handler) = engine.handler(&leased.lease.queue, &leased.kind) else {
         tracing::warn!(queue = %leased.lease.queue, kind = %leased.kind, "no handler here for this kind; given back");
+        engine.note_stranger();
         return Ending::Released(UNKNOWN_KIND_WAIT);
     };
     let run = Run::new(Arc::clone(leased), engine.states.clone(), cancel.clone());
-    let handled = AssertUnwindSafe(handler.run(run)).catch_unwind();
     let called_off = async {
         cancel.cancelled().await;
         tokio::time::sleep(engine.timing.cancel_grace.into()).await;
     };
     tokio::select! {
         biased;
-        ended = handled => ended.unwrap_or_else(|panic| panicked(panic.as_ref())),
+        ending = handler.run(run) => ending,
         () = time_limit(settings.timeout) => timed_out(settings.timeout.unwrap_or_default()),
         () = called_off => Ending::Released(Span::ZERO),
     }

@@ -1,9 +1,13 @@
 //! The leases a worker holds, from the claim that gave them until their end is settled.
+//!
+//! How long a lease is certain is kept on this process's own monotonic clock: a stepping wall clock must neither end
+//! a run nor keep one going.
 
 use backstop_core::lease::LeaseNumber;
-use backstop_core::{JobId, Lease, Leased, QueueName, Span, Time};
+use backstop_core::{JobId, Lease, Leased, QueueName, Span};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The leases of one worker.
@@ -15,13 +19,24 @@ struct Claimed {
     /// How far each beat extends it.
     term: Span,
     /// Until when it is certain to be ours.
-    until: Time,
+    until: Instant,
     jobs: BTreeMap<JobId, Entry>,
 }
 
 struct Entry {
     queue: QueueName,
     cancel: CancellationToken,
+    stage: Stage,
+}
+
+/// How far a job has come here.
+enum Stage {
+    /// Waits for a free handler.
+    Waits,
+    /// Runs, and should have ended by then, if there is a time limit.
+    Runs(Option<Instant>),
+    /// Has ended; the store is being told. A beat that overtakes that message may hear that the lease is gone.
+    Settles,
 }
 
 impl Held {
@@ -30,98 +45,120 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, number: LeaseNumber, term: Span, until: Time, runs: &[Leased]) {
+    fn entry<T>(&self, lease: &Lease, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.lock().get_mut(&lease.number)?.jobs.get_mut(&lease.job).map(look)
+    }
+
+    /// Takes in what a claim was granted; it was asked for at `asked`.
+    pub(crate) fn insert(&self, number: LeaseNumber, term: Span, asked: Instant, runs: &[Leased]) {
         if runs.is_empty() {
             return;
         }
-        let entry = |run: &Leased| Entry { queue: run.lease.queue.clone(), cancel: CancellationToken::new() };
+        let entry = |run: &Leased| Entry {
+            queue: run.lease.queue.clone(),
+            cancel: CancellationToken::new(),
+            stage: Stage::Waits,
+        };
         let jobs = runs.iter().map(|run| (run.lease.job, entry(run))).collect();
-        self.lock().insert(number, Claimed { term, until, jobs });
+        self.lock().insert(number, Claimed { term, until: asked + term.into(), jobs });
     }
 
-    /// What calls off the run under this lease; `None` once it is no longer ours.
-    pub(crate) fn cancel_token(&self, lease: &Lease) -> Option<CancellationToken> {
-        let held = self.lock();
-        held.get(&lease.number)?.jobs.get(&lease.job).map(|entry| entry.cancel.clone())
+    /// Notes that the run under this lease begins, and should have ended by `limit`; answers what calls it off, or
+    /// `None` if the lease is no longer ours.
+    pub(crate) fn begin(&self, lease: &Lease, limit: Option<Instant>) -> Option<CancellationToken> {
+        self.entry(lease, |entry| {
+            entry.stage = Stage::Runs(limit);
+            entry.cancel.clone()
+        })
+    }
+
+    /// Notes that the store is being told how these runs ended.
+    pub(crate) fn settling<'a>(&self, leases: impl IntoIterator<Item = &'a Lease>) {
+        for lease in leases {
+            self.entry(lease, |entry| entry.stage = Stage::Settles);
+        }
     }
 
     pub(crate) fn holds(&self, lease: &Lease) -> bool {
-        self.lock().get(&lease.number).is_some_and(|claimed| claimed.jobs.contains_key(&lease.job))
+        self.entry(lease, |_| ()).is_some()
     }
 
-    pub(crate) fn remove<'a>(&self, leases: impl IntoIterator<Item = &'a Lease>) {
+    /// Forgets a lease; whether it was held.
+    pub(crate) fn remove(&self, lease: &Lease) -> bool {
         let mut held = self.lock();
-        for lease in leases {
-            if let Some(claimed) = held.get_mut(&lease.number) {
-                claimed.jobs.remove(&lease.job);
-                if claimed.jobs.is_empty() {
-                    held.remove(&lease.number);
-                }
+        let Some(claimed) = held.get_mut(&lease.number) else { return false };
+        let removed = claimed.jobs.remove(&lease.job).is_some();
+        if claimed.jobs.is_empty() {
+            held.remove(&lease.number);
+        }
+        removed
+    }
+
+    /// Of these leases, forgets those that wait or run here and calls their runs off; answers which they were.
+    pub(crate) fn lose(&self, leases: Vec<Lease>) -> Vec<Lease> {
+        let is_settling = |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles));
+        let lost: Vec<Lease> = leases.into_iter().filter(|lease| is_settling(lease) == Some(false)).collect();
+        for lease in &lost {
+            if let Some(cancel) = self.entry(lease, |entry| entry.cancel.clone()) {
+                self.remove(lease);
+                cancel.cancel();
             }
         }
-    }
-
-    /// Calls off the runs under these leases and forgets them.
-    pub(crate) fn lose(&self, leases: &[Lease]) {
-        let tokens: Vec<_> = leases.iter().filter_map(|lease| self.cancel_token(lease)).collect();
-        self.remove(leases);
-        for token in tokens {
-            token.cancel();
-        }
+        lost
     }
 
     /// Calls off every run, but keeps beating for it: its end is still to be settled.
     pub(crate) fn cancel_all(&self) {
-        let tokens: Vec<_> = self
-            .lock()
-            .values()
-            .flat_map(|claimed| claimed.jobs.values().map(|entry| entry.cancel.clone()))
-            .collect();
+        let of =
+            |claimed: &Claimed| claimed.jobs.values().map(|entry| entry.cancel.clone()).collect::<Vec<_>>();
+        let tokens: Vec<_> = self.lock().values().flat_map(of).collect();
         for token in tokens {
             token.cancel();
         }
     }
 
-    /// All leases, by how far a beat extends them.
+    /// All leases to be kept alive, by how far a beat extends them.
     pub(crate) fn by_term(&self) -> BTreeMap<Span, Vec<Lease>> {
         let mut by_term: BTreeMap<Span, Vec<Lease>> = BTreeMap::new();
         for (number, claimed) in self.lock().iter() {
-            let lease = |(job, entry): (&JobId, &Entry)| Lease {
-                queue: entry.queue.clone(),
-                job: *job,
-                number: *number,
-            };
-            by_term.entry(claimed.term).or_default().extend(claimed.jobs.iter().map(lease));
+            by_term.entry(claimed.term).or_default().extend(claimed.leases(*number, |_| true));
         }
         by_term
     }
 
-    /// The claims of this term are certain until then.
-    pub(crate) fn extended(&self, term: Span, until: Time) {
-        for claimed in self.lock().values_mut().filter(|claimed| claimed.term == term) {
-            claimed.until = claimed.until.max(until);
+    /// The claims of these leases were extended by a beat sent at `sent`.
+    pub(crate) fn extended(&self, leases: &[Lease], sent: Instant) {
+        let mut held = self.lock();
+        for lease in leases {
+            if let Some(claimed) = held.get_mut(&lease.number) {
+                claimed.until = claimed.until.max(sent + claimed.term.into());
+            }
         }
     }
 
     /// Leases that may be somebody else's before the next beat gets through: within a fifth of their term, and at
     /// least a second where the term has one to spare.
-    pub(crate) fn uncertain(&self, now: Time) -> Vec<Lease> {
+    pub(crate) fn uncertain(&self, now: Instant) -> Vec<Lease> {
         let held = self.lock();
-        let uncertain = held.iter().filter(|(_, claimed)| now.after(margin(claimed.term)) >= claimed.until);
-        uncertain
-            .flat_map(|(number, claimed)| {
-                let lease = |(job, entry): (&JobId, &Entry)| Lease {
-                    queue: entry.queue.clone(),
-                    job: *job,
-                    number: *number,
-                };
-                claimed.jobs.iter().map(lease).collect::<Vec<_>>()
-            })
-            .collect()
+        let uncertain = held.iter().filter(|(_, claimed)| now + margin(claimed.term).into() >= claimed.until);
+        uncertain.flat_map(|(number, claimed)| claimed.leases(*number, |_| true)).collect()
+    }
+
+    /// Leases of runs that went on past their time limit although they were told to stop: they block their thread.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<Lease> {
+        let is_over = |entry: &Entry| matches!(entry.stage, Stage::Runs(Some(limit)) if limit < now);
+        self.lock().iter().flat_map(|(number, claimed)| claimed.leases(*number, is_over)).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
+    }
+}
+
+impl Claimed {
+    fn leases(&self, number: LeaseNumber, which: impl Fn(&Entry) -> bool) -> Vec<Lease> {
+        let chosen = self.jobs.iter().filter(|(_, entry)| which(entry));
+        chosen.map(|(job, entry)| Lease { queue: entry.queue.clone(), job: *job, number }).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
 
 use super::Engine;
+use super::settle::settle_in_parts;
 use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::{Settlement, judge_lost};
@@ -11,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 const PROMOTE_GAP: Span = Span::millis(20);
 /// Calls in a row before the other duties get their turn.
 const ROUNDS_MAX: usize = 20;
+/// The same for pruning, which must keep up with whatever rate jobs are done at.
+const PRUNE_ROUNDS_MAX: usize = 500;
 /// How often the store's clock is read.
 const CLOCK_PERIOD: Span = Span::secs(10);
 
@@ -19,16 +22,18 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
     let mut hints = engine.store().watch();
     let mut duties = Duties::default();
     loop {
+        if duties.clock.is_due(engine.now(), CLOCK_PERIOD) && follow_clock(engine).await {
+            duties.grace_until = Some(engine.now().after(engine.longest_lease()));
+        }
         let next_due = promote_all(engine).await;
         let now = engine.now();
-        if duties.sweep.is_due(now, engine.timing.sweep) {
+        if duties.sweep.is_due(now, engine.timing.sweep)
+            && duties.grace_until.is_none_or(|until| until <= now)
+        {
             recover_all(engine).await;
         }
         if duties.prune.is_due(now, engine.timing.prune) {
             prune_all(engine).await;
-        }
-        if duties.clock.is_due(now, CLOCK_PERIOD) {
-            follow_clock(engine).await;
         }
         let now = engine.now();
         let wait = next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep));
@@ -49,6 +54,9 @@ struct Duties {
     sweep: Duty,
     prune: Duty,
     clock: Duty,
+    /// Nothing is taken over before this. After the clock moved forward every lease looks expired, though its holder
+    /// lives: all who follow the clock get one lease to beat on the new time line.
+    grace_until: Option<Time>,
 }
 
 /// When something was last done.
@@ -106,24 +114,27 @@ pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
         return Ok(0);
     }
     let settlements: Vec<Settlement> = seized.iter().map(|seized| judge_seized(seized, now)).collect();
-    let answers = engine.store().settle(settlements, engine.now()).await?;
-    for (seized, _) in seized.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Applied) {
-        engine.tally.recovered();
-        tracing::warn!(
-            job = %seized.run.lease.job, queue = %seized.run.lease.queue, worker = %seized.vanished.worker,
-            "a worker vanished; its job was taken over"
-        );
+    for (seized, answer) in seized.iter().zip(settle_in_parts(engine, &settlements).await?) {
+        let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
+        match answer {
+            Ok(Settled::Applied) => {
+                engine.tally.recovered();
+                tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
+            }
+            Ok(Settled::Stale) => {}
+            Err(error) => tracing::error!(%error, %job, %queue, "the store refused to take this job back"),
+        }
     }
     Ok(seized.len())
 }
 
 fn judge_seized(seized: &Seized, now: Time) -> Settlement {
-    let outcome = judge_lost(&seized.run, &seized.vanished, now);
+    let outcome = judge_lost(&seized.run, &seized.vanished, seized.begun, now);
     Settlement { lease: seized.run.lease.clone(), outcome }
 }
 
 async fn prune_all(engine: &Engine) {
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..PRUNE_ROUNDS_MAX {
         match engine.store().prune(engine.retention(), engine.now()).await {
             Ok(pruned) => {
                 if pruned.dead > 0 {
@@ -138,13 +149,17 @@ async fn prune_all(engine: &Engine) {
     }
 }
 
-async fn follow_clock(engine: &Engine) {
-    match engine.store().time().await {
-        Ok(time) => {
-            if let Some(off) = engine.backstop.clock().follow(time) {
-                tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
-            }
+/// Keeps to the store's clock; whether it had moved forward.
+async fn follow_clock(engine: &Engine) -> bool {
+    let time = match engine.store().time().await {
+        Ok(time) => time,
+        Err(error) => {
+            tracing::warn!(%error, "the store's clock could not be read");
+            return false;
         }
-        Err(error) => tracing::warn!(%error, "the store's clock could not be read"),
-    }
+    };
+    let Some(off) = engine.backstop.clock().follow(time) else { return false };
+    tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
+    engine.beat_now.notify_one();
+    off > 0
 }

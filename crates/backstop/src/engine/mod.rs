@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`dispatch`] | claims, keeps handlers busy | the caller's runtime |
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
-//! | [`beat`] | keeps leases alive, calls off what is lost | a thread of its own |
+//! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
 //! | [`keeper`] | promotes, recovers, prunes | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
@@ -15,6 +15,7 @@ pub(crate) mod drain;
 pub(crate) mod execute;
 pub(crate) mod held;
 pub(crate) mod keeper;
+pub(crate) mod lane;
 pub(crate) mod progress;
 pub(crate) mod running;
 pub(crate) mod settle;
@@ -29,18 +30,41 @@ use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
 use held::Held;
 use progress::Tally;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// What all loops of one worker share.
 pub(crate) struct Engine {
     pub(crate) backstop: Backstop,
     pub(crate) name: WorkerName,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
+    /// How long ended jobs stay, in the queues this worker was told about; all others are left alone.
+    shelves: Vec<(QueueName, Shelf)>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
     pub(crate) states: States,
     pub(crate) timing: Timing,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
+    /// Asks for a beat before its time.
+    pub(crate) beat_now: Notify,
+    strangers: Strangers,
+}
+
+/// Whether this worker lately got jobs of kinds it does not know. It then lets others claim first: they may know them,
+/// and whoever is always first would give the same job back for ever.
+#[derive(Default)]
+struct Strangers(Mutex<Option<Instant>>);
+
+impl Strangers {
+    /// Longer than such a job is given back for.
+    const REMEMBERED: Duration = Duration::from_secs(30);
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        // One value, always whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Engine {
@@ -48,6 +72,7 @@ impl Engine {
         backstop: Backstop,
         name: WorkerName,
         queues: BTreeMap<QueueName, QueueSettings>,
+        shelves: Vec<(QueueName, Shelf)>,
         handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
         states: States,
         timing: Timing,
@@ -56,11 +81,14 @@ impl Engine {
             backstop,
             name,
             queues,
+            shelves,
             handlers,
             states,
             timing,
             held: Held::default(),
             tally: Tally::default(),
+            beat_now: Notify::new(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -78,6 +106,21 @@ impl Engine {
         own.or_else(|| self.handlers.get(&(queue.clone(), None)))
     }
 
+    /// Notes that a job of an unknown kind came here.
+    pub(crate) fn note_stranger(&self) {
+        *self.strangers.lock() = Some(Instant::now());
+    }
+
+    /// How long to let others go first.
+    pub(crate) fn courtesy(&self) -> Span {
+        let lately = self.strangers.lock().is_some_and(|seen| seen.elapsed() < Strangers::REMEMBERED);
+        if lately {
+            Span::millis(20).plus(Span::millis(50).scaled(self.backstop.random().unit()))
+        } else {
+            Span::ZERO
+        }
+    }
+
     /// The rules by which runs of a queue are judged.
     pub(crate) fn rules(settings: &QueueSettings) -> Rules<'_> {
         let keep = if settings.shelf.done_for.is_zero() || settings.shelf.done_max == 0 {
@@ -89,8 +132,7 @@ impl Engine {
     }
 
     pub(crate) fn retention(&self) -> Retention {
-        let queues = self.queues.iter().map(|(queue, settings)| (queue.clone(), settings.shelf)).collect();
-        Retention { usual: Shelf::default(), queues, max: PRUNE_MAX }
+        Retention { usual: None, queues: self.shelves.clone(), max: PRUNE_MAX }
     }
 
     /// The longest lease this worker gives out or takes.

@@ -1,7 +1,6 @@
 //! What a worker has done so far.
 
 use backstop_core::Outcome;
-use backstop_core::port::Settled;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a worker has done so far.
@@ -54,14 +53,13 @@ impl Tally {
         self.recovered.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn settled(&self, outcome: &Outcome, answer: Settled) {
-        let counter = match (answer, outcome) {
-            (Settled::Stale, _) => &self.lost,
-            (Settled::Applied, Outcome::Done(_)) => &self.done,
-            (Settled::Applied, Outcome::Retry { .. }) => &self.retried,
-            (Settled::Applied, Outcome::Dead { .. }) => &self.dead,
-            (Settled::Applied, Outcome::Cancelled { .. }) => &self.cancelled,
-            (Settled::Applied, Outcome::Released { .. } | Outcome::Lost { .. }) => &self.released,
+    pub(crate) fn settled(&self, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::Done(_) => &self.done,
+            Outcome::Retry { .. } => &self.retried,
+            Outcome::Dead { .. } => &self.dead,
+            Outcome::Cancelled { .. } => &self.cancelled,
+            Outcome::Released { .. } | Outcome::Lost { .. } => &self.released,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! A worker from its start to its end.
 
 use super::Engine;
-use super::beat::beat_loop;
+use super::beat::{beat_loop, fence_loop};
 use super::dispatch::Dispatcher;
 use super::keeper::keeper_loop;
 use super::progress::Progress;
@@ -122,7 +122,7 @@ fn start_services(
 ) -> Result<ServicesEnd, BadWorker> {
     let engine = Arc::clone(engine);
     let serve = async move {
-        tokio::join!(beat_loop(&engine, &stop), keeper_loop(&engine, &stop));
+        tokio::join!(beat_loop(&engine, &stop), fence_loop(&engine, &stop), keeper_loop(&engine, &stop));
     };
     match services {
         Services::CallersRuntime => Ok(ServicesEnd::Task(tokio::spawn(serve))),
@@ -143,6 +143,8 @@ async fn supervise(
     services: ServicesEnd,
     services_stop: CancellationToken,
 ) {
+    // Also when the caller's runtime goes away and drops this: beats for runs that are gone would hold their jobs for ever.
+    let _services_end_with_us = services_stop.clone().drop_guard();
     let (ended_in, ended_out) = mpsc::channel(WAITING_MAX);
     let mut settler = tokio::spawn({
         let engine = Arc::clone(&engine);

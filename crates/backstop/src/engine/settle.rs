@@ -1,7 +1,7 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
 
 use super::Engine;
-use backstop_core::port::Settled;
+use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -31,34 +31,55 @@ pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settl
 /// Settles one batch, however long the store takes to answer: repeating is harmless, and giving up would cost a run
 /// that has already been done.
 pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
+    engine.held.settling(batch.iter().map(|settlement| &settlement.lease));
     let mut wait = RETRY_FIRST;
-    loop {
-        match engine.store().settle(batch.clone(), engine.now()).await {
-            Ok(answers) => return account(engine, &batch, &answers),
-            Err(error) if error.is_transient() => {
-                tracing::warn!(%error, count = batch.len(), "settling not answered; trying again in {wait:?}");
-            }
+    while !batch.is_empty() {
+        match settle_in_parts(engine, &batch).await {
+            Ok(answers) => return account(engine, &batch, answers),
             Err(error) => {
-                // Their leases run out and the jobs run again: late, but not lost.
-                tracing::error!(%error, count = batch.len(), "the store refused to settle; these jobs will run again");
-                return engine.held.remove(batch.iter().map(|settlement| &settlement.lease));
+                tracing::warn!(%error, count = batch.len(), "settling not answered; trying again in {wait:?}");
             }
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RETRY_LAST);
         batch.retain(|settlement| engine.held.holds(&settlement.lease));
-        if batch.is_empty() {
-            return;
-        }
     }
 }
 
-fn account(engine: &Engine, batch: &[Settlement], answers: &[Settled]) {
-    engine.held.remove(batch.iter().map(|settlement| &settlement.lease));
+/// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
+/// until only that is left. Fails only where trying again may help.
+pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut waiting = vec![batch];
+    while let Some(part) = waiting.pop() {
+        match engine.store().settle(part.to_vec(), engine.now()).await {
+            Ok(settled) => answers.extend(settled.into_iter().map(Ok)),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if part.len() <= 1 => answers.push(Err(error)),
+            Err(_) => {
+                let (first, second) = part.split_at(part.len() / 2);
+                waiting.extend([second, first]);
+            }
+        }
+    }
+    Ok(answers)
+}
+
+fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>) {
     for (settlement, answer) in batch.iter().zip(answers) {
-        engine.tally.settled(&settlement.outcome, *answer);
-        if *answer == Settled::Stale {
-            tracing::warn!(lease = ?settlement.lease, "a run ended after its lease was lost; its outcome does not count");
+        let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
+        match answer {
+            Ok(Settled::Applied) => engine.tally.settled(&settlement.outcome),
+            Ok(Settled::Stale) => {
+                tracing::warn!(?lease, "a run ended after its lease was lost; its outcome does not count");
+                if was_held {
+                    engine.tally.lost();
+                }
+            }
+            // The lease runs out and the job runs again: late, but not lost.
+            Err(error) => {
+                tracing::error!(%error, ?lease, "the store refused to settle; the job will run again");
+            }
         }
     }
 }

@@ -41,15 +41,16 @@ pub(crate) async fn amend_all(
 ) -> Result<AmendedShape, Trouble> {
     let mut total = AmendedShape { count: 0, refused: Vec::new() };
     let mut known = BTreeSet::new();
-    for part in parts(selection) {
+    for selection in parts(selection) {
+        let mut amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
         loop {
-            let amendment = Amendment { selection: part.clone(), action, max: AMEND_MAX };
-            let amended = backstop.store().amend(amendment, backstop.now()).await?;
+            let amended = backstop.store().amend(amendment.clone(), backstop.now()).await?;
             total.count += amended.applied as u64;
-            // A job that refuses is met again by every further call of the same selection.
+            // An id that was named twice is told once.
             let news = amended.refused.into_iter().filter(|(id, _)| known.insert(*id));
             total.refused.extend(news.map(|(id, refusal)| RefusedShape::new(id, refusal)));
-            if !amended.more {
+            amendment.cursor = amended.next;
+            if amendment.cursor.is_none() {
                 break;
             }
         }

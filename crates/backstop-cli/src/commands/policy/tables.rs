@@ -1,7 +1,6 @@
 //! The tables of a policy, as the pages that made these policies known print them.
 
 use crate::output::table::Table;
-use crate::output::words::count;
 use backstop::{RetryPolicy, Span};
 use backstop_core::retry::{Band, Curve, Jitter, Preview};
 
@@ -11,7 +10,7 @@ pub(super) fn render(policy: &RetryPolicy, waits: &[Preview]) -> String {
         Curve::Exponential { cap, .. } => capped(policy.jitter(), *cap, waits),
         Curve::Fibonacci { .. } | Curve::Steps(_) | Curve::Constant(_) => cumulative(policy.jitter(), waits),
         Curve::Progressive(bands) => by_age(bands),
-        Curve::Polynomial => bounds(waits),
+        Curve::Polynomial | Curve::Custom(_) => bounds(waits),
     };
     let policy_json = String::from_utf8_lossy(&policy.to_json()).into_owned();
     format!("{}\n\n{}\nPolicy: {policy_json}", table.markdown(), ends(policy))
@@ -62,17 +61,18 @@ fn cumulative(jitter: Jitter, waits: &[Preview]) -> Table {
 
 /// Band by band: how often, up to which age.
 fn by_age(bands: &[Band]) -> Table {
-    let mut table = Table::new(&["Age", "Tried", "Tries", "Tries So Far"]);
-    let (mut from, mut so_far) = (Span::ZERO, 0_i64);
+    let mut table = Table::new(&["Age", "Tried"]);
     for band in bands {
-        let tries = band.until.minus(from).as_micros() / band.every.as_micros().max(1);
-        so_far = so_far.saturating_add(tries);
         let until = format!("up to {}", units(band.until));
-        let every = format!("once every {}", units(band.every));
-        table.row([until, every, count(tries.unsigned_abs()), count(so_far.unsigned_abs())]);
-        from = band.until;
+        table.row([until, format!("once every {}", hours(band.every))]);
     }
     table
+}
+
+/// A period in hours where it is whole hours, as people compare periods; days are for ages.
+fn hours(span: Span) -> String {
+    let hour = Span::hours(1).as_micros();
+    if span.as_micros() % hour == 0 { format!("{}h", span.as_micros() / hour) } else { units(span) }
 }
 
 /// The shortest and the longest wait.
@@ -227,14 +227,14 @@ mod tests {
             r#"{"kind":"progressive"}"#,
             6,
             &[
-                "| Age        | Tried          | Tries | Tries So Far |",
-                "| ---------- | -------------- | ----- | ------------ |",
-                "| up to 1d   | once every 5m  | 288   | 288          |",
-                "| up to 7d   | once every 1h  | 144   | 432          |",
-                "| up to 14d  | once every 12h | 14    | 446          |",
-                "| up to 30d  | once every 1d  | 16    | 462          |",
-                "| up to 180d | once every 4d  | 37    | 499          |",
-                "| up to 360d | once every 8d  | 22    | 521          |",
+                "| Age        | Tried           |",
+                "| ---------- | --------------- |",
+                "| up to 1d   | once every 5m   |",
+                "| up to 7d   | once every 1h   |",
+                "| up to 14d  | once every 12h  |",
+                "| up to 30d  | once every 24h  |",
+                "| up to 180d | once every 96h  |",
+                "| up to 360d | once every 192h |",
             ],
         );
     }

@@ -1,0 +1,207 @@
+//! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
+//!
+//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and keeps its number. No
+//! line has that order, so that lines are read whole, and only where they are short; where they are long, the jobs
+//! themselves are walked. Either way the place reached is a number, and the next call is free to choose again.
+
+use crate::row;
+use backstop_core::State;
+use backstop_core::amend::{Action, Filter, permitted};
+use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
+use backstop_core::port::{Amendment, Answer, StoreError};
+use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
+
+const PICK_DUE: &str = include_str!("../sql/pick_due.sql");
+const PICK_READY: &str = include_str!("../sql/pick_ready.sql");
+const PICK_RUNNING: &str = include_str!("../sql/pick_running.sql");
+const PICK_FINISHED: &str = include_str!("../sql/pick_finished.sql");
+const PICK_JOB: &str = include_str!("../sql/pick_job.sql");
+const PICK_NEXT: &str = include_str!("../sql/pick_next.sql");
+const QUEUE_NAMES: &str = include_str!("../sql/queue_names.sql");
+const QUEUE_FIND: &str = include_str!("../sql/queue_find.sql");
+
+/// What one call of an amendment looks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) filter: Filter,
+    pub(crate) action: Action,
+    after: i64,
+    max: usize,
+}
+
+impl Wanted {
+    /// What an amendment wants of the jobs that fit; a cursor of somebody else is refused.
+    pub(crate) fn of(amendment: &Amendment, filter: Filter) -> Answer<Self> {
+        let after = amendment.cursor.as_ref().map_or(Ok(i64::MIN), |cursor| {
+            let no = cursor.strip_prefix(CURSOR).and_then(|no| no.parse().ok());
+            no.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
+        })?;
+        Ok(Self { filter, action: amendment.action, after, max: amendment.max.clamp(1, AMEND_MAX) })
+    }
+
+    fn state(&self, state: State) -> bool {
+        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
+    }
+}
+
+/// Tells a place of an amendment from a place in a list, which is walked the other way.
+const CURSOR: &str = "amended~";
+
+/// What one call of an amendment found.
+#[derive(Default, Debug)]
+pub(crate) struct Picked {
+    /// The jobs, by number.
+    pub(crate) nos: Vec<i64>,
+    /// The number to go on after, once it is clear that there is something behind it.
+    next: Option<i64>,
+}
+
+impl Picked {
+    /// Where to go on, as text.
+    pub(crate) fn cursor(&self) -> Option<String> {
+        self.next.map(|no| format!("{CURSOR}{no}"))
+    }
+}
+
+/// The next jobs that fit and that the action could apply to.
+pub(crate) fn pick(db: &Connection, wanted: &Wanted) -> Result<Picked> {
+    let queues = queues(db, &wanted.filter)?;
+    if queues.is_empty() {
+        return Ok(Picked::default());
+    }
+    let mut search = Search { wanted, queues: &queues, looked: 0, last: None, picked: Picked::default() };
+    match short_lines(db, wanted, &queues)? {
+        Some(nos) => search.through(db, &nos)?,
+        None => search.walk(db)?,
+    }
+    Ok(search.picked)
+}
+
+fn queues(db: &Connection, filter: &Filter) -> Result<Vec<i64>> {
+    match &filter.queue {
+        Some(name) => {
+            let mut find = db.prepare_cached(QUEUE_FIND)?;
+            let id = find.query_row([name.as_str()], |row| row.get(0)).optional()?;
+            Ok(id.into_iter().collect())
+        }
+        None => db.prepare_cached(QUEUE_NAMES)?.query_map([], |row| row.get(0))?.collect(),
+    }
+}
+
+/// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting one; `None` if these
+/// lines have more than [`SCAN_MAX`] places.
+fn short_lines(db: &Connection, wanted: &Wanted, queues: &[i64]) -> Result<Option<Vec<i64>>> {
+    let mut lines = Lines { db, nos: Vec::new() };
+    // The tables that are not kept by queue have the jobs of all queues, and the due one those of two states.
+    if wanted.state(State::Scheduled) || wanted.state(State::Retrying) {
+        lines.add(PICK_DUE, params![lines.room()])?;
+    }
+    if wanted.state(State::Running) {
+        lines.add(PICK_RUNNING, params![lines.room()])?;
+    }
+    for queue in queues {
+        if wanted.state(State::Ready) {
+            lines.add(PICK_READY, params![queue, lines.room()])?;
+        }
+        for state in [State::Done, State::Dead, State::Cancelled] {
+            if wanted.state(state) {
+                lines.add(PICK_FINISHED, params![queue, row::code(state), lines.room()])?;
+            }
+        }
+    }
+    if lines.nos.len() > SCAN_MAX {
+        return Ok(None);
+    }
+    let mut nos = lines.nos;
+    nos.retain(|no| *no > wanted.after);
+    nos.sort_unstable();
+    Ok(Some(nos))
+}
+
+struct Lines<'a> {
+    db: &'a Connection,
+    nos: Vec<i64>,
+}
+
+impl Lines<'_> {
+    /// One more than may be looked at: that is how a long line shows.
+    fn room(&self) -> i64 {
+        row::number((SCAN_MAX + 1).saturating_sub(self.nos.len()))
+    }
+
+    fn add(&mut self, sql: &str, params: impl Params) -> Result<()> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            self.nos.push(row::whole(row, 0)?);
+        }
+        Ok(())
+    }
+}
+
+/// A call on its way through the jobs.
+struct Search<'a> {
+    wanted: &'a Wanted,
+    queues: &'a [i64],
+    looked: usize,
+    /// The number of the job looked at last.
+    last: Option<i64>,
+    picked: Picked,
+}
+
+/// Whether a call has enough.
+#[derive(PartialEq, Eq)]
+enum Step {
+    On,
+    Full,
+}
+
+impl Search<'_> {
+    /// Looks at the jobs of these numbers.
+    fn through(&mut self, db: &Connection, nos: &[i64]) -> Result<()> {
+        let mut statement = db.prepare_cached(PICK_JOB)?;
+        for no in nos {
+            let mut rows = statement.query([no])?;
+            let Some(row) = rows.next()? else { continue };
+            if self.look(row)? == Step::Full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the jobs behind the place reached.
+    fn walk(&mut self, db: &Connection) -> Result<()> {
+        let mut statement = db.prepare_cached(PICK_NEXT)?;
+        let mut rows = statement.query([self.wanted.after])?;
+        while let Some(row) = rows.next()? {
+            if self.look(row)? == Step::Full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, row: &Row<'_>) -> Result<Step> {
+        let (no, fits) = (row::whole(row, 0)?, self.fits(row)?);
+        if self.looked == SCAN_MAX || (fits && self.picked.nos.len() == self.wanted.max) {
+            self.picked.next = self.last;
+            return Ok(Step::Full);
+        }
+        self.looked += 1;
+        self.last = Some(no);
+        self.picked.nos.extend(fits.then_some(no));
+        Ok(Step::On)
+    }
+
+    fn fits(&self, row: &Row<'_>) -> Result<bool> {
+        let filter = &self.wanted.filter;
+        let queue = row::whole(row, 2)?;
+        Ok(self.wanted.state(row::state(row::whole(row, 1)?, row::whole(row, 4)? != 0))
+            && (filter.queue.is_none() || self.queues.contains(&queue))
+            && match &filter.kind {
+                Some(kind) => row::text(row, 3)? == Some(kind.as_str()),
+                None => true,
+            })
+    }
+}

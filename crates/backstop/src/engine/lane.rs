@@ -1,0 +1,81 @@
+//! One queue, as one worker serves it.
+
+use crate::worker::QueueSettings;
+use backstop_core::plan::Lane;
+use backstop_core::{Leased, QueueName, Span};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::time::Instant;
+
+/// One queue, as one worker serves it.
+pub(crate) struct ServedQueue {
+    pub(crate) queue: QueueName,
+    pub(crate) settings: Arc<QueueSettings>,
+    pub(crate) running: Arc<AtomicUsize>,
+    /// The last claim got less than it asked for: nothing more to ask for until a hint or a poll.
+    pub(crate) dry: bool,
+    /// What waits here, and since when.
+    buffered: VecDeque<(Instant, Leased)>,
+    /// How many may wait here at the moment: none once jobs turned out to take longer than a poll.
+    prefetch: usize,
+    /// Jobs started since the last look at the buffer.
+    started: usize,
+}
+
+impl ServedQueue {
+    pub(crate) fn new(queue: &QueueName, settings: &QueueSettings) -> Self {
+        Self {
+            queue: queue.clone(),
+            settings: Arc::new(settings.clone()),
+            running: Arc::default(),
+            dry: false,
+            buffered: VecDeque::new(),
+            prefetch: settings.prefetch_usual(),
+            started: 0,
+        }
+    }
+
+    /// The lane as the plan sees it.
+    pub(crate) fn lane(&self) -> Lane {
+        Lane {
+            queue: self.queue.clone(),
+            concurrency: self.settings.concurrency,
+            prefetch: self.prefetch,
+            running: self.running.load(Ordering::Acquire),
+            buffered: self.buffered.len(),
+        }
+    }
+
+    pub(crate) fn take_in(&mut self, leased: Leased) {
+        self.buffered.push_back((Instant::now(), leased));
+    }
+
+    /// The next job, if a handler is free for it.
+    pub(crate) fn next_to_start(&mut self) -> Option<Leased> {
+        if self.running.load(Ordering::Acquire) >= self.settings.concurrency {
+            return None;
+        }
+        let (_, leased) = self.buffered.pop_front()?;
+        self.started += 1;
+        Some(leased)
+    }
+
+    /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead, until it starts as
+    /// many jobs between two looks as it can run at once.
+    pub(crate) fn hoards(&mut self, patience: Span) -> bool {
+        let hoards = self.buffered.front().is_some_and(|(since, _)| since.elapsed() >= patience.into());
+        if hoards {
+            self.prefetch = 0;
+        } else if self.started >= self.settings.concurrency {
+            self.prefetch = self.settings.prefetch_usual();
+        }
+        self.started = 0;
+        hoards
+    }
+
+    /// Everything that waits here.
+    pub(crate) fn empty(&mut self) -> Vec<Leased> {
+        self.buffered.drain(..).map(|(_, leased)| leased).collect()
+    }
+}

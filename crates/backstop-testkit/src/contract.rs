@@ -138,6 +138,7 @@ macro_rules! store_contract {
                 amend_matching_touches_only_what_fits
                 ids_are_amended_at_once_whatever_cursor_and_max
                 an_amendment_pages_through_everything_once
+                an_amendment_reaches_a_rare_kind_among_many_jobs
                 refused_jobs_do_not_hide_the_ones_behind_them
                 a_bad_cursor_of_an_amendment_is_misuse
                 a_dead_job_requeued_is_in_exactly_one_place

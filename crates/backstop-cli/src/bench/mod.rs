@@ -113,6 +113,8 @@ async fn raw_limit(
 }
 
 async fn round(backstop: &Backstop, args: &BenchArgs, present: usize, bar: &ProgressBar) -> Result<Round> {
+    // What was written before is not to be on its way to the disk while this round waits for its own.
+    tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let beside = if present > 0 { format!(", {present} other jobs present") } else { String::new() };
     let say = |what: &str| bar.set_message(format!("{what}{beside}"));
     say("pickup of single jobs");

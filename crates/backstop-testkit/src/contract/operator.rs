@@ -4,7 +4,7 @@ use crate::given::{
     DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at,
 };
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::{AMEND_MAX, PAGE_MAX};
+use backstop_core::limits::{AMEND_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{
     Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store, StoreError,
 };
@@ -181,6 +181,24 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
         assert_eq!(scene.list(&filter(Some(own), None)).await, [], "by {max}");
     }
     assert_eq!(scene.queue("other").await.counts.of(State::Ready), 5 * 6);
+}
+
+/// The few that fit are reached also where one call cannot look at all that stand between them.
+pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let rare = |name: &str| job("q", name).kind("rare");
+    scene.insert([rare("first"), rare("second").at(at(60))]).await;
+    for batch in 0..=SCAN_MAX / ENQUEUE_JOBS_MAX {
+        scene.insert((0..ENQUEUE_JOBS_MAX).map(|n| job("q", &format!("{batch} {n}")))).await;
+    }
+    scene.insert([rare("last but one"), rare("last")]).await;
+    let kind = Filter { kind: Some("rare".try_into().expect("a kind")), ..Filter::default() };
+    for (action, max) in [(Action::Cancel, 1), (Action::Retry, 3), (Action::Delete, AMEND_MAX)] {
+        let steps = scene.amend_in_steps(Selection::Matching(kind.clone()), action, max).await;
+        assert!(steps.iter().all(|step| step.applied <= max), "{action:?}: {steps:?}");
+        assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 4, "{action:?}: {steps:?}");
+    }
+    assert_eq!(scene.list(&kind).await, []);
 }
 
 /// A step that only refuses is a step: the jobs behind it are reached, and each refusal is told once.

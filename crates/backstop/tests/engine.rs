@@ -12,11 +12,11 @@ use backstop::core::verdict::{Reason, Settlement};
 use backstop::core::{Job, Lease, Leased, NewJob, State, Time};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
-    Span, Timing, WorkerBuilder,
+    Backstop, Clock, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running,
+    Services, Span, Timing, WorkerBuilder,
 };
 use backstop_memory::MemoryStore;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -531,6 +531,54 @@ async fn what_never_began_is_not_charged_for_its_neighbours_crashes() {
     }
 }
 
+/// A clock that finds itself an hour behind the store's when it is next told the time.
+#[derive(Debug)]
+struct LateClock {
+    inner: VirtualClock,
+    behind: AtomicBool,
+}
+
+impl Clock for LateClock {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    fn follow(&self, _: Time) -> Option<i64> {
+        let hour = Span::hours(1).as_micros();
+        self.behind.swap(false, Ordering::SeqCst).then(|| {
+            self.inner.jump(hour);
+            hour
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
+    let memory = Arc::new(MemoryStore::new());
+    let clock = Arc::new(LateClock { inner: VirtualClock::start(), behind: AtomicBool::new(false) });
+    let store = Arc::<MemoryStore>::clone(&memory);
+    let setup = Setup {
+        store: memory,
+        backstop: Backstop::on(store, Arc::<LateClock>::clone(&clock), Random::seeded(5)),
+    };
+    let id = setup.push("a").await;
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok(())
+    };
+    let one = setup.worker("one").handle_raw("q", slow).start().expect("started");
+    let two = setup.worker("two").handle_raw("q", slow).start().expect("started");
+    setup.state_becomes(id, State::Running).await;
+    for _ in 0..3 {
+        clock.behind.store(true, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!clock.behind.load(Ordering::SeqCst), "the clock was followed");
+    }
+    let job = setup.state_becomes(id, State::Done).await;
+    assert_eq!((job.attempt, job.lost_leases), (1, 0));
+    assert_eq!(stopped(one).await.started + stopped(two).await.started, 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_began_three_times_and_took_its_worker_along_is_dead() {
     let setup = setup();
@@ -584,7 +632,7 @@ fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
 #[derive(Debug)]
 struct RealClock;
 
-impl backstop::Clock for RealClock {
+impl Clock for RealClock {
     fn now(&self) -> Time {
         let since_1970 =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");

@@ -6,6 +6,7 @@ use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::{Settlement, judge_lost};
 use backstop_core::{Span, Time};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Promotions follow hints no closer than this: a busy store gives thousands a second.
@@ -22,8 +23,12 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
     let mut hints = engine.store().watch();
     let mut duties = Duties::default();
     loop {
-        if duties.clock.is_due(engine.now(), CLOCK_PERIOD) && follow_clock(engine).await {
+        if duties.clock.is_due(engine.now(), CLOCK_PERIOD) {
+            follow_clock(engine).await;
+        }
+        if duties.pace.jumped(engine.now()) {
             duties.grace_until = Some(engine.now().after(engine.longest_lease()));
+            engine.beat_now.notify_one();
         }
         let next_due = promote_all(engine).await;
         let now = engine.now();
@@ -54,9 +59,25 @@ struct Duties {
     sweep: Duty,
     prune: Duty,
     clock: Duty,
+    pace: Pace,
     /// Nothing is taken over before this. After the clock moved forward every lease looks expired, though its holder
     /// lives: all who follow the clock get one lease to beat on the new time line.
     grace_until: Option<Time>,
+}
+
+/// Compares the clock with this process's own: whoever moved it forward, every worker that goes by it must know.
+#[derive(Default)]
+struct Pace(Option<(Time, Instant)>);
+
+impl Pace {
+    /// What two readings may be apart without anybody having moved the clock.
+    const NOISE: Span = Span::secs(1);
+
+    /// Whether the clock moved forward, by more than time has passed.
+    fn jumped(&mut self, now: Time) -> bool {
+        let last = self.0.replace((now, Instant::now()));
+        last.is_some_and(|(time, instant)| now.since(time) > Span::from(instant.elapsed()).plus(Self::NOISE))
+    }
 }
 
 /// When something was last done.
@@ -114,11 +135,12 @@ pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
         return Ok(0);
     }
     let settlements: Vec<Settlement> = seized.iter().map(|seized| judge_seized(seized, now)).collect();
-    for (seized, answer) in seized.iter().zip(settle_in_parts(engine, &settlements).await?) {
+    let answers = settle_in_parts(engine, &settlements).await?;
+    for ((seized, settlement), answer) in seized.iter().zip(&settlements).zip(answers) {
         let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
         match answer {
             Ok(Settled::Applied) => {
-                engine.tally.recovered();
+                engine.tally.recovered(&settlement.outcome);
                 tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
             }
             Ok(Settled::Stale) => {}
@@ -149,17 +171,13 @@ async fn prune_all(engine: &Engine) {
     }
 }
 
-/// Keeps to the store's clock; whether it had moved forward.
-async fn follow_clock(engine: &Engine) -> bool {
-    let time = match engine.store().time().await {
-        Ok(time) => time,
-        Err(error) => {
-            tracing::warn!(%error, "the store's clock could not be read");
-            return false;
+async fn follow_clock(engine: &Engine) {
+    match engine.store().time().await {
+        Ok(time) => {
+            if let Some(off) = engine.backstop.clock().follow(time) {
+                tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
+            }
         }
-    };
-    let Some(off) = engine.backstop.clock().follow(time) else { return false };
-    tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
-    engine.beat_now.notify_one();
-    off > 0
+        Err(error) => tracing::warn!(%error, "the store's clock could not be read"),
+    }
 }

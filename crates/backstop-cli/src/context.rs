@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Context {
     /// The configuration in force.
     pub(crate) config: Config,
-    /// The store, if flag or environment name one.
+    /// The store, if a flag names one: what writes for show must not write where the environment happens to point.
     pub(crate) named_store: Option<String>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
@@ -27,7 +27,7 @@ impl Context {
         let written = file.as_deref().map(|text| Written { path: &path, text });
         let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
         let flags = Overrides { store: globals.store.clone(), durability: globals.durability };
-        let named_store = flags.store.clone().or_else(|| environment.store.clone());
+        let named_store = flags.store.clone();
         let config = config::resolve(written, environment, flags)?;
         Ok(Self { config, named_store, output: Output::new(globals) })
     }

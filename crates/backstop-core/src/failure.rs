@@ -131,6 +131,11 @@ impl History {
         serde_json::from_slice(bytes).unwrap_or_else(|error| vec![unreadable(&error)])
     }
 
+    /// The words of the latest failure; empty if there is none.
+    pub fn last_error(&self) -> String {
+        self.failures().pop().map(|failure| failure.error.message).unwrap_or_default()
+    }
+
     /// This history with one more failure. The first is always kept, then the latest.
     #[must_use]
     pub fn with(&self, failure: Failure) -> Self {

@@ -4,13 +4,14 @@ use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::guarded::Guarded;
 use crate::handler::Task;
-use crate::open::{Durability, OpenError, open_store};
+use crate::open::{Durability, OpenError, open_store, sqlite_file};
 use crate::random::Random;
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
-use backstop_core::port::{Answer, Enqueued, Store};
-use backstop_core::{JobId, NewJob, Span, Time};
+use backstop_core::port::{Answer, Enqueued, Store, StoreError};
+use backstop_core::{Job, JobId, NewJob, Span, Time};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Random,
+    /// The file of an SQLite store, to recognise transactions on another one.
+    file: Option<PathBuf>,
 }
 
 /// A pushed job.
@@ -54,12 +57,13 @@ impl Backstop {
     pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
         let store = Guarded::new(open_store(url, durability)?, STORE_DEADLINE);
         let clock = StoreClock::set_to(store.time().await?);
-        Ok(Self { store: Arc::new(store), clock: Arc::new(clock), random: Random::from_system() })
+        let file = sqlite_file(url).and_then(|file| file.canonicalize().ok());
+        Ok(Self { store: Arc::new(store), clock: Arc::new(clock), random: Random::from_system(), file })
     }
 
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random }
+        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random, file: None }
     }
 
     /// Pushes a task to its queue.
@@ -103,7 +107,27 @@ impl Backstop {
         transaction: &rusqlite::Transaction<'_>,
         jobs: &[NewJob],
     ) -> Answer<Vec<Enqueued>> {
+        self.check_file(transaction)?;
         backstop_sqlite::enqueue_in(transaction, jobs, self.now())
+    }
+
+    /// Jobs in another file would be jobs that nobody works.
+    #[cfg(feature = "sqlite")]
+    fn check_file(&self, transaction: &rusqlite::Transaction<'_>) -> Answer<()> {
+        let theirs = transaction.path().filter(|path| !path.is_empty());
+        let theirs = theirs.and_then(|path| std::path::Path::new(path).canonicalize().ok());
+        match &self.file {
+            Some(ours) if theirs.as_ref() != Some(ours) => {
+                let cause = format!("the transaction is on another database; begin it on {}", ours.display());
+                Err(StoreError::misuse("enqueue in your transaction", cause))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A job as an operator sees it.
+    pub async fn job(&self, id: JobId) -> Answer<Option<Job>> {
+        self.store.job(id, self.now()).await
     }
 
     /// A worker to be set up.

@@ -79,7 +79,8 @@ impl Run {
         self.leased.attempt()
     }
 
-    /// The right to end this run. A later run of the job has another number: use it to fence effects outside.
+    /// The right to end this run. A later run of the job has another number. Numbers are random and shared by the jobs
+    /// of one claim: compare them for equality with the id beside them; they do not grow.
     pub fn lease(&self) -> &Lease {
         &self.leased.lease
     }

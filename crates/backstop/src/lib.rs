@@ -59,4 +59,7 @@ pub use exec::{Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 pub use open::{Durability, NotADurability, OpenError};
 pub use random::Random;
+/// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
+#[cfg(feature = "sqlite")]
+pub use rusqlite;
 pub use worker::{BadWorker, Progress, QueueSettings, Running, Services, Timing, WorkerBuilder};

@@ -73,6 +73,11 @@ fn sqlite_path(path: &str) -> &str {
     path.strip_prefix("//").unwrap_or(path)
 }
 
+/// The file behind an address, if it is one of a file.
+pub(crate) fn sqlite_file(url: &str) -> Option<std::path::PathBuf> {
+    url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path).into())
+}
+
 /// An address without the password it may carry.
 fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

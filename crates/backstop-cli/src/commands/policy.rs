@@ -19,9 +19,13 @@ Examples:
   backstop policy preview --policy '{\"kind\":\"fibonacci\",\"unit\":\"1m\"}' --attempts 10
   backstop policy preview --policy '{\"kind\":\"steps\",\"delays\":[\"10s\",\"20s\",\"30s\",\"60s\",\"60s\"]}' --attempts 5
   backstop policy preview --policy '{\"kind\":\"progressive\"}'
+  backstop policy preview --policy '{\"kind\":\"exponential\",\"base\":\"1s\",\"factor\":2.0,\"cap\":\"30s\",\"jitter\":0.25,\"max_attempts\":3}'
+  backstop policy preview --policy '{\"kind\":\"polynomial\",\"max_attempts\":25}' --attempts 25
   backstop policy preview --policy '{\"kind\":\"constant\",\"every\":\"1m\",\"max_attempts\":\"unlimited\"}' --json
 
-Kinds: exponential, fibonacci, steps, progressive, constant, polynomial.")]
+Kinds: exponential (base, factor, cap), fibonacci (unit, cap), steps (delays), progressive (bands: a list of
+{\"until\":\"1d\",\"every\":\"5m\"}), constant (every), polynomial. All take max_attempts (a number or \"unlimited\") and
+max_age; all but polynomial take jitter (a share such as 0.25, \"full\", \"equal\", \"none\" or {\"spread\":0.1}).")]
     Preview(PreviewArgs),
 }
 

@@ -141,6 +141,12 @@ async fn push_one(
             Trouble::misuse("--batch and --strict are for many lines").advise("--file FILE.ndjson, or -")
         );
     }
+    if args.unique_key.is_none() && (args.unique_for.is_some() || !args.unique_in.is_empty()) {
+        return Err(Trouble::misuse(
+            "--unique-for and --unique-in say how a unique key is held, and there is none",
+        )
+        .advise("--unique-key KEY"));
+    }
     let backstop = context.open().await?;
     let pushed = draft(args, payload, defaults, &backstop).push().await?;
     let (result, holder) = match pushed.result {
@@ -149,7 +155,7 @@ async fn push_one(
         Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
     };
     if context.output.is_json() {
-        context.output.json(&PushedShape { id: pushed.id, result, holder })?;
+        context.output.json(&PushedShape { id: holder.unwrap_or(pushed.id), result, holder })?;
     } else {
         let of = holder.map_or_else(String::new, |holder| format!(" of {holder}"));
         context.output.line(format!("{} {result}{of}", pushed.id))?;

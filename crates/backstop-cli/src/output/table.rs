@@ -1,7 +1,9 @@
 //! Tables: drawn on terminals, tab-separated for programs, Markdown where a page shows the same.
 
 use super::words::one_line;
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
+use comfy_table::{
+    Attribute, Cell, Color, ColumnConstraint, ContentArrangement, LineStyle, Table as Drawn, TableStyle,
+};
 
 /// What a cell's content means; colour on a terminal, nothing elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +62,10 @@ impl Table {
                 Tone::Warning => Cell::new(text).fg(Color::Yellow),
                 Tone::Bad => Cell::new(text).fg(Color::Red),
             }));
+        }
+        // The first column is what people copy: it is never broken over lines.
+        if let Some(first) = drawn.column_mut(0) {
+            first.set_constraint(ColumnConstraint::ContentWidth);
         }
         drawn.trim_fmt()
     }

@@ -15,11 +15,13 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
         let period = if beaten { period(engine) } else { period(engine).scaled(0.2) };
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
             () = engine.beat_now.notified() => {}
             () = tokio::time::sleep(period.into()) => {}
         }
     }
+    // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait to find that out.
+    beat_part(engine, &[], engine.longest_lease(), Vec::new()).await;
 }
 
 /// Looks after what must not run on, beside the beats: a beat that hangs must not delay this.

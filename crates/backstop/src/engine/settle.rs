@@ -3,6 +3,7 @@
 use super::Engine;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
+use backstop_core::{Lease, Outcome};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -65,11 +66,29 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
     Ok(answers)
 }
 
+/// A deploy that kills a whole queue must not leave an empty journal.
+fn tell(settlement: &Settlement) {
+    let Lease { queue, job, .. } = &settlement.lease;
+    match &settlement.outcome {
+        Outcome::Dead { reason, history } => {
+            tracing::warn!(%job, %queue, %reason, error = %history.last_error(), "a job is dead");
+        }
+        Outcome::Retry { at, history } => {
+            tracing::info!(%job, %queue, next = %at, error = %history.last_error(), "a run failed; it is tried again");
+        }
+        Outcome::Cancelled { reason, .. } => tracing::info!(%job, %queue, %reason, "a job is cancelled"),
+        Outcome::Done(_) | Outcome::Released { .. } | Outcome::Lost { .. } => {}
+    }
+}
+
 fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>) {
     for (settlement, answer) in batch.iter().zip(answers) {
         let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
         match answer {
-            Ok(Settled::Applied) => engine.tally.settled(&settlement.outcome),
+            Ok(Settled::Applied) => {
+                engine.tally.settled(&settlement.outcome);
+                tell(settlement);
+            }
             Ok(Settled::Stale) => {
                 tracing::warn!(?lease, "a run ended after its lease was lost; its outcome does not count");
                 if was_held {

@@ -264,6 +264,20 @@ async fn stopping_waits_for_what_runs_and_gives_back_what_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_stopped_serves_nothing() {
+    let setup = setup();
+    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let serving = async || {
+        let workers = setup.store.workers(Span::minutes(1), setup.backstop.now()).await.expect("listed");
+        workers.iter().filter(|worker| !worker.queues.is_empty()).count()
+    };
+    assert_eq!(serving().await, 1);
+    stopped(worker).await;
+    assert_eq!(serving().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_signal_calls_off_what_runs_and_refunds_it() {
     let setup = setup();
     let id = setup.push("a").await;

@@ -4,7 +4,10 @@ use crate::migrate;
 use crate::open::{Durability, FileSystem, file_system};
 use backstop_core::port::{Examination, Finding, Grade};
 use rusqlite::{Connection, Result};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+const SHAPES: &str = include_str!("sql/shapes.sql");
 
 /// A file as large as this is not read from end to end while somebody waits.
 const CHECKED_BYTES_MAX: u64 = 256 << 20;
@@ -123,7 +126,36 @@ fn log(path: &Path) -> Finding {
 }
 
 fn schema(db: &Connection) -> Result<Finding> {
-    Ok(finding(Grade::Good, format!("version {} of {}", migrate::version(db)?, migrate::VERSION), None))
+    let version = format!("version {} of {}", migrate::version(db)?, migrate::VERSION);
+    let drifted = drifted(db)?;
+    if drifted.is_empty() {
+        return Ok(finding(Grade::Good, version, None));
+    }
+    let what = format!("{version}, but not as this version makes it: {}", drifted.join(", "));
+    let advice =
+        "somebody changed backstop's tables or indexes: restore them, or move the jobs to a new store";
+    Ok(finding(Grade::Bad, what, Some(advice)))
+}
+
+/// Tables and indexes that are missing, changed or not ours, compared with a new store in memory.
+fn drifted(db: &Connection) -> Result<Vec<String>> {
+    let mut new = Connection::open_in_memory()?;
+    if let Err(error) = migrate::migrate(&mut new) {
+        return Ok(vec![format!("a store to compare with could not be made ({error})")]);
+    }
+    let (expected, found) = (shapes(&new)?, shapes(db)?);
+    let mut names: Vec<&String> = expected.keys().chain(found.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names.into_iter().filter(|name| expected.get(*name) != found.get(*name)).cloned().collect())
+}
+
+/// The statements that made our tables and indexes, by name, whatever their white space.
+fn shapes(db: &Connection) -> Result<BTreeMap<String, String>> {
+    let mut shapes = db.prepare(SHAPES)?;
+    let rows = shapes.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect::<Vec<_>>().join(" "))))
+        .collect()
 }
 
 fn integrity(db: &Connection, size: u64) -> Result<Finding> {

@@ -1,7 +1,7 @@
 //! What only a file can do: be shared, be reopened, be somebody else's database, be damaged.
 
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Enqueued, Operator, Promoted, Settled, Store, StoreError};
+use backstop_core::port::{Backlog, Enqueued, Grade, Operator, Promoted, Settled, Store, StoreError};
 use backstop_core::{Job, NewJob, Outcome, State};
 use backstop_sqlite::{Durability, OpenError, SqliteOptions, SqliteStore, enqueue_in};
 use backstop_testkit::given::{self, DONE, START, Scene, job};
@@ -420,6 +420,23 @@ async fn an_examination_tells_the_promise_that_holds() {
                 "{what}: {examination:?}"
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn an_examination_finds_tables_and_indexes_that_somebody_changed() {
+    for (change, name) in [
+        ("DROP INDEX backstop_job_id", "backstop_job_id"),
+        ("ALTER TABLE backstop_due ADD COLUMN extra", "backstop_due"),
+        ("CREATE INDEX mine ON backstop_job (kind)", "mine"),
+    ] {
+        let place = Place::new();
+        let store = place.store().await;
+        place.connection().execute_batch(change).expect(change);
+        let examination = store.examine().await.expect("an examination");
+        let bad: Vec<_> = examination.findings.iter().filter(|finding| finding.grade == Grade::Bad).collect();
+        assert_eq!(bad.len(), 1, "{examination:?}");
+        assert!(bad[0].what.ends_with(&format!("makes it: {name}")), "{change}: {}", bad[0].what);
     }
 }
 

@@ -4,18 +4,16 @@
 use backstop::core::amend::{Action, Selection};
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
-use backstop::core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
-};
-use backstop::core::verdict::{Reason, Settlement};
-use backstop::core::{Job, Lease, Leased, NewJob, State, Time};
+use backstop::core::port::{Amendment, Backlog, Claim, Gate, Operator};
+use backstop::core::verdict::Reason;
+use backstop::core::{Job, Lease, State, Time};
 use backstop::testing::VirtualClock;
 use backstop::{
     Backstop, Clock, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running,
     Services, Span, Timing, WorkerBuilder,
 };
 use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Flaky, Odds};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -383,69 +381,12 @@ async fn what_is_done_is_pruned_when_its_time_is_over() {
     stopped(worker).await;
 }
 
-/// A store that never gives hints: late, lost or never is all the same to whoever polls.
-struct Hintless(Arc<MemoryStore>);
-
-macro_rules! forward {
-    ($port:ident { $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }) => {
-        #[async_trait::async_trait]
-        impl $port for Hintless {
-            $(async fn $method(&self, $($argument: $type),*) -> Answer<$answer> {
-                self.0.$method($($argument),*).await
-            })*
-        }
-    };
-}
-
-forward!(Backlog {
-    enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
-    claim(claim: Claim, now: Time) -> Vec<Leased>;
-    begin(leases: Vec<Lease>, now: Time) -> Vec<Lease>;
-    settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
-    beat(beat: Beat, now: Time) -> Vec<Lease>;
-    promote(max: usize, now: Time) -> Promoted;
-    seize(seize: Seize, now: Time) -> Vec<Seized>;
-});
-forward!(Operator {
-    job(id: JobId, now: Time) -> Option<Job>;
-    jobs(query: PageQuery, now: Time) -> Page;
-    amend(amendment: Amendment, now: Time) -> Amended;
-    queues(now: Time) -> Vec<QueueStatus>;
-    set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
-    workers(within: Span, now: Time) -> Vec<WorkerStatus>;
-    prune(retention: Retention, now: Time) -> Pruned;
-});
-
-#[async_trait::async_trait]
-impl Store for Hintless {
-    async fn migrate(&self) -> Answer<Migrated> {
-        self.0.migrate().await
-    }
-
-    async fn time(&self) -> Answer<Time> {
-        self.0.time().await
-    }
-
-    fn watch(&self) -> Box<dyn Hints> {
-        struct Never;
-        #[async_trait::async_trait]
-        impl Hints for Never {
-            async fn next(&mut self) {
-                std::future::pending::<()>().await;
-            }
-        }
-        Box::new(Never)
-    }
-
-    async fn examine(&self) -> Answer<Examination> {
-        self.0.examine().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_quiet_queue_is_polled_however_busy_its_neighbour_is() {
     let memory = Arc::new(MemoryStore::new());
-    let store = Arc::new(Hintless(Arc::clone(&memory)));
+    // Hints may be late, lost or never come.
+    let no_hints = Odds { lost_hint: 1.0, ..Odds::default() };
+    let store = Arc::new(Flaky::with_odds(Arc::<MemoryStore>::clone(&memory), 1, no_hints));
     let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(3));
     let setup = Setup { store: memory, backstop };
     for n in 0..2_000 {

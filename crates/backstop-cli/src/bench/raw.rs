@@ -25,6 +25,8 @@ pub(super) struct Raw {
     pub(super) grouped: Rate,
     /// Jobs claimed and completed, a batch at a time.
     pub(super) cycle: Rate,
+    /// The same in the shape of an engine: one writer, a task and a message a job.
+    pub(super) engine: Rate,
     /// One commit of one job.
     pub(super) commit: Duration,
 }
@@ -44,8 +46,9 @@ pub(super) async fn measure(
         Ok((connection, bulk, cycle, commit))
     });
     let (connection, bulk, cycle, commit) = alone.await??;
-    let grouped = grouped(connection, jobs + 200, jobs.min(50_000), callers).await?;
-    Ok(Raw { bulk, grouped, cycle, commit })
+    let (connection, engine) = engine_shape(connection, jobs + 200, jobs).await?;
+    let grouped = grouped(connection, 2 * jobs + 200, jobs.min(50_000), callers).await?;
+    Ok(Raw { bulk, grouped, cycle, engine, commit })
 }
 
 fn open(path: &Path, durability: Durability) -> Result<Connection> {
@@ -157,6 +160,66 @@ fn commit(connection: &mut Connection, from: usize, samples: usize) -> Result<Du
     times.sort_unstable();
     Ok(times[samples / 2])
 }
+
+/// Jobs that are claimed and not yet completed, at the most.
+const OUTSTANDING_MAX: usize = 1_256;
+
+/// One writer thread claims for a buffer; every job is a task that sends its completion back.
+async fn engine_shape(mut connection: Connection, from: usize, jobs: usize) -> Result<(Connection, Rate)> {
+    let (give, mut given) = mpsc::channel::<Vec<i64>>(16);
+    let (end, mut ended) = mpsc::channel::<i64>(OUTSTANDING_MAX);
+    let (prepared, started) = oneshot::channel();
+    let writer = std::thread::spawn(move || -> Result<(Connection, Duration)> {
+        enqueue(&mut connection, from, jobs, 1_000)?;
+        let started = Instant::now();
+        // The measurement goes on without whoever waits for its start.
+        let _ = prepared.send(());
+        write_shape(&mut connection, jobs, &give, &mut ended)?;
+        Ok((connection, started.elapsed()))
+    });
+    started.await?;
+    while let Some(batch) = given.recv().await {
+        for no in batch {
+            let end = end.clone();
+            tokio::spawn(async move {
+                // A writer that failed says so when it is joined.
+                let _ = end.send(no).await;
+            });
+        }
+    }
+    let joined = tokio::task::spawn_blocking(move || writer.join()).await?;
+    let (connection, elapsed) = joined.map_err(|_| anyhow!("the raw writer panicked"))??;
+    Ok((connection, Rate::of(jobs, elapsed)))
+}
+
+fn write_shape(
+    connection: &mut Connection,
+    jobs: usize,
+    give: &mpsc::Sender<Vec<i64>>,
+    ended: &mut mpsc::Receiver<i64>,
+) -> Result<()> {
+    let (mut claimed, mut done) = (0, 0);
+    while done < jobs {
+        let mut batch = Vec::new();
+        if claimed - done == OUTSTANDING_MAX.min(jobs - done) {
+            batch.extend(ended.blocking_recv());
+        }
+        while let Ok(no) = ended.try_recv() {
+            batch.push(no);
+        }
+        done += complete(connection, &batch, SHAPE_LEASE)?;
+        let room = OUTSTANDING_MAX - (claimed - done);
+        if room > OUTSTANDING_MAX / 4 && claimed < jobs {
+            let granted = claim(connection, room, SHAPE_LEASE)?;
+            claimed += granted.len();
+            give.blocking_send(granted).map_err(|_| anyhow!("nobody runs the raw jobs"))?;
+        }
+    }
+    Ok(())
+}
+
+/// One lease is as good as many where nobody else claims.
+const SHAPE_LEASE: i64 = 1;
 
 /// One writer thread; whatever callers wait goes into one commit.
 async fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: usize) -> Result<Rate> {

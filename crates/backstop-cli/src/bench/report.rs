@@ -23,6 +23,7 @@ impl Report<'_> {
         let raw = self.raw.map(|raw| {
             json!({
                 "enqueue_bulk": raw.bulk, "enqueue_callers": raw.grouped, "cycle": raw.cycle,
+                "engine_shape": raw.engine,
                 "commit_ms": raw.commit.as_secs_f64() * 1_000.0,
             })
         });
@@ -42,6 +43,7 @@ impl Report<'_> {
                 "enqueue_bulk": ratio(round.enqueue_bulk, raw.bulk),
                 "enqueue_callers": ratio(round.enqueue_callers, raw.grouped),
                 "drain": ratio(round.drain, raw.cycle),
+                "drain_to_engine_shape": ratio(round.drain, raw.engine),
             });
         }
         if let Some(first) = self.rounds.first().filter(|first| first.present != round.present) {
@@ -69,6 +71,12 @@ impl Report<'_> {
         self.row(&mut table, "push in batches of 1,000", |raw| Some(raw.bulk), |round| round.enqueue_bulk);
         let label = format!("full cycle, {handlers} handlers");
         self.row(&mut table, &label, |raw| Some(raw.cycle), |round| round.drain);
+        self.row(
+            &mut table,
+            "same, raw in the shape of an engine",
+            |raw| Some(raw.engine),
+            |round| round.drain,
+        );
         format!(
             "{}, durability {}\n{table}\n{}",
             self.store_kind(),

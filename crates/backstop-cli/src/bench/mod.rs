@@ -108,7 +108,7 @@ async fn raw_limit(
     }
     bar.set_message("raw limit of SQLite on this disk");
     let path = folder.path().join("raw.db");
-    let measured = raw::measure(path, durability, args.jobs, args.callers).await;
+    let measured = raw::measure(path, durability, args).await;
     measured.map(Some).context("the raw limit could not be measured")
 }
 

@@ -3,6 +3,7 @@
 //! Bodies in one table, ready and running keys in two small ones, a unique time-ordered id, a lease, a fenced
 //! completion that deletes. No states, no retries, no history, no counts, no other tasks: what is left is SQLite.
 
+use super::BenchArgs;
 use super::measure::{Rate, payload};
 use anyhow::{Result, anyhow};
 use backstop::{Durability, JobId, Time};
@@ -32,12 +33,8 @@ pub(super) struct Raw {
 }
 
 /// Measures on a fresh file at `path`.
-pub(super) async fn measure(
-    path: PathBuf,
-    durability: Durability,
-    jobs: usize,
-    callers: usize,
-) -> Result<Raw> {
+pub(super) async fn measure(path: PathBuf, durability: Durability, args: &BenchArgs) -> Result<Raw> {
+    let (jobs, callers, handlers) = (args.jobs, args.callers, args.handlers);
     let alone = tokio::task::spawn_blocking(move || -> Result<_> {
         let mut connection = open(&path, durability)?;
         let bulk = enqueue(&mut connection, 0, jobs, 1_000)?;
@@ -46,7 +43,7 @@ pub(super) async fn measure(
         Ok((connection, bulk, cycle, commit))
     });
     let (connection, bulk, cycle, commit) = alone.await??;
-    let (connection, engine) = engine_shape(connection, jobs + 200, jobs).await?;
+    let (connection, engine) = engine_shape(connection, jobs + 200, jobs, handlers).await?;
     let grouped = grouped(connection, 2 * jobs + 200, jobs.min(50_000), callers).await?;
     Ok(Raw { bulk, grouped, cycle, engine, commit })
 }
@@ -161,20 +158,22 @@ fn commit(connection: &mut Connection, from: usize, samples: usize) -> Result<Du
     Ok(times[samples / 2])
 }
 
-/// Jobs that are claimed and not yet completed, at the most.
-const OUTSTANDING_MAX: usize = 1_256;
-
-/// One writer thread claims for a buffer; every job is a task that sends its completion back.
-async fn engine_shape(mut connection: Connection, from: usize, jobs: usize) -> Result<(Connection, Rate)> {
+/// One writer thread claims for `handlers` tasks at a time; each sends the completion of its job back.
+async fn engine_shape(
+    mut connection: Connection,
+    from: usize,
+    jobs: usize,
+    handlers: usize,
+) -> Result<(Connection, Rate)> {
     let (give, mut given) = mpsc::channel::<Vec<i64>>(16);
-    let (end, mut ended) = mpsc::channel::<i64>(OUTSTANDING_MAX);
+    let (end, mut ended) = mpsc::channel::<i64>(handlers);
     let (prepared, started) = oneshot::channel();
     let writer = std::thread::spawn(move || -> Result<(Connection, Duration)> {
         enqueue(&mut connection, from, jobs, 1_000)?;
         let started = Instant::now();
         // The measurement goes on without whoever waits for its start.
         let _ = prepared.send(());
-        write_shape(&mut connection, jobs, &give, &mut ended)?;
+        write_shape(&mut connection, jobs, handlers, &give, &mut ended)?;
         Ok((connection, started.elapsed()))
     });
     started.await?;
@@ -195,21 +194,22 @@ async fn engine_shape(mut connection: Connection, from: usize, jobs: usize) -> R
 fn write_shape(
     connection: &mut Connection,
     jobs: usize,
+    handlers: usize,
     give: &mpsc::Sender<Vec<i64>>,
     ended: &mut mpsc::Receiver<i64>,
 ) -> Result<()> {
     let (mut claimed, mut done) = (0, 0);
     while done < jobs {
         let mut batch = Vec::new();
-        if claimed - done == OUTSTANDING_MAX.min(jobs - done) {
+        if claimed - done == handlers.min(jobs - done) {
             batch.extend(ended.blocking_recv());
         }
         while let Ok(no) = ended.try_recv() {
             batch.push(no);
         }
         done += complete(connection, &batch, SHAPE_LEASE)?;
-        let room = OUTSTANDING_MAX - (claimed - done);
-        if room > OUTSTANDING_MAX / 4 && claimed < jobs {
+        let room = handlers - (claimed - done);
+        if room > handlers / 4 && claimed < jobs {
             let granted = claim(connection, room, SHAPE_LEASE)?;
             claimed += granted.len();
             give.blocking_send(granted).map_err(|_| anyhow!("nobody runs the raw jobs"))?;

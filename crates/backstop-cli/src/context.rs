@@ -4,7 +4,7 @@ use crate::args::Globals;
 use crate::output::Output;
 use crate::trouble::Trouble;
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
-use backstop::{Backstop, RetryPolicy};
+use backstop::{Backstop, RetryPolicy, sqlite_file};
 use backstop_core::Job;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,10 +78,4 @@ fn read_file(named: Option<&Path>) -> Result<Option<String>, Trouble> {
             Err(Trouble::misuse(cause).advise("--config with the path of a file that exists"))
         }
     }
-}
-
-/// The file of a `sqlite:` store.
-fn sqlite_file(url: &str) -> Option<&Path> {
-    let path = url.strip_prefix("sqlite:")?;
-    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
 }

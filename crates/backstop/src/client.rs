@@ -4,14 +4,15 @@ use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::guarded::Guarded;
 use crate::handler::Task;
-use crate::open::{Durability, OpenError, open_store, sqlite_file};
+use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
-use backstop_core::port::{Answer, Enqueued, Store, StoreError};
+#[cfg(feature = "sqlite")]
+use backstop_core::port::StoreError;
+use backstop_core::port::{Answer, Enqueued, Store};
 use backstop_core::{Job, JobId, NewJob, Span, Time};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub struct Backstop {
     clock: Arc<dyn Clock>,
     random: Random,
     /// The file of an SQLite store, to recognise transactions on another one.
-    file: Option<PathBuf>,
+    #[cfg(feature = "sqlite")]
+    file: Option<std::path::PathBuf>,
 }
 
 /// A pushed job.
@@ -57,13 +59,24 @@ impl Backstop {
     pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
         let store = Guarded::new(open_store(url, durability)?, STORE_DEADLINE);
         let clock = StoreClock::set_to(store.time().await?);
-        let file = sqlite_file(url).and_then(|file| file.canonicalize().ok());
-        Ok(Self { store: Arc::new(store), clock: Arc::new(clock), random: Random::from_system(), file })
+        Ok(Self {
+            store: Arc::new(store),
+            clock: Arc::new(clock),
+            random: Random::from_system(),
+            #[cfg(feature = "sqlite")]
+            file: crate::open::sqlite_file(url).and_then(|file| file.canonicalize().ok()),
+        })
     }
 
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random, file: None }
+        Self {
+            store: Arc::new(Guarded::new(store, STORE_DEADLINE)),
+            clock,
+            random,
+            #[cfg(feature = "sqlite")]
+            file: None,
+        }
     }
 
     /// Pushes a task to its queue.

@@ -4,7 +4,7 @@ use crate::client::{Backstop, Pushed};
 use crate::handler::Task;
 use backstop_core::name::BadName;
 use backstop_core::payload::BadPayload;
-use backstop_core::port::StoreError;
+use backstop_core::port::{Enqueued, StoreError};
 use backstop_core::unique::{BadKey, States, Unique, UniqueKey};
 use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
 use serde::Serialize;
@@ -165,9 +165,7 @@ impl Draft {
     pub async fn push(self) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         let results = backstop.push_jobs(vec![self.build()?]).await?;
-        let result = results.into_iter().next();
-        let missing = || StoreError::corrupt("pushing a job", "no answer for it");
-        Ok(Pushed { id, result: result.ok_or_else(missing)? })
+        pushed(id, &results)
     }
 
     /// Pushes it inside a transaction of your own; see [`Backstop::enqueue_in`].
@@ -175,7 +173,12 @@ impl Draft {
     pub fn push_in(self, transaction: &rusqlite::Transaction<'_>) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         let results = backstop.enqueue_in(transaction, &[self.build()?])?;
-        let missing = || StoreError::corrupt("pushing a job", "no answer for it");
-        Ok(Pushed { id, result: results.into_iter().next().ok_or_else(missing)? })
+        pushed(id, &results)
     }
+}
+
+/// What became of the one job that was pushed.
+fn pushed(id: JobId, results: &[Enqueued]) -> Result<Pushed, BadDraft> {
+    let missing = || StoreError::corrupt("pushing a job", "no answer for it");
+    Ok(Pushed { id, result: results.first().copied().ok_or_else(missing)? })
 }

@@ -57,7 +57,7 @@ pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
 pub use exec::{Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
-pub use open::{Durability, NotADurability, OpenError};
+pub use open::{Durability, NotADurability, OpenError, sqlite_file};
 pub use random::Random;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
 #[cfg(feature = "sqlite")]

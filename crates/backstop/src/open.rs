@@ -2,6 +2,7 @@
 
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -61,21 +62,20 @@ pub(crate) fn open_store(url: &str, durability: Durability) -> Result<Arc<dyn St
                 Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
             };
             let options = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
-            Ok(Arc::new(backstop_sqlite::SqliteStore::open(sqlite_path(path), options)?))
+            Ok(Arc::new(backstop_sqlite::SqliteStore::open(
+                sqlite_file(url).unwrap_or(path.as_ref()),
+                options,
+            )?))
         }
         _ => Err(OpenError::UnknownStore(redacted(url))),
     }
 }
 
-/// `sqlite:a.db` and `sqlite://a.db` are the same file; `sqlite:///a.db` is an absolute path.
-#[cfg(feature = "sqlite")]
-fn sqlite_path(path: &str) -> &str {
-    path.strip_prefix("//").unwrap_or(path)
-}
-
-/// The file behind an address, if it is one of a file.
-pub(crate) fn sqlite_file(url: &str) -> Option<std::path::PathBuf> {
-    url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path).into())
+/// The file behind a `sqlite:` address. `sqlite:a.db` and `sqlite://a.db` are the same file; `sqlite:///a.db` is an
+/// absolute path.
+pub fn sqlite_file(url: &str) -> Option<&Path> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
 }
 
 /// An address without the password it may carry.
@@ -99,12 +99,13 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "sqlite")]
     #[test]
     fn a_path_may_be_relative_or_absolute() {
-        assert_eq!(sqlite_path("a.db"), "a.db");
-        assert_eq!(sqlite_path("//a.db"), "a.db");
-        assert_eq!(sqlite_path("///var/a.db"), "/var/a.db");
-        assert_eq!(sqlite_path("/var/a.db"), "/var/a.db");
+        let file = |url| sqlite_file(url).and_then(Path::to_str);
+        assert_eq!(file("sqlite:a.db"), Some("a.db"));
+        assert_eq!(file("sqlite://a.db"), Some("a.db"));
+        assert_eq!(file("sqlite:///var/a.db"), Some("/var/a.db"));
+        assert_eq!(file("sqlite:/var/a.db"), Some("/var/a.db"));
+        assert_eq!(file("memory:"), None);
     }
 }

@@ -29,8 +29,9 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
         let until = engine.now().after(settings.lease);
         let wants = vec![Want { queue: queue.clone(), max: 1 }];
         let claim = Claim { number, worker: engine.name.clone(), until, wants };
+        let asked = Instant::now();
         let granted = engine.store().claim(claim, engine.now()).await?;
-        engine.held.insert(number, settings.lease, Instant::now(), &granted);
+        engine.held.insert(number, settings.lease, asked, &granted);
         for leased in granted {
             any = true;
             if let Some(settlement) = execute(engine, settings, leased).await {

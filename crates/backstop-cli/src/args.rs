@@ -2,7 +2,7 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{completions, demo, job, policy, push, queue, work};
-use backstop::Durability;
+use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -15,13 +15,21 @@ Examples:
   backstop job list --state dead                       what was given up
   backstop job why ID                                  why a job does not run
 
+Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processes):
+  sqlite:FILE                                  one file, one machine, nothing to set up
+  postgres://USER:PASSWORD@HOST:PORT/DATABASE  many machines; ?schema=NAME if not backstop, &sslmode=verify-full for TLS
+  redis://USER:PASSWORD@HOST:PORT/NUMBER       many machines; rediss:// for TLS
+  redis+cluster://HOST:PORT,HOST:PORT          a Redis Cluster; rediss+cluster:// for TLS
+  redis+sentinel://HOST:PORT,HOST:PORT/NAME    the master that the sentinels call NAME
+  memory:                                      gone with the process, for tests
+
 Configuration: backstop.toml (or --config), then BACKSTOP_STORE and BACKSTOP_DURABILITY, then flags; later wins.
 Exit codes: 0 done, 1 failed or falls short, 2 wrong use.";
 
-const STORE_HELP: &str =
-    "The store: sqlite:FILE or memory: [default: sqlite:backstop.db] [env: BACKSTOP_STORE]";
+const STORE_HELP: &str = "The store: sqlite:FILE, postgres://…, redis://…, redis+cluster://…, redis+sentinel://… or \
+memory:; `backstop --help` shows their forms [default: sqlite:backstop.db] [env: BACKSTOP_STORE]";
 const DURABILITY_HELP: &str = "What an acknowledged write survives: full (a power cut) or relaxed (a crash of the \
-process) [default: full] [env: BACKSTOP_DURABILITY]";
+process); on Redis its own settings decide [default: full] [env: BACKSTOP_DURABILITY]";
 
 /// The backlog engine that never drops work.
 #[derive(Parser, Debug)]
@@ -39,7 +47,7 @@ pub(crate) struct Cli {
 pub(crate) struct Globals {
     /// The address of the store.
     #[arg(long, global = true, value_name = "URL", help = STORE_HELP)]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<Address>,
     /// What an acknowledged write survives.
     #[arg(long, global = true, value_name = "full|relaxed", help = DURABILITY_HELP)]
     pub(crate) durability: Option<Durability>,
@@ -78,21 +86,34 @@ pub(crate) enum Command {
 Examples:
   backstop doctor
   backstop doctor --store sqlite:/var/lib/app/backstop.db --json
+  backstop doctor --store postgres://app@db.example.org/shop
 
-Exits 1 if something falls short of the promise. Changes nothing.")]
+Reads the store's live settings and its clock, and says in words what can be relied on. Exits 1 if something falls
+short of the promise, or if the store cannot be reached. Changes nothing.")]
     Doctor,
     /// Bring the store's tables up to what this version needs
     #[command(after_help = "\
 Examples:
   backstop migrate --store sqlite:/var/lib/app/backstop.db
+  backstop migrate --store postgres://owner@db.example.org/shop
 
-Can be killed at any step and run again. Other commands do it by themselves when they open a store.")]
+Can be killed at any step and run again. Other commands do it by themselves when they open a store.
+
+On PostgreSQL it makes a schema and the tables in it: the role needs CREATE on the database the first time
+  GRANT CREATE ON DATABASE shop TO owner;
+and owns the schema from then on. Roles that only push and work need no such right: migrate with the owner before
+they start a new version, and they find nothing to do. On Redis there is nothing to make, only a version to note.")]
     Migrate,
     /// Measure what this machine does with a store
     #[command(after_help = "\
 Examples:
   backstop bench --quick
-  backstop bench --jobs 50000 --json")]
+  backstop bench --jobs 50000 --json
+  backstop bench --store postgres://app@localhost/shop --held-snapshot
+  backstop bench --store redis://localhost
+
+Beside backstop it measures, in the same run, what a bare loop does on the same store. On a server all of it happens
+in schemas, or under keys, of its own, which are removed at the end.")]
     Bench(BenchArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),

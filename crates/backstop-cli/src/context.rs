@@ -2,9 +2,9 @@
 
 use crate::args::Globals;
 use crate::output::Output;
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, unopened};
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
-use backstop::{Backstop, RetryPolicy, sqlite_file};
+use backstop::{Address, Backstop, QueueSettings, RetryPolicy, Span};
 use backstop_core::Job;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(crate) struct Context {
     /// The configuration in force.
     pub(crate) config: Config,
     /// The store, if a flag names one: what writes for show must not write where the environment happens to point.
-    pub(crate) named_store: Option<String>,
+    pub(crate) named_store: Option<Address>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
 }
@@ -34,30 +34,39 @@ impl Context {
 
     /// The store, made and brought up to date if need be.
     pub(crate) async fn open(&self) -> Result<Backstop, Trouble> {
-        Ok(Backstop::open_with(&self.config.store, self.config.durability).await?)
+        self.open_at(&self.config.store).await
+    }
+
+    /// Another store, made and brought up to date if need be.
+    pub(crate) async fn open_at(&self, address: &Address) -> Result<Backstop, Trouble> {
+        let opened = Backstop::open_with(address.as_written(), self.config.durability).await;
+        opened.map_err(|error| unopened(error, address))
     }
 
     /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file behind.
     pub(crate) async fn look(&self) -> Result<Backstop, Trouble> {
-        match sqlite_file(&self.config.store) {
+        match self.config.store.sqlite_file() {
             Some(file) if !file.exists() => {
                 self.output.note(format!(
                     "note: there is no store at {}; it comes into being with the first push",
                     file.display()
                 ));
-                Ok(Backstop::open("memory:").await?)
+                self.open_at(&Address::new("memory:")).await
             }
             _ => self.open().await,
         }
     }
 
-    /// The store as it is.
+    /// The store as it is, even one that holds nothing yet.
     pub(crate) async fn connect(&self) -> Result<Backstop, Trouble> {
-        if let Some(file) = sqlite_file(&self.config.store).filter(|file| !file.exists()) {
-            let cause = format!("there is no store at {}", file.display());
-            return Err(Trouble::new(cause).advise("--store sqlite:FILE, or backstop migrate to make one"));
-        }
-        Ok(Backstop::connect(&self.config.store, self.config.durability).await?)
+        let connected = Backstop::connect(self.config.store.as_written(), self.config.durability).await;
+        connected.map_err(|error| unopened(error, &self.config.store))
+    }
+
+    /// The shortest lease that the configuration gives: what clocks and round trips are measured against.
+    pub(crate) fn shortest_lease(&self) -> Span {
+        let usual = QueueSettings::default().lease;
+        self.config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min().unwrap_or(usual)
     }
 
     /// All runs a job may have: by its own policy, its queue's in the configuration, or the usual one.

@@ -1,13 +1,16 @@
 //! What goes wrong, told to people: the cause and the next step, never a dump.
 
+mod unopened;
+
 use crate::output::Format;
 use backstop::config::BadConfig;
 use backstop::core::port::StoreError;
-use backstop::{BadDraft, BadWorker, OpenError};
+use backstop::{BadDraft, BadWorker};
 use serde_json::json;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
+pub(crate) use unopened::unopened;
 
 /// How a command that did its work ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,16 +117,6 @@ impl From<StoreError> for Trouble {
             }
             // The message names its next step.
             _ => Self::new(error),
-        }
-    }
-}
-
-impl From<OpenError> for Trouble {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::UnknownStore(_) => Self::misuse(error).advise("--store sqlite:backstop.db"),
-            OpenError::Store(error) => error.into(),
-            other => Self::new(other).advise("another --store, or mend what the message names"),
         }
     }
 }

@@ -6,6 +6,7 @@
 pub mod backlog;
 pub mod error;
 pub mod operator;
+pub mod place;
 pub mod store;
 
 pub use backlog::{Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled};

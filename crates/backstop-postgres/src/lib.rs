@@ -1,1 +1,222 @@
-//! The store on PostgreSQL.
+//! The store on PostgreSQL 14 and later: any number of machines, and jobs that come into being with the user's own transaction.
+//!
+//! Knows PostgreSQL and the port, and decides nothing that is not a matter of tables. Everything lives in a schema of its own, as
+//! tables and functions; a method of the port is one call of one function, which is one transaction. No session state is
+//! relied on, so that connections may go through a pooler.
+
+mod address;
+mod amend;
+mod beat;
+mod claim;
+mod enqueue;
+mod error;
+mod examine;
+mod group;
+mod hints;
+mod link;
+mod list;
+mod migrate;
+mod operate;
+mod row;
+mod settle;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod statement;
+mod tls;
+
+pub use address::{OpenError, SCHEMA, schema_of};
+pub use enqueue::enqueue_in;
+#[cfg(feature = "sqlx")]
+pub use sqlx::enqueue_in_sqlx;
+pub use statement::{EnqueueStatement, enqueue_statement};
+
+use async_trait::async_trait;
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::place::{Place, Reach};
+use backstop_core::port::{
+    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError,
+    WorkerStatus,
+};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use group::Group;
+use hints::Bell;
+use link::{Commit, Link};
+use std::sync::{Arc, OnceLock};
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// Whatever the server's `synchronous_commit` says, by default a crash and a power cut.
+    #[default]
+    Full,
+    /// A crash of this process; a crash of the server may lose the last moments.
+    Relaxed,
+}
+
+/// The store.
+pub struct PostgresStore {
+    link: Arc<Link>,
+    bell: Arc<Bell>,
+    group: OnceLock<Group>,
+    commit: Commit,
+}
+
+impl PostgresStore {
+    /// Reads the address; connections are made when they are needed. Its tables are made by [`Store::migrate`].
+    ///
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` and the driver's parameters, and ours: `schema` (`backstop` if not said),
+    /// `connections` (8), `pooler=transaction` behind PgBouncer in transaction mode, `sslrootcert=FILE`.
+    pub fn open(address: &str, durability: Durability) -> Result<Self, OpenError> {
+        let commit = match durability {
+            Durability::Full => Commit::Durable,
+            Durability::Relaxed => Commit::Quick,
+        };
+        let link = Arc::new(Link::new(address.parse()?)?);
+        Ok(Self { link, bell: Arc::new(Bell::new()), group: OnceLock::new(), commit })
+    }
+
+    fn stir(&self) {
+        self.bell.ring(&self.link);
+    }
+
+    /// Where callers that enqueue meet: made by the first of them, which has a runtime.
+    fn group(&self) -> &Group {
+        self.group.get_or_init(|| {
+            let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
+            let ringing = Arc::clone(&link);
+            Group::begin(link, self.commit, move || bell.ring(&ringing))
+        })
+    }
+}
+
+/// A connection of one's own to the server of an address, under the same rules as the store's; it moves by itself.
+pub async fn connect(address: &str) -> Answer<tokio_postgres::Client> {
+    use futures_util::StreamExt;
+    let misuse = |error: OpenError| StoreError::misuse("connecting", error);
+    let link = Link::new(address.parse().map_err(misuse)?).map_err(misuse)?;
+    let (client, mut messages) = link.connect("connecting").await?;
+    tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
+    Ok(client)
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("PostgresStore");
+        shown.field("schema", &self.link.schema()).field("commit", &self.commit).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backlog for PostgresStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        check_enqueue(&jobs)?;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.group().enqueue(jobs, now).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        check_claim(&claim, now)?;
+        claim::claim(&self.link, &claim, now).await
+    }
+
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+        check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
+        beat::begin(&self.link, &leases).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        check_count("settle", settlements.len(), SETTLE_MAX)?;
+        let settled = settle::settle(&self.link, &settlements, self.commit, now).await?;
+        if settle::stirs(&settlements, now) {
+            self.stir();
+        }
+        Ok(settled)
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
+        check_term("beat", beat.until, now)?;
+        beat::beat(&self.link, &beat, now).await
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        let promoted = operate::promote(&self.link, max, now).await?;
+        if promoted.moved > 0 {
+            self.stir();
+        }
+        Ok(promoted)
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        check_term("seize", seize.until, now)?;
+        claim::seize(&self.link, &seize, self.commit, now).await
+    }
+}
+
+#[async_trait]
+impl Operator for PostgresStore {
+    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
+        list::job(&self.link, id).await
+    }
+
+    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
+        let after = Place::of(&query)?;
+        list::page(&self.link, &query, after).await
+    }
+
+    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        let amended = match Reach::of(&amendment)? {
+            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, amendment.action, now).await?,
+            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, now).await?,
+        };
+        if amended.applied > 0 {
+            self.stir();
+        }
+        Ok(amended)
+    }
+
+    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+        operate::queues(&self.link).await
+    }
+
+    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
+        operate::set_gate(&self.link, &queue, gate).await?;
+        self.stir();
+        Ok(())
+    }
+
+    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        operate::workers(&self.link, within, now).await
+    }
+
+    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+        operate::prune(&self.link, &retention, now).await
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn migrate(&self) -> Answer<Migrated> {
+        migrate::migrate(&self.link).await
+    }
+
+    async fn time(&self) -> Answer<Time> {
+        const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let rows = self.link.rows("reading the store's clock", NOW, &[]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::corrupt("reading the store's clock", "no answer"))?;
+        row::get(row, 0).map(Time::from_micros)
+    }
+
+    fn watch(&self) -> Box<dyn Hints> {
+        self.bell.listen(&self.link)
+    }
+
+    async fn examine(&self) -> Answer<Examination> {
+        examine::examine(&self.link, self.commit).await
+    }
+}

@@ -8,40 +8,16 @@ mod pick;
 use crate::lines::{Spot, Standing, Which};
 use crate::row;
 use crate::work::Work;
-use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::backlog::check_count;
-use backstop_core::port::{Amended, Amendment, Answer, StoreError};
+use backstop_core::amend::{Action, Refusal, permitted};
+use backstop_core::port::Amended;
+use backstop_core::port::place::Fitting;
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, State, Time};
-pub(crate) use pick::{Wanted, pick};
+pub(crate) use pick::pick;
 use rusqlite::{Result, params};
 
 const AMEND_RETRY: &str = include_str!("sql/amend_retry.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
-
-/// What an amendment is to reach.
-pub(crate) enum Reach {
-    /// These, and an answer for each.
-    Ids(Vec<JobId>),
-    /// The next that fit.
-    Fitting(Wanted),
-}
-
-/// Refuses an amendment that is over the limits or does not say what it means.
-pub(crate) fn reach(amendment: &Amendment) -> Answer<Reach> {
-    match &amendment.selection {
-        Selection::Ids(ids) => {
-            check_count("amend", ids.len(), AMEND_MAX)?;
-            Ok(Reach::Ids(ids.clone()))
-        }
-        Selection::Matching(filter) if filter.is_empty() => {
-            Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"))
-        }
-        Selection::Matching(filter) => Ok(Reach::Fitting(Wanted::of(amendment, filter.clone())?)),
-        Selection::All => Ok(Reach::Fitting(Wanted::of(amendment, Filter::default())?)),
-    }
-}
 
 /// Does something to these jobs, and answers for each.
 pub(crate) fn amend_ids(work: &mut Work<'_>, ids: &[JobId], action: Action, now: Time) -> Result<Amended> {
@@ -60,7 +36,7 @@ pub(crate) fn amend_ids(work: &mut Work<'_>, ids: &[JobId], action: Action, now:
 pub(crate) fn amend_fitting(
     work: &mut Work<'_>,
     picked: &[i64],
-    wanted: &Wanted,
+    wanted: &Fitting,
     now: Time,
 ) -> Result<Amended> {
     let mut amended = Amended::default();

@@ -33,10 +33,10 @@ mod plans;
 pub use enqueue::enqueue_in;
 pub use open::{Durability, OpenError, SqliteOptions};
 
-use amend::Reach;
 use async_trait::async_trait;
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
     Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
@@ -142,13 +142,13 @@ impl Operator for SqliteStore {
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
-        let after = list::Place::of(&query)?;
+        let after = Place::of(&query)?;
         self.readers.call("listing jobs", move |db| list::page(db, &query, after.as_ref())).await
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
         let (doing, action) = ("amending jobs", amendment.action);
-        let wanted = match amend::reach(&amendment)? {
+        let wanted = match Reach::of(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
                 return self.writer.call(task, move |work| amend::amend_ids(work, &ids, action, now)).await;

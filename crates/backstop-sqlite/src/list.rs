@@ -1,14 +1,12 @@
 //! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] rows, and
 //! continues after the last place it looked at.
 
-mod cursor;
-
 use crate::row;
 use backstop_core::amend::Filter;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
+use backstop_core::port::place::Place;
 use backstop_core::port::{Page, PageQuery};
 use backstop_core::{Job, JobId, State};
-pub(crate) use cursor::Place;
 use rusqlite::{Connection, OptionalExtension, Result, Row, Rows, params};
 use std::collections::BinaryHeap;
 

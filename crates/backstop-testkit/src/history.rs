@@ -7,10 +7,12 @@
 mod check;
 mod line;
 mod log;
+mod recorder;
 
 pub use check::{FinalState, Violation, check};
 pub use line::BadLine;
 pub use log::{HistoryLog, Unreadable};
+pub use recorder::Recorder;
 
 use backstop_core::{JobId, LeaseNumber, Outcome, WorkerName};
 

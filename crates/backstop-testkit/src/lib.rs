@@ -8,6 +8,7 @@
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
 //! | [`simulator`] | the whole engine on virtual time, by a seed |
 //! | [`model`] | calls and answers as values |
+//! | [`servers`] | real PostgreSQL and Redis servers, and a network that fails |
 //! | [`given`] | jobs, claims and a clock moved by hand, in few words |
 
 pub mod contract;
@@ -17,4 +18,5 @@ pub mod given;
 pub mod history;
 pub mod model;
 pub mod random;
+pub mod servers;
 pub mod simulator;

@@ -4,10 +4,12 @@
 //! they show. Domains are small, so that jobs, keys, leases and workers meet all the time. A failure is its seed.
 
 mod player;
+mod seeds;
 
 use crate::model::{Operation, Reply, Visible};
 use backstop_core::port::{Enqueued, Settled, Store, StoreError};
 use player::Player;
+pub use seeds::Seeds;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

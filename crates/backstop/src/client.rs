@@ -1,15 +1,15 @@
 //! The way in: open a store, push jobs, build workers.
 
+use crate::address::Address;
 use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::guarded::Guarded;
 use crate::handler::Task;
+use crate::home::Home;
 use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
-#[cfg(feature = "sqlite")]
-use backstop_core::port::StoreError;
 use backstop_core::port::{Answer, Enqueued, Store};
 use backstop_core::{Job, JobId, NewJob, Span, Time};
 use std::fmt;
@@ -28,9 +28,7 @@ pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Random,
-    /// The file of an SQLite store, to recognise transactions on another one.
-    #[cfg(feature = "sqlite")]
-    file: Option<std::path::PathBuf>,
+    home: Home,
 }
 
 /// A pushed job.
@@ -43,7 +41,25 @@ pub struct Pushed {
 }
 
 impl Backstop {
-    /// Opens the store at `url` (`sqlite:FILE` or `memory:`) and brings it up to date.
+    /// Opens the store at `url` and brings it up to date.
+    ///
+    /// | address | store | feature |
+    /// |---|---|---|
+    /// | `sqlite:FILE` | a file of this machine | `sqlite` (on by default) |
+    /// | `postgres://USER:PASSWORD@HOST/DATABASE?schema=NAME` | PostgreSQL 14 or later; the schema is `backstop` if none is named | `postgres` |
+    /// | `redis://HOST:PORT`, `rediss://…` with TLS | Redis 6.2 or later | `redis` |
+    /// | `redis+cluster://HOST:PORT,HOST:PORT`, `rediss+cluster://…` | a Redis Cluster | `redis` |
+    /// | `redis+sentinel://HOST:PORT,HOST:PORT/NAME` | the master that the sentinels call NAME | `redis` |
+    /// | `memory:` | nothing that outlives the process | |
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let address = std::env::var("BACKSTOP_STORE").unwrap_or("memory:".to_owned());
+    /// let backstop = backstop::Backstop::open(&address).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_with(url, Durability::Full).await
     }
@@ -57,26 +73,20 @@ impl Backstop {
 
     /// Opens the store at `url` as it is, without bringing it up to date.
     pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
-        let store = Guarded::new(open_store(url, durability)?, STORE_DEADLINE);
+        let address = Address::new(url);
+        let store = Guarded::new(open_store(&address, durability)?, STORE_DEADLINE);
         let clock = StoreClock::set_to(store.time().await?);
         Ok(Self {
             store: Arc::new(store),
             clock: Arc::new(clock),
             random: Random::from_system(),
-            #[cfg(feature = "sqlite")]
-            file: crate::open::sqlite_file(url).and_then(|file| file.canonicalize().ok()),
+            home: Home::of(&address),
         })
     }
 
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        Self {
-            store: Arc::new(Guarded::new(store, STORE_DEADLINE)),
-            clock,
-            random,
-            #[cfg(feature = "sqlite")]
-            file: None,
-        }
+        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random, home: Home::Unknown }
     }
 
     /// Pushes a task to its queue.
@@ -120,22 +130,8 @@ impl Backstop {
         transaction: &rusqlite::Transaction<'_>,
         jobs: &[NewJob],
     ) -> Answer<Vec<Enqueued>> {
-        self.check_file(transaction)?;
+        self.home.check_file(transaction)?;
         backstop_sqlite::enqueue_in(transaction, jobs, self.now())
-    }
-
-    /// Jobs in another file would be jobs that nobody works.
-    #[cfg(feature = "sqlite")]
-    fn check_file(&self, transaction: &rusqlite::Transaction<'_>) -> Answer<()> {
-        let theirs = transaction.path().filter(|path| !path.is_empty());
-        let theirs = theirs.and_then(|path| std::path::Path::new(path).canonicalize().ok());
-        match &self.file {
-            Some(ours) if theirs.as_ref() != Some(ours) => {
-                let cause = format!("the transaction is on another database; begin it on {}", ours.display());
-                Err(StoreError::misuse("enqueue in your transaction", cause))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// A job as an operator sees it.
@@ -165,6 +161,11 @@ impl Backstop {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     pub(crate) fn random(&self) -> &Random {

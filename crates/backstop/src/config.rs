@@ -5,6 +5,7 @@
 
 mod raw;
 
+use crate::address::Address;
 use crate::exec::Exec;
 use crate::open::{Durability, NotADurability};
 use crate::worker::{BadWorker, QueueSettings, check_settings};
@@ -24,7 +25,7 @@ pub const ENV_DURABILITY: &str = "BACKSTOP_DURABILITY";
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The address of the store.
-    pub store: String,
+    pub store: Address,
     /// What an acknowledged write survives.
     pub durability: Durability,
     /// The queues that have an entry. A queue needs none to exist.
@@ -53,7 +54,7 @@ pub struct Written<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
     /// The address of the store.
-    pub store: Option<String>,
+    pub store: Option<Address>,
     /// What an acknowledged write survives.
     pub durability: Option<Durability>,
 }
@@ -99,7 +100,7 @@ impl Overrides {
             name: ENV_DURABILITY,
             problem: problem.to_string(),
         })?;
-        Ok(Self { store: said(ENV_STORE), durability })
+        Ok(Self { store: said(ENV_STORE).map(Address::new), durability })
     }
 }
 
@@ -111,11 +112,11 @@ pub fn resolve(
 ) -> Result<Config, BadConfig> {
     let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
     let path = file.map_or(USUAL_FILE, |written| written.path);
-    let store = flags.store.or(environment.store).or(raw.store.url);
+    let store = flags.store.or(environment.store).or(raw.store.url.map(Address::new));
     let durability = flags.durability.or(environment.durability).or(raw.store.durability);
     let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
     Ok(Config {
-        store: store.unwrap_or_else(|| USUAL_STORE.to_owned()),
+        store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
         durability: durability.unwrap_or_default(),
         queues: queues.collect::<Result<_, _>>()?,
     })

@@ -175,6 +175,17 @@ impl Draft {
         let results = backstop.enqueue_in(transaction, &[self.build()?])?;
         pushed(id, &results)
     }
+
+    /// Pushes it inside a transaction of your own on PostgreSQL; see [`Backstop::enqueue_in_postgres`].
+    #[cfg(feature = "postgres")]
+    pub async fn push_in_postgres(
+        self,
+        transaction: &tokio_postgres::Transaction<'_>,
+    ) -> Result<Pushed, BadDraft> {
+        let (backstop, id) = (self.backstop.clone(), self.id);
+        let results = backstop.enqueue_in_postgres(transaction, &[self.build()?]).await?;
+        pushed(id, &results)
+    }
 }
 
 /// What became of the one job that was pushed.

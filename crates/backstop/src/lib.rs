@@ -36,20 +36,26 @@
 //! What is promised: an acknowledged push is never lost; a job starts at least once; its outcome is accepted at most
 //! once. Handlers should therefore be safe to repeat; [`Run::id`] and [`Run::lease`] are there to make them so.
 
+mod address;
 mod client;
 mod clock;
 pub mod config;
 mod draft;
 mod engine;
+mod examine;
 mod exec;
 mod guarded;
 mod handler;
+mod home;
 mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod random;
 pub mod testing;
 pub mod why;
 mod worker;
 
+pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
 pub use client::{Backstop, Pushed};
@@ -57,7 +63,7 @@ pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
 pub use exec::{Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
-pub use open::{Durability, NotADurability, OpenError, sqlite_file};
+pub use open::{Durability, NotADurability, OpenError};
 pub use random::Random;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
 #[cfg(feature = "sqlite")]

@@ -1,8 +1,8 @@
 //! From a store's address to a store.
 
+use crate::address::{Address, StoreKind};
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -34,78 +34,138 @@ impl FromStr for Durability {
     }
 }
 
-/// A store that cannot be used.
+/// A store that cannot be used. No message shows a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Not an address of a store.
-    #[error("`{0}` is not a store; write sqlite:FILE (such as sqlite:backstop.db) or memory:")]
-    UnknownStore(String),
+    #[error(
+        "`{0}` is not a store; write sqlite:FILE, postgres://USER@HOST/DATABASE, redis://HOST:PORT, \
+         redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/NAME or memory:"
+    )]
+    UnknownStore(Address),
+    /// The address of a store that this program was built without.
+    #[error(
+        "this program was built without {}; switch on the feature `{}` of the crate `backstop`",
+        .0.name(), .0.word()
+    )]
+    NotBuiltIn(StoreKind),
+    /// Redis cannot be told to be less durable than it is set to be.
+    #[error(
+        "durability relaxed means nothing on Redis: its own setting `appendfsync` decides what a crash may lose; \
+         leave durability out, and `backstop doctor` says what holds"
+    )]
+    RedisDecides,
     /// The SQLite file cannot be opened.
     #[cfg(feature = "sqlite")]
     #[error(transparent)]
     Sqlite(#[from] backstop_sqlite::OpenError),
+    /// The address says something that PostgreSQL cannot be reached with.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] backstop_postgres::OpenError),
+    /// The address says something that Redis cannot be reached with.
+    #[cfg(feature = "redis")]
+    #[error(transparent)]
+    Redis(#[from] backstop_redis::OpenError),
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Opens the store behind `url`, without migrating it.
-#[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "memory has only one durability"))]
-pub(crate) fn open_store(url: &str, durability: Durability) -> Result<Arc<dyn Store>, OpenError> {
-    match url.split_once(':') {
-        Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
-        #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) if !path.trim_start_matches('/').is_empty() => {
-            let durability = match durability {
-                Durability::Full => backstop_sqlite::Durability::Full,
-                Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
-            };
-            let options = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
-            Ok(Arc::new(backstop_sqlite::SqliteStore::open(
-                sqlite_file(url).unwrap_or(path.as_ref()),
-                options,
-            )?))
-        }
-        _ => Err(OpenError::UnknownStore(redacted(url))),
+type Opened = Result<Arc<dyn Store>, OpenError>;
+
+/// Opens the store behind `address`, without migrating it.
+pub(crate) fn open_store(address: &Address, durability: Durability) -> Opened {
+    match address.kind() {
+        Some(StoreKind::Memory) => Ok(Arc::new(MemoryStore::new())),
+        Some(StoreKind::Sqlite) => open_sqlite(address, durability),
+        Some(StoreKind::Postgres) => open_postgres(address, durability),
+        Some(StoreKind::Redis) if durability == Durability::Relaxed => Err(OpenError::RedisDecides),
+        Some(StoreKind::Redis) => open_redis(address),
+        None => Err(OpenError::UnknownStore(address.clone())),
     }
 }
 
-/// The file behind a `sqlite:` address. `sqlite:a.db` and `sqlite://a.db` are the same file; `sqlite:///a.db` is an
-/// absolute path.
-pub fn sqlite_file(url: &str) -> Option<&Path> {
-    let path = url.strip_prefix("sqlite:")?;
-    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
+#[cfg(feature = "sqlite")]
+fn open_sqlite(address: &Address, durability: Durability) -> Opened {
+    let durability = match durability {
+        Durability::Full => backstop_sqlite::Durability::Full,
+        Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
+    };
+    let options = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
+    let file = address.sqlite_file().ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
+    Ok(Arc::new(backstop_sqlite::SqliteStore::open(file, options)?))
 }
 
-/// An address without the password it may carry.
-fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    match rest.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://[redacted]@{host}"),
-        None => url.to_owned(),
-    }
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &Address, _: Durability) -> Opened {
+    Err(OpenError::NotBuiltIn(StoreKind::Sqlite))
+}
+
+#[cfg(feature = "postgres")]
+fn open_postgres(address: &Address, durability: Durability) -> Opened {
+    let durability = match durability {
+        Durability::Full => backstop_postgres::Durability::Full,
+        Durability::Relaxed => backstop_postgres::Durability::Relaxed,
+    };
+    Ok(Arc::new(backstop_postgres::PostgresStore::open(address.as_written(), durability)?))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn open_postgres(_: &Address, _: Durability) -> Opened {
+    Err(OpenError::NotBuiltIn(StoreKind::Postgres))
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(address: &Address) -> Opened {
+    Ok(Arc::new(backstop_redis::RedisStore::open(address.as_written())?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &Address) -> Opened {
+    Err(OpenError::NotBuiltIn(StoreKind::Redis))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn refusal(address: &str, durability: Durability) -> String {
+        open_store(&Address::new(address), durability).err().expect(address).to_string()
+    }
+
     #[test]
     fn an_address_without_a_store_is_refused_without_its_password() {
-        for url in ["", "backstop.db", "sqlite:", "sqlite://", "memory:x", "mongodb://u:secret@h/db"] {
-            let error = open_store(url, Durability::Full).err().expect(url).to_string();
-            assert!(error.contains("write sqlite:FILE") && !error.contains("secret"), "{error}");
+        for address in ["", "backstop.db", "sqlite:", "sqlite://", "memory:x", "mongodb://u:secret@h/db"] {
+            let error = refusal(address, Durability::Full);
+            for part in ["sqlite:FILE", "postgres://", "redis://", "redis+cluster://", "redis+sentinel://"] {
+                assert!(error.contains(part) && !error.contains("secret"), "{error}");
+            }
         }
     }
 
     #[test]
-    fn a_path_may_be_relative_or_absolute() {
-        let file = |url| sqlite_file(url).and_then(Path::to_str);
-        assert_eq!(file("sqlite:a.db"), Some("a.db"));
-        assert_eq!(file("sqlite://a.db"), Some("a.db"));
-        assert_eq!(file("sqlite:///var/a.db"), Some("/var/a.db"));
-        assert_eq!(file("sqlite:/var/a.db"), Some("/var/a.db"));
-        assert_eq!(file("memory:"), None);
+    fn redis_decides_by_itself_what_a_crash_may_lose() {
+        for address in ["redis://:secret@h", "redis+cluster://h"] {
+            let error = refusal(address, Durability::Relaxed);
+            assert!(error.contains("appendfsync") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[test]
+    fn a_store_that_is_not_built_in_names_its_feature() {
+        let error = refusal("postgres://u:secret@h", Durability::Full);
+        assert!(error.contains("without PostgreSQL") && error.contains("`postgres`"), "{error}");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn a_wrong_address_is_refused_without_its_password() {
+        for address in ["postgres://u:secret@h:notaport/db", "postgres://u:secret@h/db?sslmode=secret"] {
+            let error = refusal(address, Durability::Full);
+            assert!(!error.contains("secret"), "{error}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Other jobs to be in the way: a third each scheduled, done and dead.
 
-use super::measure::jobs;
-use anyhow::Result;
+use super::measure::{QUEUE, jobs};
+use anyhow::{Result, ensure};
 use backstop::core::lease::LeaseNumber;
 use backstop::core::limits::CLAIM_JOBS_MAX;
 use backstop::core::plan::Want;
@@ -35,18 +35,26 @@ async fn end(
     bar: &ProgressBar,
     outcome: &(dyn Fn(&Leased) -> Outcome + Sync),
 ) -> Result<()> {
-    let queue = QueueName::new(super::measure::QUEUE)?;
     for first in (0..count).step_by(CLAIM_JOBS_MAX) {
-        backstop.push_jobs(jobs(backstop, CLAIM_JOBS_MAX.min(count - first))?).await?;
-        let now = backstop.now();
-        let number = LeaseNumber::draw(rand::random());
-        let wants = vec![Want { queue: queue.clone(), max: CLAIM_JOBS_MAX }];
-        let claim =
-            Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
-        let runs = backstop.store().claim(claim, now).await?;
-        let settle = |run: &Leased| Settlement { lease: run.lease.clone(), outcome: outcome(run) };
-        bar.inc(runs.len() as u64);
-        backstop.store().settle(runs.iter().map(settle).collect(), now).await?;
+        let pushed = CLAIM_JOBS_MAX.min(count - first);
+        backstop.push_jobs(jobs(backstop, pushed)?).await?;
+        let mut ended = 0;
+        while ended < pushed {
+            let runs = claim(backstop).await?;
+            ensure!(!runs.is_empty(), "{ended} of {pushed} jobs could be claimed to be ended");
+            ended += runs.len();
+            bar.inc(runs.len() as u64);
+            let settle = |run: &Leased| Settlement { lease: run.lease.clone(), outcome: outcome(run) };
+            backstop.store().settle(runs.iter().map(settle).collect(), backstop.now()).await?;
+        }
     }
     Ok(())
+}
+
+async fn claim(backstop: &Backstop) -> Result<Vec<Leased>> {
+    let now = backstop.now();
+    let number = LeaseNumber::draw(rand::random());
+    let wants = vec![Want { queue: QueueName::new(QUEUE)?, max: CLAIM_JOBS_MAX }];
+    let claim = Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
+    Ok(backstop.store().claim(claim, now).await?)
 }

@@ -1,9 +1,9 @@
 //! What backstop itself does, with everything on.
 
+use super::figures::Rate;
 use anyhow::{Result, ensure};
 use backstop::core::port::{Enqueued, Shelf};
 use backstop::{Backstop, Kind, NewJob, Payload, QueueName, QueueSettings, Run, Running};
-use serde::Serialize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,45 +11,6 @@ use std::time::{Duration, Instant};
 pub(super) const QUEUE: &str = "backstop-bench";
 /// Jobs of one push when a batch is measured.
 const BATCH: usize = 1_000;
-
-/// So many in so much time.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Rate {
-    pub(super) count: usize,
-    pub(super) seconds: f64,
-    pub(super) per_second: f64,
-}
-
-impl Rate {
-    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark fit a double exactly")]
-    pub(super) fn of(count: usize, elapsed: Duration) -> Self {
-        let seconds = elapsed.as_secs_f64();
-        Self { count, seconds, per_second: count as f64 / seconds.max(1e-9) }
-    }
-
-    /// Whole jobs a second.
-    #[expect(clippy::cast_sign_loss, reason = "a rate is not negative")]
-    pub(super) fn count_per_second(self) -> usize {
-        self.per_second.round() as usize
-    }
-}
-
-/// The middle and the tail of a set of times.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Latency {
-    pub(super) p50_ms: f64,
-    pub(super) p99_ms: f64,
-    pub(super) samples: usize,
-}
-
-impl Latency {
-    pub(super) fn of(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
-        let ms = |share| at(share).map_or(0.0, |time| time.as_secs_f64() * 1_000.0);
-        Self { p50_ms: ms(50), p99_ms: ms(99), samples: times.len() }
-    }
-}
 
 /// A hundred bytes of JSON, as a small job has them.
 pub(super) fn payload(n: usize) -> Vec<u8> {
@@ -148,7 +109,7 @@ async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<
 }
 
 /// From the push of a single job to the start of its handler, on a system that does nothing else.
-pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Latency> {
+pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Duration>> {
     let starts: Arc<Mutex<Option<Instant>>> = Arc::default();
     let (started_in, mut started_out) = tokio::sync::mpsc::channel(1);
     let seen = Arc::clone(&starts);
@@ -176,5 +137,5 @@ pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Latenc
     }
     worker.stop();
     worker.stopped().await;
-    Ok(Latency::of(times))
+    Ok(times)
 }

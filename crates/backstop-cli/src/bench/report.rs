@@ -1,28 +1,33 @@
 //! The figures, for people and for programs.
 
-use super::measure::Rate;
+use super::BenchArgs;
+use super::figures::Rate;
+use super::held::Held;
 use super::raw::Raw;
-use super::{BenchArgs, Round};
+use super::round::Round;
 use anyhow::Result;
-use backstop::Durability;
+use backstop::{Durability, StoreKind};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Everything measured in one run.
 pub(super) struct Report<'a> {
-    pub(super) store: &'a str,
+    pub(super) kind: StoreKind,
     pub(super) durability: Durability,
+    /// What the store says of itself: figures mean little without it.
+    pub(super) promise: String,
     pub(super) args: &'a BenchArgs,
     pub(super) raw: Option<Raw>,
-    pub(super) rounds: &'a [Round],
+    pub(super) rounds: Vec<Round>,
+    pub(super) held: Option<Held>,
 }
 
 impl Report<'_> {
     pub(super) fn json(&self) -> Result<String> {
         let raw = self.raw.map(|raw| {
             json!({
-                "enqueue_bulk": raw.bulk, "enqueue_callers": raw.grouped, "cycle": raw.cycle,
+                "enqueue_bulk": raw.bulk, "enqueue_callers": raw.callers, "cycle": raw.cycle,
                 "engine_shape": raw.engine,
                 "commit_ms": raw.commit.as_secs_f64() * 1_000.0,
             })
@@ -30,8 +35,9 @@ impl Report<'_> {
         let rounds: Vec<Value> =
             self.rounds.iter().map(|round| self.round_json(round)).collect::<Result<_>>()?;
         let report = json!({
-            "store": self.store_kind(), "durability": self.durability_word(), "jobs": self.args.jobs,
-            "callers": self.args.callers, "handlers": self.args.handlers, "raw": raw, "rounds": rounds,
+            "store": self.kind.word(), "durability": self.durability_word(), "promise": self.promise,
+            "jobs": self.args.jobs, "callers": self.args.callers, "handlers": self.args.handlers,
+            "repeat": self.args.repeat, "raw": raw, "rounds": rounds, "held_snapshot": self.held,
         });
         Ok(serde_json::to_string_pretty(&report)? + "\n")
     }
@@ -40,14 +46,14 @@ impl Report<'_> {
         let mut value = serde_json::to_value(round)?;
         if let Some(raw) = self.raw {
             value["ratio_to_raw"] = json!({
-                "enqueue_bulk": ratio(round.enqueue_bulk, raw.bulk),
-                "enqueue_callers": ratio(round.enqueue_callers, raw.grouped),
-                "drain": ratio(round.drain, raw.cycle),
-                "drain_to_engine_shape": ratio(round.drain, raw.engine),
+                "enqueue_bulk": round.enqueue_bulk.ratio_to(raw.bulk),
+                "enqueue_callers": round.enqueue_callers.ratio_to(raw.callers),
+                "drain": round.drain.ratio_to(raw.cycle),
+                "drain_to_engine_shape": raw.engine.map(|engine| round.drain.ratio_to(engine)),
             });
         }
         if let Some(first) = self.rounds.first().filter(|first| first.present != round.present) {
-            value["drain_ratio_to_empty"] = json!(ratio(round.drain, first.drain));
+            value["drain_ratio_to_empty"] = json!(round.drain.ratio_to(first.drain));
         }
         Ok(value)
     }
@@ -56,7 +62,7 @@ impl Report<'_> {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
         let mut header = vec![Cell::new("jobs a second"), right("raw limit")];
-        for round in self.rounds {
+        for round in &self.rounds {
             header.push(right(&match round.present {
                 0 => "backstop".to_owned(),
                 present => format!("with {} others", grouped(present)),
@@ -67,31 +73,25 @@ impl Report<'_> {
         let (callers, handlers) = (self.args.callers, self.args.handlers);
         self.row(&mut table, "push, 1 caller", |_| None, |round| round.enqueue_single);
         let label = format!("push, {callers} callers, each acknowledged");
-        self.row(&mut table, &label, |raw| Some(raw.grouped), |round| round.enqueue_callers);
+        self.row(&mut table, &label, |raw| Some(raw.callers), |round| round.enqueue_callers);
         self.row(&mut table, "push in batches of 1,000", |raw| Some(raw.bulk), |round| round.enqueue_bulk);
         let label = format!("full cycle, {handlers} handlers");
         self.row(&mut table, &label, |raw| Some(raw.cycle), |round| round.drain);
-        self.row(
-            &mut table,
-            "same, raw in the shape of an engine",
-            |raw| Some(raw.engine),
-            |round| round.drain,
-        );
-        format!(
-            "{}, durability {}\n{table}\n{}",
-            self.store_kind(),
-            self.durability_word(),
-            self.pickup_text()
-        )
+        if self.raw.is_some_and(|raw| raw.engine.is_some()) {
+            let label = "same, raw in the shape of an engine";
+            self.row(&mut table, label, |raw| raw.engine, |round| round.drain);
+        }
+        let heading = format!("{}, durability {}: {}", self.kind.name(), self.durability_word(), self.promise);
+        format!("{heading}\n{table}\n{}{}", self.pickup_text(), self.held_text())
     }
 
     fn row(&self, table: &mut Table, label: &str, raw: fn(&Raw) -> Option<Rate>, ours: fn(&Round) -> Rate) {
         let limit = self.raw.as_ref().and_then(raw);
         let mut cells = vec![Cell::new(label), right(&limit.map_or("–".to_owned(), per_second))];
-        for round in self.rounds {
+        for round in &self.rounds {
             cells.push(right(&per_second(ours(round))));
             cells.push(right(
-                &limit.map_or("–".to_owned(), |limit| format!("{:.2}", ratio(ours(round), limit))),
+                &limit.map_or("–".to_owned(), |limit| format!("{:.2}", ours(round).ratio_to(limit))),
             ));
         }
         table.add_row(cells);
@@ -103,7 +103,7 @@ impl Report<'_> {
             let ms = raw.commit.as_secs_f64() * 1_000.0;
             let _ = writeln!(text, "one raw commit            {ms:.2} ms (median)");
         }
-        for round in self.rounds {
+        for round in &self.rounds {
             let beside = match round.present {
                 0 => String::new(),
                 present => format!(", {} others present", grouped(present)),
@@ -118,25 +118,27 @@ impl Report<'_> {
         text
     }
 
-    /// The kind of store only: an address may carry a password.
-    fn store_kind(&self) -> &str {
-        self.store.split_once(':').map_or(self.store, |(kind, _)| kind)
+    fn held_text(&self) -> String {
+        let Some(held) = &self.held else { return String::new() };
+        let rounds: Vec<String> = held.rounds.iter().map(|rate| per_second(*rate)).collect();
+        format!(
+            "full cycle with a snapshot held open, round by round: {}; the last is {:.2} of the first\n",
+            rounds.join(", "),
+            held.last_to_first
+        )
     }
 
     const fn durability_word(&self) -> &'static str {
-        match self.durability {
-            Durability::Full => "full",
-            Durability::Relaxed => "relaxed",
+        match (self.kind, self.durability) {
+            (StoreKind::Redis, _) => "as the server is set",
+            (_, Durability::Full) => "full",
+            (_, Durability::Relaxed) => "relaxed",
         }
     }
 }
 
 fn right(text: &str) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-fn ratio(ours: Rate, raw: Rate) -> f64 {
-    (ours.per_second / raw.per_second * 1_000.0).round() / 1_000.0
 }
 
 fn per_second(rate: Rate) -> String {

@@ -5,7 +5,8 @@ mod workload;
 
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{Backstop, QueueName};
+use backstop::{Address, Backstop};
+use backstop_core::port::{Answer, QueueStatus};
 use clap::Args;
 use std::time::{Duration, Instant};
 use workload::QUEUES;
@@ -31,17 +32,17 @@ pub(crate) struct DemoArgs {
 
 /// Plays the demo.
 pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let url = context.named_store.clone().map_or_else(new_store, Ok)?;
-    let backstop = Backstop::open_with(&url, context.config.durability).await?;
-    refuse_used(&backstop, &url).await?;
-    show::open(&url, context);
+    let address = context.named_store.clone().map_or_else(new_store, Ok)?;
+    let backstop = context.open_at(&address).await?;
+    refuse_used(&backstop, &address).await?;
+    show::open(&address, context);
     let started = Instant::now();
     let pushed = workload::push(&backstop, args.jobs).await?;
     show::pushed(pushed, started.elapsed(), context);
     let mut running = workload::start(&backstop)?;
     let bars = show::Bars::new(args.jobs, context);
     while started.elapsed() < ENOUGH {
-        let queues = backstop.store().queues(backstop.now()).await?;
+        let queues = queues(&backstop).await?;
         bars.show(&queues);
         if queues.iter().all(|queue| queue.counts.live() == 0) {
             break;
@@ -51,25 +52,30 @@ pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
     running.stop();
     running.ended().await;
     bars.finish();
-    show::summary(&backstop, &url, running.progress(), started.elapsed(), context).await?;
+    show::summary(&backstop, &address, running.progress(), started.elapsed(), context).await?;
     Ok(Verdict::Fine)
 }
 
+/// The demo's queues, and nobody else's.
+async fn queues(backstop: &Backstop) -> Answer<Vec<QueueStatus>> {
+    let mut queues = backstop.store().queues(backstop.now()).await?;
+    queues.retain(|queue| QUEUES.iter().any(|ours| ours.name == queue.name.as_str()));
+    Ok(queues)
+}
+
 /// A file that outlives the demo.
-fn new_store() -> Result<String, Trouble> {
+fn new_store() -> Result<Address, Trouble> {
     let folder = tempfile::Builder::new().prefix("backstop-demo-").tempdir()?.keep();
-    Ok(format!("sqlite:{}", folder.join("backstop.db").display()))
+    Ok(Address::new(format!("sqlite:{}", folder.join("backstop.db").display())))
 }
 
 /// The demo's handlers must not run anybody's real jobs.
-async fn refuse_used(backstop: &Backstop, url: &str) -> Result<(), Trouble> {
-    let queues = backstop.store().queues(backstop.now()).await?;
-    let is_ours = |name: &QueueName| QUEUES.iter().any(|queue| queue.name == name.as_str());
-    match queues.iter().find(|queue| is_ours(&queue.name) && queue.counts.live() > 0) {
+async fn refuse_used(backstop: &Backstop, address: &Address) -> Result<(), Trouble> {
+    match queues(backstop).await?.iter().find(|queue| queue.counts.live() > 0) {
         None => Ok(()),
         Some(queue) => {
-            Err(Trouble::misuse(format!("{url} has live jobs in {}; the demo would run them", queue.name))
-                .advise("backstop demo, without --store"))
+            let cause = format!("{address} has live jobs in {}; the demo would run them", queue.name);
+            Err(Trouble::misuse(cause).advise("backstop demo, without --store"))
         }
     }
 }

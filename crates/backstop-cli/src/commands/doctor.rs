@@ -22,8 +22,9 @@ struct FindingShape<'a> {
 
 /// Examines the store as it is; exits 1 if anything falls short.
 pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
+    refuse_missing(context)?;
     let backstop = context.connect().await?;
-    let examination = backstop.store().examine().await?;
+    let examination = backstop.examine(context.shortest_lease()).await?;
     if context.output.is_json() {
         context.output.json(&ExaminationShape::new(&examination))?;
     } else {
@@ -31,6 +32,15 @@ pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     }
     let falls_short = examination.findings.iter().any(|finding| finding.grade == Grade::Bad);
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+}
+
+/// Connecting would make the file, and there would be nothing to examine in it.
+fn refuse_missing(context: &Context) -> Result<(), Trouble> {
+    match context.config.store.sqlite_file().filter(|file| !file.exists()) {
+        None => Ok(()),
+        Some(file) => Err(Trouble::new(format!("there is no store at {}", file.display()))
+            .advise("--store sqlite:FILE, or backstop migrate to make one")),
+    }
 }
 
 fn tell(context: &Context, examination: &Examination) -> Result<(), Trouble> {

@@ -13,7 +13,8 @@ pub(crate) mod work;
 use crate::args::Command;
 use crate::bench;
 use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::trouble::{Trouble, Verdict, unopened};
+use backstop::{Address, OpenError, StoreKind};
 
 /// Does what was asked for.
 pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict, Trouble> {
@@ -32,9 +33,18 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
 }
 
 async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let store = context.named_store.as_deref();
+    let store = context.named_store.as_ref();
+    if args.held_snapshot && store.and_then(Address::kind) != Some(StoreKind::Postgres) {
+        return Err(Trouble::misuse("--held-snapshot is about PostgreSQL, and the store is another")
+            .advise("--store postgres://USER@HOST/DATABASE"));
+    }
     let durability = context.config.durability;
     let report = bench::run(args, store, durability, context.output.is_json()).await;
-    context.output.line(report.map_err(|error| Trouble::new(format!("{error:#}")))?.trim_end())?;
+    let told = |error: anyhow::Error| match (error.downcast::<OpenError>(), store) {
+        (Ok(error), Some(store)) => unopened(error, store),
+        (Ok(error), None) => Trouble::new(error),
+        (Err(error), _) => Trouble::new(format!("{error:#}")),
+    };
+    context.output.line(report.map_err(told)?.trim_end())?;
     Ok(Verdict::Fine)
 }

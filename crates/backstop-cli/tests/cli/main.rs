@@ -11,5 +11,7 @@ mod place;
 mod policy;
 mod push;
 mod queue;
+mod server;
 mod store;
+mod stores;
 mod work;

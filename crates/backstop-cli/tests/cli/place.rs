@@ -11,7 +11,11 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A folder with a store that no other test knows.
-pub(crate) struct Place(TempDir);
+pub(crate) struct Place {
+    folder: TempDir,
+    /// The store of its commands; the usual file in the folder if there is none.
+    store: Option<String>,
+}
 
 /// What a command answered.
 #[derive(Debug)]
@@ -23,11 +27,21 @@ pub(crate) struct Answer {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self { folder: tempfile::tempdir().unwrap(), store: None }
+    }
+
+    /// With commands that use the store at `address`.
+    pub(crate) fn at(address: String) -> Self {
+        Self { store: Some(address), ..Self::new() }
+    }
+
+    /// The address of its store.
+    pub(crate) fn store(&self) -> String {
+        self.store.clone().unwrap_or_else(|| "sqlite:backstop.db".to_owned())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
@@ -41,10 +55,11 @@ impl Place {
     /// A command that sees nothing of the environment the tests run in.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backstop"));
-        command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         for name in ["BACKSTOP_STORE", "BACKSTOP_DURABILITY", "RUST_LOG", "NO_COLOR"] {
             command.env_remove(name);
         }
+        command.envs(self.store.iter().map(|address| ("BACKSTOP_STORE", address)));
         command
     }
 

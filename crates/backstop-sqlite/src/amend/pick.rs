@@ -6,9 +6,9 @@
 
 use crate::row;
 use backstop_core::State;
-use backstop_core::amend::{Action, Filter, permitted};
-use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
-use backstop_core::port::{Amendment, Answer, StoreError};
+use backstop_core::amend::Filter;
+use backstop_core::limits::SCAN_MAX;
+use backstop_core::port::place::Fitting;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 
 const PICK_DUE: &str = include_str!("../sql/pick_due.sql");
@@ -19,33 +19,6 @@ const PICK_JOB: &str = include_str!("../sql/pick_job.sql");
 const PICK_NEXT: &str = include_str!("../sql/pick_next.sql");
 const QUEUE_NAMES: &str = include_str!("../sql/queue_names.sql");
 const QUEUE_FIND: &str = include_str!("../sql/queue_find.sql");
-
-/// What one call of an amendment looks for.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) filter: Filter,
-    pub(crate) action: Action,
-    after: i64,
-    max: usize,
-}
-
-impl Wanted {
-    /// What an amendment wants of the jobs that fit; a cursor of somebody else is refused.
-    pub(crate) fn of(amendment: &Amendment, filter: Filter) -> Answer<Self> {
-        let after = amendment.cursor.as_ref().map_or(Ok(i64::MIN), |cursor| {
-            let no = cursor.strip_prefix(CURSOR).and_then(|no| no.parse().ok());
-            no.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
-        })?;
-        Ok(Self { filter, action: amendment.action, after, max: amendment.max.clamp(1, AMEND_MAX) })
-    }
-
-    fn state(&self, state: State) -> bool {
-        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
-    }
-}
-
-/// Tells a place of an amendment from a place in a list, which is walked the other way.
-const CURSOR: &str = "amended~";
 
 /// What one call of an amendment found.
 #[derive(Default, Debug)]
@@ -59,12 +32,12 @@ pub(crate) struct Picked {
 impl Picked {
     /// Where to go on, as text.
     pub(crate) fn cursor(&self) -> Option<String> {
-        self.next.map(|no| format!("{CURSOR}{no}"))
+        self.next.map(Fitting::cursor)
     }
 }
 
 /// The next jobs that fit and that the action could apply to.
-pub(crate) fn pick(db: &Connection, wanted: &Wanted) -> Result<Picked> {
+pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
     let queues = queues(db, &wanted.filter)?;
     if queues.is_empty() {
         return Ok(Picked::default());
@@ -90,7 +63,7 @@ fn queues(db: &Connection, filter: &Filter) -> Result<Vec<i64>> {
 
 /// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting one; `None` if these
 /// lines have more than [`SCAN_MAX`] places.
-fn short_lines(db: &Connection, wanted: &Wanted, queues: &[i64]) -> Result<Option<Vec<i64>>> {
+fn short_lines(db: &Connection, wanted: &Fitting, queues: &[i64]) -> Result<Option<Vec<i64>>> {
     let mut lines = Lines { db, nos: Vec::new() };
     // The tables that are not kept by queue have the jobs of all queues, and the due one those of two states.
     if wanted.state(State::Scheduled) || wanted.state(State::Retrying) {
@@ -141,7 +114,7 @@ impl Lines<'_> {
 
 /// A call on its way through the jobs.
 struct Search<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a Fitting,
     queues: &'a [i64],
     looked: usize,
     /// The number of the job looked at last.

@@ -1,6 +1,6 @@
 //! A worker made to be killed: `crash_worker STORE HISTORY_FILE`. Works until its queue is empty or somebody ends it.
 //!
-//! It writes what its handlers do into a file of its own, outside the store, before anybody tells the store.
+//! It says first within how many milliseconds a dead worker's job runs again. It writes what its handlers do into a file of its own, outside the store, before anybody tells the store.
 
 use backstop::core::port::Shelf;
 use backstop::{Backstop, Fail, QueueSettings, RetryPolicy, Run, Span, Timing};
@@ -41,6 +41,7 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
     let handler = move |run: Run| handle(run, Arc::clone(&log));
     let worker =
         backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, settings).timing(timing).start()?;
+    say(worker.recovery_bound().as_millis());
     while backstop.store().queues(backstop.now()).await?.iter().any(|queue| queue.counts.live() > 0) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -60,4 +61,9 @@ async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let ran = if failed { Ran::Failed } else { Ran::Done };
     log.append(&Event::Ended { job, lease, ran })?;
     if failed { Err(Fail::retry("fails the first time")) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, reason = "whoever started it reads this")]
+fn say(bound_ms: i64) {
+    println!("{bound_ms}");
 }

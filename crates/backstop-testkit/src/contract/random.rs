@@ -1,12 +1,9 @@
 //! Whatever the directed cases forgot: random operations, compared with the memory store.
-//!
-//! `BACKSTOP_SEED` repeats a failure, `BACKSTOP_SEQUENCES` says how many sequences to run.
 
 use super::{Factory, in_time};
-use crate::random::{Coverage, Replies, Sequence, compare};
+use crate::random::{Coverage, Replies, Seeds, Sequence, compare};
 use backstop_core::port::Store;
 use backstop_memory::MemoryStore;
-use std::env;
 use std::sync::Arc;
 
 /// Sequences of one run, unless the environment says otherwise.
@@ -27,9 +24,9 @@ pub async fn random_operations_survive_lost_replies(fresh: Factory) {
 }
 
 async fn check(fresh: &Factory, replies: Replies) {
-    let (first, sequences) = (first_seed(), number("BACKSTOP_SEQUENCES").unwrap_or(SEQUENCES));
+    let seeds = Seeds::from_environment(SEQUENCES);
     let mut coverage = Coverage::default();
-    for seed in (0..sequences).map(|n| first.wrapping_add(n)) {
+    for seed in seeds.iter() {
         let subject = fresh().await;
         let stores: [(&str, Arc<dyn Store>); 2] =
             [("the memory store", Arc::new(MemoryStore::new())), ("the store", Arc::clone(&subject.store))];
@@ -38,16 +35,7 @@ async fn check(fresh: &Factory, replies: Replies) {
         assert!(compared.is_ok(), "{divergence}");
         coverage.add(&compared.unwrap_or_default());
     }
-    if sequences >= COVERING_SEQUENCES {
-        assert!(coverage.missing().is_empty(), "{:?} never came, from seed {first} on", coverage.missing());
+    if seeds.count >= COVERING_SEQUENCES {
+        assert!(coverage.missing().is_empty(), "{:?} never came: {seeds:?}", coverage.missing());
     }
-}
-
-/// Another one each time, so that every run of the tests looks somewhere new.
-fn first_seed() -> u64 {
-    number("BACKSTOP_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000_000))
-}
-
-fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok().map(|text| text.parse().expect("a seed or a count is a whole number"))
 }

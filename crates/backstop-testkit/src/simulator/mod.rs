@@ -6,12 +6,11 @@
 
 mod faults;
 mod process;
-mod record;
 mod witness;
 mod worker;
 
 use crate::flaky::Odds;
-use crate::history::{FinalState, Violation, check};
+use crate::history::{FinalState, Recorder, Violation, check};
 use backstop::testing::VirtualClock;
 use backstop::{Clock, JobId, Priority, Span};
 use backstop_core::port::Operator;
@@ -21,7 +20,6 @@ pub use faults::{FAULTS, Fired};
 use process::Life;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use record::Recorder;
 use std::sync::Arc;
 use std::time::Duration;
 use witness::Witness;

@@ -1,7 +1,7 @@
 //! Stands right before the store and writes down what it gave out and which settlements it accepted, whoever hears of it.
 
-use super::record::Recorder;
 use crate::forward::{forward_operator, forward_store};
+use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
     Answer, Backlog, Beat, Claim, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,

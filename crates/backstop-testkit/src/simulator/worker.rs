@@ -2,9 +2,9 @@
 
 use super::faults::{Faults, Fired};
 use super::process::{Process, Pulse};
-use super::record::Recorder;
 use crate::flaky::{Fault, Flaky};
 use crate::history::Ran;
+use crate::history::Recorder;
 use backstop::testing::VirtualClock;
 use backstop::{Backstop, Fail, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span, Timing};
 use backstop_core::port::{Shelf, Store};

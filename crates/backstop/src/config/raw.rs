@@ -1,6 +1,7 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
 use super::{BadConfig, QueueConfig, Written};
+use crate::address::without_addresses;
 use crate::exec::Exec;
 use crate::open::Durability;
 use crate::worker::QueueSettings;
@@ -51,11 +52,11 @@ struct RawDead {
     keep: Option<Span>,
 }
 
-/// The file's text, key by key.
+/// The file's text, key by key. What is wrong is shown with its line, which may hold the store's password.
 pub(super) fn read(written: Written<'_>) -> Result<RawConfig, BadConfig> {
     toml::from_str(written.text).map_err(|error| BadConfig::File {
         path: written.path.to_owned(),
-        problem: error.to_string().trim_end().to_owned(),
+        problem: without_addresses(error.to_string().trim_end()),
     })
 }
 

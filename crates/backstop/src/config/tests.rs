@@ -26,7 +26,7 @@ fn file(text: &str) -> Result<Config, BadConfig> {
 }
 
 fn store(url: &str) -> Overrides {
-    Overrides { store: Some(url.to_owned()), durability: None }
+    Overrides { store: Some(Address::new(url)), durability: None }
 }
 
 /// `text` is refused, and the message has all of `parts`.
@@ -40,15 +40,15 @@ fn check_refused(text: &str, parts: &[&str]) {
 #[test]
 fn nothing_written_means_the_defaults() {
     let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
-    assert_eq!((config.store.as_str(), config.durability), ("sqlite:backstop.db", Durability::Full));
+    assert_eq!((config.store.as_written(), config.durability), ("sqlite:backstop.db", Durability::Full));
     assert!(config.queues.is_empty());
-    assert_eq!(file("").unwrap().store, "sqlite:backstop.db");
+    assert_eq!(file("").unwrap().store.as_written(), "sqlite:backstop.db");
 }
 
 #[test]
 fn every_key_arrives() {
     let config = file(FILE).unwrap();
-    assert_eq!((config.store.as_str(), config.durability), ("sqlite:file.db", Durability::Relaxed));
+    assert_eq!((config.store.as_written(), config.durability), ("sqlite:file.db", Durability::Relaxed));
     let queue = &config.queues[&QueueName::new("detection_queue").unwrap()];
     let steps = br#"{"kind":"steps","delays":["10s","20s"],"max_attempts":5}"#;
     let settings = &queue.settings;
@@ -79,7 +79,7 @@ fn what_an_entry_does_not_say_is_as_usual() {
 fn what_comes_later_wins() {
     let written = Some(Written { path: "f", text: FILE });
     let none = Overrides::default;
-    let url = |environment, flags| resolve(written, environment, flags).unwrap().store;
+    let url = |environment, flags| resolve(written, environment, flags).unwrap().store.to_string();
     assert_eq!(url(none(), none()), "sqlite:file.db");
     assert_eq!(url(store("sqlite:env.db"), none()), "sqlite:env.db");
     assert_eq!(url(store("sqlite:env.db"), store("memory:")), "memory:");
@@ -94,7 +94,7 @@ fn the_environment_is_read_by_name_and_its_mistakes_are_named() {
         Overrides::from_environment(|name| values.get(name).cloned())
     };
     assert_eq!(environment("", "").unwrap(), Overrides::default());
-    let both = Overrides { store: Some("memory:".to_owned()), durability: Some(Durability::Relaxed) };
+    let both = Overrides { store: Some(Address::new("memory:")), durability: Some(Durability::Relaxed) };
     assert_eq!(environment("memory:", "relaxed").unwrap(), both);
     let message = environment("", "often").unwrap_err().to_string();
     assert!(message.contains("BACKSTOP_DURABILITY") && message.contains("relaxed"), "{message}");
@@ -119,6 +119,20 @@ fn a_wrong_value_is_refused_with_its_place_and_what_to_write() {
     check_refused("[store]\ndurability = \"often\"", &["line 2, column 14", "`full`", "`relaxed`"]);
     check_refused("[queues.q]\nretry = { kind = \"magic\" }", &["line 2, column 9", "kinds are exponential"]);
     check_refused("[queues.q\n", &["line 1"]);
+}
+
+#[test]
+fn no_message_shows_the_stores_password() {
+    for text in [
+        "[store]\nurll = \"postgres://u:secret@h/db\"",
+        "[store]\nurl = \"postgres://u:secret@h/db\" x",
+        "[store]\ndurability = \"postgres://u:secret@h/db\"",
+    ] {
+        let message = file(text).expect_err(text).to_string();
+        assert!(!message.contains("secret") && message.contains("line 2"), "{message}");
+    }
+    let config = file("[store]\nurl = \"postgres://u:secret@h/db\"").unwrap();
+    assert!(!format!("{config:?}").contains("secret"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::output::progress;
 use crate::output::table::{Table, Tone};
 use crate::output::words::count;
 use crate::trouble::Trouble;
-use backstop::{Backstop, JobId, Progress, State};
+use backstop::{Address, Backstop, JobId, Progress, State};
 use backstop_core::amend::Filter;
 use backstop_core::port::{PageQuery, QueueStatus};
 use indicatif::ProgressBar;
@@ -52,10 +52,10 @@ impl Bars {
 }
 
 /// The title.
-pub(super) fn open(url: &str, context: &Context) {
+pub(super) fn open(address: &Address, context: &Context) {
     let paint = context.output.paint_notes();
     let title = paint.bold("backstop demo");
-    context.output.note(format!("\n{title}  {}\n", paint.dim(url)));
+    context.output.note(format!("\n{title}  {}\n", paint.dim(address)));
 }
 
 /// What is in, and how fast.
@@ -63,7 +63,7 @@ pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &Context) {
     let paint = context.output.paint_notes();
     let time = format!("{} ms", elapsed.as_millis());
     context.output.note(format!(
-        "{} jobs pushed to {} queues in {}, every one on disk",
+        "{} jobs pushed to {} queues in {}, every one acknowledged",
         paint.bold(count(jobs)),
         QUEUES.len(),
         paint.bold(time)
@@ -73,18 +73,18 @@ pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &Context) {
 /// What came of it, and what to try next.
 pub(super) async fn summary(
     backstop: &Backstop,
-    url: &str,
+    address: &Address,
     progress: Progress,
     elapsed: Duration,
     context: &Context,
 ) -> Result<(), Trouble> {
-    let queues = backstop.store().queues(backstop.now()).await?;
+    let queues = super::queues(backstop).await?;
     let lost: u64 = queues.iter().map(lost).sum();
     if context.output.is_json() {
         let done: u64 = queues.iter().map(|queue| queue.counts.of(State::Done)).sum();
         let left: u64 = queues.iter().map(|queue| queue.counts.live()).sum();
         return context.output.json(&json!({
-            "store": url, "runs": progress.started, "done": done, "retried": progress.retried,
+            "store": address.to_string(), "runs": progress.started, "done": done, "retried": progress.retried,
             "dead": progress.dead, "left": left, "lost": lost, "elapsed_ms": elapsed.as_millis() as u64,
         }));
     }
@@ -98,7 +98,7 @@ pub(super) async fn summary(
         if progress.dead > 0 { paint.bad(count(progress.dead)) } else { "no".to_owned() },
         if lost > 0 { paint.bad(count(lost)) } else { paint.good("none") },
     ))?;
-    next_steps(backstop, url, context).await
+    next_steps(backstop, address, context).await
 }
 
 /// Jobs that came in and are nowhere.
@@ -122,7 +122,7 @@ fn table(queues: &[QueueStatus]) -> Table {
     table
 }
 
-async fn next_steps(backstop: &Backstop, url: &str, context: &Context) -> Result<(), Trouble> {
+async fn next_steps(backstop: &Backstop, address: &Address, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let program = std::env::args().next().unwrap_or_else(|| "backstop".to_owned());
     let mut steps = vec![("queue list".to_owned(), "the queues")];
@@ -138,7 +138,7 @@ async fn next_steps(backstop: &Backstop, url: &str, context: &Context) -> Result
     steps.push(("doctor".to_owned(), "what can be relied on"));
     let width = steps.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
     output.line(format!("\n{}", paint.bold("Try on this store:")))?;
-    output.line(format!("  {}", paint.command(format!("export BACKSTOP_STORE={url}"))))?;
+    output.line(format!("  {}", paint.command(format!("export BACKSTOP_STORE={address}"))))?;
     for (arguments, what) in steps {
         let command = paint.command(format!("{program} {arguments:<width$}"));
         output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;

@@ -1,23 +1,42 @@
-//! Where a page ended, as text.
+//! Where a page of a list, or a call of an amendment, ended: the cursors of stores that number their jobs.
 
-use backstop_core::State;
-use backstop_core::port::{Answer, PageQuery, StoreError};
+use super::backlog::check_count;
+use super::error::{Answer, StoreError};
+use super::operator::{Amendment, PageQuery};
+use crate::amend::{Action, Filter, Selection, permitted};
+use crate::job::{JobId, State};
+use crate::limits::AMEND_MAX;
 use std::fmt;
 
 /// A place in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub enum Place {
     /// In a list by time.
-    Timed { at: i64, no: i64 },
+    Timed {
+        /// The time.
+        at: i64,
+        /// The number of arrival, among jobs of one time.
+        no: i64,
+    },
     /// In the ready lines.
-    Line { queue: String, level: i64, seq: i64 },
+    Line {
+        /// The queue.
+        queue: String,
+        /// The level in it.
+        level: i64,
+        /// The place in that.
+        seq: i64,
+    },
     /// In a list by arrival.
-    Arrival { no: i64 },
+    Arrival {
+        /// The number of arrival.
+        no: i64,
+    },
 }
 
 impl Place {
     /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
-    pub(crate) fn of(query: &PageQuery) -> Answer<Option<Self>> {
+    pub fn of(query: &PageQuery) -> Answer<Option<Self>> {
         let Some(cursor) = &query.cursor else { return Ok(None) };
         let place = Self::parse(cursor);
         let belongs = matches!(
@@ -62,10 +81,70 @@ impl fmt::Display for Place {
     }
 }
 
+/// What an amendment is to reach.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// These, and an answer for each.
+    Ids(Vec<JobId>),
+    /// The next that fit.
+    Fitting(Fitting),
+}
+
+/// What one call of an amendment looks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fitting {
+    /// Jobs that fit this.
+    pub filter: Filter,
+    /// And that this could apply to.
+    pub action: Action,
+    /// Behind this number of arrival.
+    pub after: i64,
+    /// At most so many.
+    pub max: usize,
+}
+
+impl Reach {
+    /// What an amendment is to reach. One that is over the limits, that does not say what it means, or that goes on where
+    /// nobody ended is refused.
+    pub fn of(amendment: &Amendment) -> Answer<Self> {
+        let filter = match &amendment.selection {
+            Selection::Ids(ids) => {
+                check_count("amend", ids.len(), AMEND_MAX)?;
+                return Ok(Self::Ids(ids.clone()));
+            }
+            Selection::Matching(filter) if filter.is_empty() => {
+                return Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"));
+            }
+            Selection::Matching(filter) => filter.clone(),
+            Selection::All => Filter::default(),
+        };
+        let after = amendment.cursor.as_ref().map_or(Ok(i64::MIN), |cursor| {
+            let no = cursor.strip_prefix(AMENDED).and_then(|no| no.parse().ok());
+            no.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
+        })?;
+        let max = amendment.max.clamp(1, AMEND_MAX);
+        Ok(Self::Fitting(Fitting { filter, action: amendment.action, after, max }))
+    }
+}
+
+impl Fitting {
+    /// Whether a job in `state` could be one.
+    pub fn state(&self, state: State) -> bool {
+        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
+    }
+
+    /// Where a call goes on that ended at this number.
+    pub fn cursor(no: i64) -> String {
+        format!("{AMENDED}{no}")
+    }
+}
+
+/// Tells a place of an amendment from a place in a list, which is walked the other way.
+const AMENDED: &str = "amended~";
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop_core::amend::Filter;
 
     fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
         let filter = Filter { state, ..Filter::default() };

@@ -1,22 +1,23 @@
-//! What happens in the simulated world, written down where no simulated fault can reach.
+//! A history in memory, for tests whose producers and workers are in one process: no fault of the store reaches it.
 
-use crate::history::{Accepted, Event, Heard, History, Ran};
+use super::{Accepted, Event, Heard, History, Ran};
 use backstop::Run;
 use backstop_core::port::Enqueued;
 use backstop_core::verdict::Settlement;
 use backstop_core::{JobId, Lease, WorkerName};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The one log of a simulation.
+/// One log that many write to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Recorder(Arc<Mutex<Vec<Event>>>);
+pub struct Recorder(Arc<Mutex<Vec<Event>>>);
 
 impl Recorder {
     fn record(&self, event: Event) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
-    pub(super) fn pushed(&self, job: JobId, result: Option<Enqueued>) {
+    /// A producer handed a job in; `None` if it heard nothing.
+    pub fn pushed(&self, job: JobId, result: Option<Enqueued>) {
         let heard = match result {
             Some(Enqueued::Inserted | Enqueued::Same) => Heard::Ok,
             // A duplicate was not taken in; if an earlier try of the same push was, that is fine too.
@@ -25,29 +26,35 @@ impl Recorder {
         self.record(Event::Enqueued { job, heard });
     }
 
-    pub(super) fn granted(&self, lease: &Lease) {
+    /// The store gave a job out.
+    pub fn granted(&self, lease: &Lease) {
         self.record(Event::Granted { job: lease.job, lease: lease.number });
     }
 
-    pub(super) fn started(&self, run: &Run, worker: &str) {
+    /// A handler was called.
+    pub fn started(&self, run: &Run, worker: &str) {
         let (job, lease) = (run.id(), run.lease().number);
         self.record(Event::Started { job, attempt: run.attempt(), lease, worker: WorkerName::new(worker) });
     }
 
-    pub(super) fn ended(&self, run: &Run, ran: Ran) {
+    /// A handler comes back.
+    pub fn ended(&self, run: &Run, ran: Ran) {
         self.record(Event::Ended { job: run.id(), lease: run.lease().number, ran });
     }
 
-    pub(super) fn accepted(&self, settlement: &Settlement) {
+    /// The store accepted the end of a run.
+    pub fn accepted(&self, settlement: &Settlement) {
         let accepted = Accepted::from(&settlement.outcome);
         self.record(Event::Settled { job: settlement.lease.job, lease: settlement.lease.number, accepted });
     }
 
-    pub(super) fn events(&self) -> Vec<Event> {
+    /// All that was written down, in order.
+    pub fn events(&self) -> Vec<Event> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn history(&self) -> History {
+    /// The same, to be checked.
+    pub fn history(&self) -> History {
         History::of(self.events())
     }
 }

@@ -1,0 +1,116 @@
+//! Where it is measured: a file, a schema or keys of its own, so that nobody's jobs are touched, and how they are removed.
+
+use super::measure::QUEUE;
+use super::server;
+use anyhow::{Context, Result};
+use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::limits::AMEND_MAX;
+use backstop::core::port::Amendment;
+use backstop::{Address, Backstop, OpenError, QueueName, StoreKind};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Where it is measured.
+pub(super) struct Place {
+    kind: StoreKind,
+    /// As the user named it; our own file if nobody did.
+    named: Address,
+    /// Where backstop is measured.
+    measured: Address,
+    /// For files.
+    folder: TempDir,
+    /// The schema, or the prefix of keys, that is ours.
+    name: String,
+    leaves: Leaves,
+}
+
+/// What has to be removed at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaves {
+    /// Nothing that the folder does not take along.
+    Nothing,
+    /// The jobs of our queue in a store of the user's.
+    Queue,
+    /// Schemas with all that is in them.
+    Schemas,
+    /// Keys, by their prefix.
+    Keys,
+}
+
+impl Place {
+    /// At `named`, or in a new file beside the current folder's files.
+    pub(super) fn choose(named: Option<&Address>) -> Result<Self> {
+        let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+        // No other run that goes on now has this name.
+        let name = format!("backstop_bench_{}", std::process::id());
+        let own = || Address::new(format!("sqlite:{}", folder.path().join("bench.db").display()));
+        let is_own = named.is_none();
+        let named = named.cloned().unwrap_or_else(own);
+        let kind = named.kind().ok_or_else(|| OpenError::UnknownStore(named.clone()))?;
+        let (measured, leaves) = match kind {
+            StoreKind::Memory => (named.clone(), Leaves::Nothing),
+            StoreKind::Sqlite => (named.clone(), if is_own { Leaves::Nothing } else { Leaves::Queue }),
+            StoreKind::Postgres => (named.with_parameter("schema", &name), Leaves::Schemas),
+            StoreKind::Redis => (named.with_parameter("prefix", &name), Leaves::Keys),
+        };
+        Ok(Self { kind, named, measured, folder, name, leaves })
+    }
+
+    /// The kind of store that is measured.
+    pub(super) const fn kind(&self) -> StoreKind {
+        self.kind
+    }
+
+    /// The store as the user named it.
+    pub(super) const fn named(&self) -> &Address {
+        &self.named
+    }
+
+    /// Where backstop is measured.
+    pub(super) const fn measured(&self) -> &Address {
+        &self.measured
+    }
+
+    /// A folder that is gone afterwards.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The schema, or the prefix of keys, for raw loops.
+    pub(super) fn raw_name(&self) -> String {
+        format!("{}_raw", self.name)
+    }
+
+    /// Leaves the store as it was.
+    pub(super) async fn clean_up(&self, backstop: &Backstop) -> Result<()> {
+        match self.leaves {
+            Leaves::Nothing => Ok(()),
+            Leaves::Queue => clear(backstop).await,
+            Leaves::Schemas => self.drop_schemas().await,
+            Leaves::Keys => {
+                // Where nobody but the store finds the keys, their jobs are gone at least.
+                clear(backstop).await?;
+                server::unlink_all(&self.named, &self.name).await
+            }
+        }
+    }
+
+    async fn drop_schemas(&self) -> Result<()> {
+        let client = server::connect(&self.named).await?;
+        server::drop_schema(&client, &self.name).await?;
+        server::drop_schema(&client, &self.raw_name()).await
+    }
+}
+
+/// Removes the jobs of our queue.
+async fn clear(backstop: &Backstop) -> Result<()> {
+    let filter = Filter { queue: Some(QueueName::new(QUEUE)?), ..Filter::default() };
+    let (selection, action) = (Selection::Matching(filter), Action::Delete);
+    let mut amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
+    loop {
+        amendment.cursor = backstop.store().amend(amendment.clone(), backstop.now()).await?.next;
+        if amendment.cursor.is_none() {
+            return Ok(());
+        }
+    }
+}

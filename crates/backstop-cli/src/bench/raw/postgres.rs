@@ -1,0 +1,196 @@
+//! The raw limit of PostgreSQL: one table of jobs, claimed by an update that skips locked rows, completed by a delete.
+//!
+//! The usual design of a queue in a database, and nothing around it: a lease and a fenced completion, but no states, no
+//! retries, no history, no counts, no priorities, and nothing that recognises a job pushed twice.
+
+use super::super::BenchArgs;
+use super::super::figures::{Rate, median_time};
+use super::super::measure::payload;
+use super::super::place::Place;
+use super::super::server;
+use super::{Raw, id, number};
+use anyhow::{Result, ensure};
+use backstop::Durability;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use backstop::postgres::tokio_postgres::{Client, Statement};
+use uuid::Uuid;
+
+const SHAPE: &str = "
+    CREATE TABLE job (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id uuid NOT NULL, queue text NOT NULL, kind text NOT NULL,
+        payload bytea NOT NULL, lease bigint, until bigint);
+    CREATE INDEX job_ready ON job (queue, no) WHERE lease IS NULL;
+    CREATE INDEX job_until ON job (until) WHERE lease IS NOT NULL;";
+
+/// Plans that do not depend on statistics: the table is new, and nobody has analysed it.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+    SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;";
+
+const INSERT: &str = "INSERT INTO job (id, queue, kind, payload) VALUES ($1, 'q', 'noop', $2)";
+const INSERT_MANY: &str = "INSERT INTO job (id, queue, kind, payload)
+    SELECT new.id, 'q', 'noop', new.payload FROM unnest($1::uuid[], $2::bytea[]) AS new (id, payload)";
+const CLAIM: &str = "
+    WITH next AS (
+        SELECT no FROM job WHERE queue = 'q' AND lease IS NULL ORDER BY no LIMIT $1 FOR UPDATE SKIP LOCKED)
+    UPDATE job SET lease = $2, until = $3 FROM next WHERE job.no = next.no
+    RETURNING job.no, job.id, job.kind, job.payload";
+const COMPLETE: &str = "DELETE FROM job WHERE no = ANY($1) AND lease = $2";
+
+/// Connections that insert batches: one prepares while the other is written, as where backstop is measured.
+const INSERTERS: usize = 2;
+/// Connections that claim and complete; more of them are slower on few cores.
+const DRAINERS: usize = 4;
+/// Jobs of one batch.
+const BATCH: usize = 1_000;
+/// Callers beyond this share connections: a server has a hundred by default.
+const CONNECTIONS_MAX: usize = 64;
+/// Single commits whose time is taken.
+const COMMITS: usize = 200;
+
+/// Measures in a new schema of its own.
+pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchArgs) -> Result<Raw> {
+    let schema = place.raw_name();
+    let client = server::connect(place.named()).await?;
+    server::drop_schema(&client, &schema).await?;
+    client.batch_execute(&format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {SHAPE}")).await?;
+    let bench = Bench { place, schema: &schema, durability };
+    let bulk = bench.bulk(args.jobs).await?;
+    let cycle = bench.cycle(args.jobs).await?;
+    let commit = bench.commit().await?;
+    let callers = bench.callers((args.jobs / 4).max(args.callers), args.callers).await?;
+    server::drop_schema(&client, &schema).await?;
+    Ok(Raw { bulk, callers, cycle, engine: None, commit })
+}
+
+struct Bench<'a> {
+    place: &'a Place,
+    schema: &'a str,
+    durability: Durability,
+}
+
+impl Bench<'_> {
+    async fn connect(&self) -> Result<Client> {
+        let client = server::connect(self.place.named()).await?;
+        let commit = match self.durability {
+            Durability::Full => "",
+            Durability::Relaxed => "SET synchronous_commit = off;",
+        };
+        client.batch_execute(&format!("SET search_path = {}; {commit} {PLANS}", self.schema)).await?;
+        Ok(client)
+    }
+
+    async fn bulk(&self, jobs: usize) -> Result<Rate> {
+        let per_connection = (jobs / INSERTERS).div_ceil(BATCH);
+        let mut inserting = Vec::with_capacity(INSERTERS);
+        for inserter in 0..INSERTERS {
+            let client = self.connect().await?;
+            let statement = client.prepare(INSERT_MANY).await?;
+            inserting.push((client, statement, inserter * per_connection * BATCH));
+        }
+        let started = Instant::now();
+        let mut tasks = JoinSet::new();
+        for (client, statement, from) in inserting {
+            tasks.spawn(insert_batches(client, statement, from, per_connection));
+        }
+        finish(tasks).await?;
+        Ok(Rate::of(per_connection * INSERTERS * BATCH, started.elapsed()))
+    }
+
+    async fn cycle(&self, jobs: usize) -> Result<Rate> {
+        let mut drainers = Vec::with_capacity(DRAINERS);
+        for _ in 0..DRAINERS {
+            let client = self.connect().await?;
+            let (claim, complete) = (client.prepare(CLAIM).await?, client.prepare(COMPLETE).await?);
+            drainers.push((client, claim, complete));
+        }
+        let started = Instant::now();
+        let mut tasks = JoinSet::new();
+        for (lease, (client, claim, complete)) in drainers.into_iter().enumerate() {
+            tasks.spawn(drain(client, claim, complete, number(lease)));
+        }
+        let done: usize = finish(tasks).await?.into_iter().sum();
+        ensure!(done >= jobs, "the raw loop completed {done} of {jobs} jobs");
+        Ok(Rate::of(done, started.elapsed()))
+    }
+
+    /// The median time of committing a single job.
+    async fn commit(&self) -> Result<Duration> {
+        let client = self.connect().await?;
+        let insert = client.prepare(INSERT).await?;
+        let mut times = Vec::with_capacity(COMMITS);
+        for n in 0..COMMITS {
+            let started = Instant::now();
+            client.execute(&insert, &[&uuid(n), &payload(n)]).await?;
+            times.push(started.elapsed());
+        }
+        Ok(median_time(times))
+    }
+
+    /// One insert a call.
+    async fn callers(&self, jobs: usize, callers: usize) -> Result<Rate> {
+        let mut connections = Vec::new();
+        for _ in 0..callers.min(CONNECTIONS_MAX) {
+            let client = self.connect().await?;
+            let insert = client.prepare(INSERT).await?;
+            connections.push(Arc::new((client, insert)));
+        }
+        let per_caller = jobs / callers;
+        let started = Instant::now();
+        let mut tasks = JoinSet::new();
+        for caller in 0..callers {
+            let connection = Arc::clone(&connections[caller % connections.len()]);
+            tasks.spawn(async move {
+                let (client, insert) = &*connection;
+                for n in caller * per_caller..(caller + 1) * per_caller {
+                    client.execute(insert, &[&uuid(n), &payload(n)]).await?;
+                }
+                Ok(())
+            });
+        }
+        finish(tasks).await?;
+        Ok(Rate::of(per_caller * callers, started.elapsed()))
+    }
+}
+
+async fn insert_batches(client: Client, insert: Statement, from: usize, batches: usize) -> Result<()> {
+    for batch in 0..batches {
+        let numbers = from + batch * BATCH..from + (batch + 1) * BATCH;
+        let ids: Vec<Uuid> = numbers.clone().map(uuid).collect();
+        let payloads: Vec<Vec<u8>> = numbers.map(payload).collect();
+        client.execute(&insert, &[&ids, &payloads]).await?;
+    }
+    Ok(())
+}
+
+/// Claims and completes until nothing is left.
+async fn drain(client: Client, claim: Statement, complete: Statement, lease: i64) -> Result<usize> {
+    let mut done = 0;
+    loop {
+        let rows = client.query(&claim, &[&number(BATCH), &lease, &i64::MAX]).await?;
+        if rows.is_empty() {
+            return Ok(done);
+        }
+        let mut claimed: Vec<i64> = Vec::with_capacity(rows.len());
+        for row in &rows {
+            // Read the body as a worker would.
+            let (_, _, _): (Uuid, &str, &[u8]) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+            claimed.push(row.try_get(0)?);
+        }
+        done += usize::try_from(client.execute(&complete, &[&claimed, &lease]).await?)?;
+    }
+}
+
+fn uuid(n: usize) -> Uuid {
+    Uuid::from_bytes(*id(n).as_bytes())
+}
+
+/// What all of them answered.
+async fn finish<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let mut answers = Vec::with_capacity(tasks.len());
+    while let Some(task) = tasks.join_next().await {
+        answers.push(task??);
+    }
+    Ok(answers)
+}

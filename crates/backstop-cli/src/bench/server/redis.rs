@@ -1,0 +1,127 @@
+//! Plain connections to Redis.
+
+use anyhow::{Context, Result, bail};
+use backstop::Address;
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::{AsyncConnectionConfig, Client, cmd};
+use std::time::Duration;
+
+/// A server that is busy with what is measured may take its time.
+const ANSWER: Duration = Duration::from_mins(1);
+/// Keys looked at in one step of a search.
+const SCAN_STEP: usize = 1_000;
+
+/// A connection to Redis.
+pub(in super::super) enum Wire {
+    /// To a server.
+    One(MultiplexedConnection),
+    /// To all of a cluster.
+    Cluster(ClusterConnection),
+    /// To what only the store knows how to reach.
+    Unknown,
+}
+
+/// Connects.
+pub(in super::super) async fn wire(address: &Address) -> Result<Wire> {
+    let cannot = || format!("{address} cannot be reached for a measurement");
+    match Form::of(address)? {
+        Form::One(url) => Ok(Wire::One(open(&url).await.with_context(cannot)?)),
+        Form::Cluster(urls) => {
+            let client = ClusterClientBuilder::new(urls).response_timeout(ANSWER).build();
+            let connection = client.with_context(cannot)?.get_async_connection().await;
+            Ok(Wire::Cluster(connection.with_context(cannot)?))
+        }
+        Form::Unknown => Ok(Wire::Unknown),
+    }
+}
+
+/// Removes every key whose name has `part` in it.
+pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Result<()> {
+    let cannot = || format!("the keys with {part} in their names could not be removed from {address}");
+    match Form::of(address)? {
+        Form::One(url) => unlink_on(open(&url).await?, part).await.with_context(cannot),
+        Form::Cluster(urls) => {
+            for url in masters(&urls).await.with_context(cannot)? {
+                unlink_on(open(&url).await?, part).await.with_context(cannot)?;
+            }
+            Ok(())
+        }
+        Form::Unknown => Ok(()),
+    }
+}
+
+/// What kind of set-up an address names.
+enum Form {
+    One(String),
+    Cluster(Vec<String>),
+    /// A master behind sentinels, or a server with certificates of its own: not for us to find.
+    Unknown,
+}
+
+impl Form {
+    fn of(address: &Address) -> Result<Self> {
+        let Some((scheme, rest)) = address.as_written().split_once("://") else {
+            bail!("{address} is not an address of Redis");
+        };
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        Ok(match scheme {
+            _ if options.split('&').any(|option| option.starts_with("ca=")) => Self::Unknown,
+            "redis" | "rediss" => Self::One(format!("{scheme}://{place}")),
+            "redis+cluster" | "rediss+cluster" => Self::Cluster(nodes(scheme, place)),
+            _ => Self::Unknown,
+        })
+    }
+}
+
+/// The addresses of a cluster's nodes; the user before the first one is the user of all.
+fn nodes(scheme: &str, place: &str) -> Vec<String> {
+    let scheme = scheme.trim_end_matches("+cluster");
+    let (user, hosts) = match place.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), place),
+    };
+    hosts.trim_end_matches('/').split(',').map(|host| format!("{scheme}://{user}{host}")).collect()
+}
+
+async fn open(url: &str) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+    Ok(Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// The addresses of all masters, as the first node that answers knows them.
+async fn masters(urls: &[String]) -> Result<Vec<String>> {
+    let Some(url) = urls.first() else { bail!("a cluster has at least one node") };
+    let known: String = cmd("CLUSTER").arg("NODES").query_async(&mut open(url).await?).await?;
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let user = rest.rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
+    let master = |line: &str| {
+        let mut words = line.split(' ');
+        let (_, place, flags) = (words.next()?, words.next()?, words.next()?);
+        let is_master = flags.split(',').any(|flag| flag == "master");
+        is_master.then(|| format!("{scheme}://{user}{}", place.split('@').next().unwrap_or(place)))
+    };
+    Ok(known.lines().filter_map(master).collect())
+}
+
+/// One key at a time: in a cluster, those of one step belong to many slots.
+async fn unlink_on(mut connection: MultiplexedConnection, part: &str) -> Result<()> {
+    let mut cursor = 0_u64;
+    loop {
+        let mut scan = cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(SCAN_STEP);
+        let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
+        let mut unlinking = redis::pipe();
+        for key in &keys {
+            unlinking.cmd("UNLINK").arg(key).ignore();
+        }
+        if !keys.is_empty() {
+            unlinking.query_async::<()>(&mut connection).await?;
+        }
+        if next == 0 {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}

@@ -1,0 +1,39 @@
+//! A store that could not be opened: what to look at depends on what it is.
+
+use super::Trouble;
+use backstop::core::port::StoreError;
+use backstop::{Address, OpenError, StoreKind};
+
+/// What to tell about a store that could not be opened.
+pub(crate) fn unopened(error: OpenError, address: &Address) -> Trouble {
+    match error {
+        OpenError::UnknownStore(_) => Trouble::misuse(error).advise("--store sqlite:backstop.db"),
+        OpenError::NotBuiltIn(_) => Trouble::misuse(error),
+        OpenError::RedisDecides => Trouble::misuse(error).advise("the same without relaxed durability"),
+        OpenError::Postgres(_) => {
+            Trouble::misuse(error).advise("--store postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+        }
+        OpenError::Redis(_) => Trouble::misuse(error).advise(
+            "--store redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT or \
+             redis+sentinel://HOST:PORT,HOST:PORT/NAME",
+        ),
+        OpenError::Store(error) => unanswered(error, address),
+        other => Trouble::new(other).advise("another --store, or mend what the message names"),
+    }
+}
+
+fn unanswered(error: StoreError, address: &Address) -> Trouble {
+    let advice = match address.kind() {
+        Some(StoreKind::Postgres) => {
+            "psql with the same address: is the server up, does it let this role in from here, is the name right?"
+        }
+        Some(StoreKind::Redis) => {
+            "redis-cli -u with the same address and PING: is the server up, is the password right?"
+        }
+        Some(StoreKind::Sqlite | StoreKind::Memory) | None => return error.into(),
+    };
+    match error {
+        StoreError::Unavailable { .. } => Trouble::new(format!("{address}: {error}")).advise(advice),
+        other => Trouble::from(other),
+    }
+}

@@ -1,0 +1,110 @@
+//! Stores on a server: reached, not reached, and never with their password shown.
+
+use crate::place::{Place, json_args};
+use backstop_testkit::servers::{cluster, postgres, redis};
+use serde_json::Value;
+
+/// Nobody listens there.
+const NOBODY: [(&str, &str); 3] = [
+    ("postgres://u:secret@127.0.0.1:1/d?password=secret", "psql"),
+    ("redis://u:secret@127.0.0.1:1", "redis-cli"),
+    ("redis+cluster://u:secret@127.0.0.1:1,127.0.0.1:2", "redis-cli"),
+];
+
+#[test]
+fn a_store_that_cannot_be_reached_is_named_with_what_to_look_at() {
+    for (address, program) in NOBODY {
+        let place = Place::at(address.to_owned());
+        let scheme = address.split("u:").next().unwrap();
+        for command in [vec!["doctor"], vec!["push", "q", "1"], vec!["job", "list"], vec!["migrate"]] {
+            let answer = place.run(&command).complains(1, &[scheme, "did not answer", "try: ", program]);
+            assert!(!answer.stderr.contains("secret"), "{answer:#?}");
+        }
+        let told: Value = serde_json::from_str(&place.run(json_args(["doctor"])).exits(1).stderr).unwrap();
+        assert!(told["error"].is_string() && told["try"].is_string(), "{told}");
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_one_is_wrong_use() {
+    let cases = [
+        ("postgres://u:secret@h:port/d", "postgres://USER"),
+        ("postgres://u:secret@h/d?schema=No-Name", "lower-case"),
+        ("redis://u:secret@h:port", "redis://HOST"),
+        ("redis://u:secret@h/name", "a number"),
+        ("redis+sentinel://u:secret@h", "/MASTER"),
+    ];
+    for (address, part) in cases {
+        let answer = Place::at(address.to_owned()).run(["queue", "list"]).complains(2, &[part, "try: --store "]);
+        assert!(!answer.stderr.contains("secret"), "{answer:#?}");
+    }
+    let place = Place::at("redis://u:secret@h".to_owned());
+    let answer = place.run(["push", "q", "1", "--durability", "relaxed"]);
+    answer.complains(2, &["appendfsync", "try: the same without relaxed durability"]);
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let address = postgres().fresh_url().replace("backstop@", "backstop:secret@");
+    let place = Place::at(address.clone());
+    let commands: [&[&str]; 9] = [
+        &["migrate"],
+        &["push", "q", "1", "-vv"],
+        &["work", "q", "--exec", "exit 0", "--until-empty", "-vv"],
+        &["queue", "list"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["demo", "--jobs", "30", "--store", &address],
+        &["demo", "--jobs", "30", "--store", &address, "--json"],
+        &["bench", "--quick", "--store", &address],
+    ];
+    for command in commands {
+        let answer = place.run(command).succeeded();
+        assert!(!answer.stdout.contains("secret") && !answer.stderr.contains("secret"), "{answer:#?}");
+    }
+    let wrong = Place::at(address.replace("/backstop?", "/no_such_database?"));
+    assert!(!wrong.run(["doctor"]).exits(1).stderr.contains("secret"));
+}
+
+/// Measures quickly, and answers the report.
+fn bench(place: &Place, more: &[&str]) -> Value {
+    let store = place.store();
+    let report = place.json(["bench", "--quick", "--store", &store].iter().chain(more));
+    for round in report["rounds"].as_array().unwrap() {
+        for measure in ["enqueue_bulk", "enqueue_callers", "drain"] {
+            assert!(round["ratio_to_raw"][measure].as_f64().unwrap() > 0.0, "{measure}: {report}");
+        }
+        assert!(round["pickup"]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    report
+}
+
+#[test]
+fn bench_on_postgresql_leaves_nothing_behind_and_can_hold_a_snapshot() {
+    let place = Place::at(postgres().fresh_url());
+    place.json(["push", "backstop-bench", "1"]);
+    let report = bench(&place, &["--held-snapshot"]);
+    assert_eq!((report["store"].as_str(), report["durability"].as_str()), (Some("postgres"), Some("full")));
+    assert_eq!(report["held_snapshot"]["rounds"].as_array().unwrap().len(), 10);
+    assert_eq!(place.count("backstop-bench", "ready"), 1, "what was there is as it was");
+    let left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'backstop_bench%'";
+    assert_eq!(postgres().sql(left).trim(), "0");
+    Place::new().run(["bench", "--held-snapshot"]).complains(2, &["PostgreSQL"]);
+}
+
+#[test]
+fn bench_on_redis_leaves_nothing_behind() {
+    let place = Place::at(redis().fresh_url());
+    place.json(["push", "backstop-bench", "1"]);
+    assert_eq!(bench(&place, &[])["store"], "redis");
+    assert_eq!(place.count("backstop-bench", "ready"), 1, "what was there is as it was");
+    assert_eq!(redis().cli(&["keys", "*backstop_bench*"]).trim(), "");
+}
+
+#[test]
+fn bench_on_a_cluster_leaves_nothing_behind() {
+    assert_eq!(bench(&Place::at(cluster().fresh_url()), &[])["store"], "redis");
+    for node in cluster().masters() {
+        assert_eq!(node.cli(&["keys", "*backstop_bench*"]).trim(), "");
+    }
+}

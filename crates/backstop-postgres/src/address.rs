@@ -1,0 +1,152 @@
+//! From an address to everything that is needed to connect.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+
+/// The schema where nobody says another.
+pub const SCHEMA: &str = "backstop";
+
+/// Characters of a schema's name: room is left for what is made of it, such as the name of a channel.
+const SCHEMA_CHARS_MAX: usize = 48;
+const CONNECTIONS: usize = 8;
+const CONNECTIONS_MAX: usize = 100;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Bytes that nobody acknowledges for so long are on a connection that is dead.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A store that cannot be opened. Says nothing of a password.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Not an address.
+    #[error("the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
+    Address(String),
+    /// Not a name for a schema.
+    #[error(
+        "`{0}` cannot be the name of a schema here; use up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, \
+         a letter or underscore first, and not `pg_`"
+    )]
+    Schema(String),
+    /// A parameter of ours with a value that it cannot have.
+    #[error("`{name}={value}` in the address cannot be; use {expected}")]
+    Parameter {
+        /// Which.
+        name: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may say.
+        expected: &'static str,
+    },
+    /// The certificates that servers are checked against cannot be read.
+    #[error("the certificates to check the server with cannot be read: {0}")]
+    Certificates(String),
+}
+
+/// Where connections lead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pooler {
+    /// To the server itself.
+    None,
+    /// To a pooler that gives every transaction another server connection: nothing of a session is there.
+    Transaction,
+}
+
+/// An address, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    pub(crate) config: Config,
+    pub(crate) schema: String,
+    pub(crate) pooler: Pooler,
+    pub(crate) connections: usize,
+    pub(crate) root_certificate: Option<PathBuf>,
+}
+
+impl FromStr for Address {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        let (server, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut read = Self {
+            config: Config::new(),
+            schema: SCHEMA.to_owned(),
+            pooler: Pooler::None,
+            connections: CONNECTIONS,
+            root_certificate: None,
+        };
+        let mut rest = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if let Some(kept) = read.parameter(name, value)? {
+                rest.push(kept);
+            }
+        }
+        let separator = if rest.is_empty() { "" } else { "?" };
+        let server = format!("{server}{separator}{}", rest.join("&"));
+        read.config = Config::from_str(&server).map_err(|error| OpenError::Address(reason(&error)))?;
+        read.finish();
+        Ok(read)
+    }
+}
+
+/// The schema that an address names.
+pub fn schema_of(address: &str) -> Result<String, OpenError> {
+    Address::from_str(address).map(|address| address.schema)
+}
+
+impl Address {
+    /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver knows.
+    fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, OpenError> {
+        let wrong = |name, expected| OpenError::Parameter { name, value: value.to_owned(), expected };
+        match (name, value) {
+            ("schema", _) => self.schema = schema(value)?,
+            ("pooler", "transaction") => self.pooler = Pooler::Transaction,
+            ("pooler", "none") => self.pooler = Pooler::None,
+            ("pooler", _) => return Err(wrong("pooler", "none or transaction")),
+            ("connections", _) => {
+                let connections = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
+                self.connections = connections.ok_or_else(|| wrong("connections", "1 to 100"))?;
+            }
+            ("sslrootcert", _) => self.root_certificate = Some(PathBuf::from(value)),
+            // Whenever there is TLS here, the server's certificate and name are checked: these ask for no less.
+            ("sslmode", "verify-ca" | "verify-full") => return Ok(Some("sslmode=require".to_owned())),
+            _ => return Ok(Some(format!("{name}={value}"))),
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self) {
+        let config = &mut self.config;
+        if config.get_application_name().is_none() {
+            config.application_name("backstop");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        config.tcp_user_timeout(SILENCE_MAX).keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+        if config.get_ssl_mode() == SslMode::Prefer && self.root_certificate.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
+    }
+}
+
+fn schema(name: &str) -> Result<String, OpenError> {
+    let first = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'_';
+    let fits = name.len() <= SCHEMA_CHARS_MAX
+        && name.as_bytes().first().is_some_and(first)
+        && name.bytes().all(|byte| first(&byte) || byte.is_ascii_digit())
+        && !name.starts_with("pg_");
+    if fits { Ok(name.to_owned()) } else { Err(OpenError::Schema(name.to_owned())) }
+}
+
+fn reason(error: &tokio_postgres::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests;

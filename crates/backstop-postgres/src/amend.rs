@@ -1,0 +1,106 @@
+//! What an operator does to jobs.
+
+use crate::link::{Commit, Link};
+use crate::row;
+use backstop_core::amend::{Action, Filter, Refusal};
+use backstop_core::limits::SCAN_MAX;
+use backstop_core::port::place::Fitting;
+use backstop_core::port::{Amended, Answer, StoreError};
+use backstop_core::{JobId, Kind, QueueName, State, Time};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+const DOING: &str = "amending jobs";
+/// The answer for a job that does not fit any more.
+const UNFIT: i32 = 6;
+
+/// Does something to these jobs, and answers for each.
+pub(crate) async fn amend_ids(link: &Link, ids: &[JobId], action: Action, now: Time) -> Answer<Amended> {
+    let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
+    amend(link, &ids, action, None, now).await
+}
+
+/// Does something to the next jobs that fit.
+pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> Answer<Amended> {
+    let (ids, next) = pick(link, wanted).await?;
+    let amended = match ids.is_empty() {
+        true => Amended::default(),
+        false => amend(link, &ids, wanted.action, Some(&wanted.filter), now).await?,
+    };
+    Ok(Amended { next: next.map(Fitting::cursor), ..amended })
+}
+
+async fn amend(
+    link: &Link,
+    ids: &[Uuid],
+    action: Action,
+    filter: Option<&Filter>,
+    now: Time,
+) -> Answer<Amended> {
+    let state = filter.and_then(|filter| filter.state).map(|state| state as i16);
+    let params = [
+        (&ids as _, Type::UUID_ARRAY),
+        (&(action as i32) as _, Type::INT4),
+        (&filter.is_some() as _, Type::BOOL),
+        (&queue(filter) as _, Type::TEXT),
+        (&kind(filter) as _, Type::TEXT),
+        (&state as _, Type::INT2),
+        (&now.as_micros() as _, Type::INT8),
+    ];
+    let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
+    let mut amended = Amended { applied: ids.len() - rows.len(), ..Amended::default() };
+    for row in &rows {
+        amended.refused.extend(refused(ids, row)?);
+    }
+    Ok(amended)
+}
+
+fn queue(filter: Option<&Filter>) -> Option<&str> {
+    filter.and_then(|filter| filter.queue.as_ref()).map(QueueName::as_str)
+}
+
+fn kind(filter: Option<&Filter>) -> Option<&str> {
+    filter.and_then(|filter| filter.kind.as_ref()).map(Kind::as_str)
+}
+
+fn refused(ids: &[Uuid], row: &Row) -> Answer<Option<(JobId, Refusal)>> {
+    let (at, code): (i32, i32) = (row::get(row, 0)?, row::get(row, 1)?);
+    let unknown = || StoreError::corrupt(DOING, format!("answer {code} for job {at}"));
+    let id = usize::try_from(at - 1).ok().and_then(|at| ids.get(at)).copied().ok_or_else(unknown)?;
+    let refusal = match code {
+        0 => Refusal::NotFound,
+        1 => Refusal::Running,
+        2 => Refusal::Done,
+        3 => Refusal::Ready,
+        4 => Refusal::Ended,
+        5 => Refusal::Twin(row::job_id(row::get(row, 2)?)),
+        UNFIT => return Ok(None),
+        _ => return Err(unknown()),
+    };
+    Ok(Some((row::job_id(id), refusal)))
+}
+
+/// The next jobs that fit, and where to go on.
+async fn pick(link: &Link, wanted: &Fitting) -> Answer<(Vec<Uuid>, Option<i64>)> {
+    let fitting = State::ALL.into_iter().filter(|state| wanted.state(*state));
+    let states: i32 = fitting.map(|state| 1 << state as i32).sum();
+    let filter = Some(&wanted.filter);
+    let params = [
+        (&wanted.after as _, Type::INT8),
+        (&queue(filter) as _, Type::TEXT),
+        (&kind(filter) as _, Type::TEXT),
+        (&states as _, Type::INT4),
+        (&row::number(wanted.max) as _, Type::INT4),
+        (&row::number(SCAN_MAX) as _, Type::INT4),
+    ];
+    let rows = link.call(DOING, Commit::Durable, "pick", &params).await?;
+    let (mut ids, mut next) = (Vec::new(), None);
+    for row in &rows {
+        match row::get(row, 0)? {
+            Some(id) => ids.push(id),
+            None => next = row::get(row, 1)?,
+        }
+    }
+    Ok((ids, next))
+}

@@ -1,0 +1,86 @@
+//! What PostgreSQL says, in the words of the port.
+
+use backstop_core::port::StoreError;
+use deadpool_postgres::PoolError;
+use std::error::Error as _;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// The port's word for an error met while `doing`.
+pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
+    let Some(said) = error.as_db_error() else { return unreachable(doing, error) };
+    let cause = format!("{} ({})", said.message(), said.code().code());
+    match said.code() {
+        &SqlState::INSUFFICIENT_PRIVILEGE => StoreError::misuse(
+            doing,
+            format!("{cause}; grant the role what the documentation lists, or use one that may"),
+        ),
+        &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_FUNCTION | &SqlState::INVALID_SCHEMA_NAME => {
+            StoreError::misuse(doing, format!("{cause}; run `backstop migrate` on this address"))
+        }
+        &SqlState::DISK_FULL => {
+            StoreError::unavailable(doing, format!("{cause}; free some space on the server's disk"))
+        }
+        &SqlState::READ_ONLY_SQL_TRANSACTION => {
+            StoreError::unavailable(doing, format!("{cause}; this server is a standby or was set read-only"))
+        }
+        code => match &code.code()[..2] {
+            // Connections, resources, intervention of an operator, conflicts of transactions and what they wait for.
+            "08" | "40" | "53" | "55" | "57" | "58" => StoreError::unavailable(doing, cause),
+            "28" | "3D" => {
+                StoreError::unavailable(doing, format!("{cause}; check user, password and database"))
+            }
+            "22" | "54" => StoreError::misuse(doing, cause),
+            _ => StoreError::corrupt(doing, cause),
+        },
+    }
+}
+
+/// The port's word for a connection that could not be had.
+pub(crate) fn pool_error(doing: &'static str, error: &PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => store_error(doing, error),
+        other => StoreError::unavailable(doing, other),
+    }
+}
+
+/// Whether the same call on another connection, or a moment later, may go through.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    match error.code() {
+        Some(code) => {
+            matches!(&code.code()[..2], "08" | "40")
+                || [
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::TOO_MANY_CONNECTIONS,
+                ]
+                .contains(code)
+        }
+        None => true,
+    }
+}
+
+fn unreachable(doing: &'static str, error: &Error) -> StoreError {
+    let mut cause = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_says = inner.to_string();
+        if !cause.contains(&inner_says) {
+            cause = format!("{cause}: {inner_says}");
+        }
+        source = inner.source();
+    }
+    // What the driver itself finds wrong with a value it was given or got.
+    if cause.contains("serializing parameter") || cause.contains("deserializing column") {
+        return StoreError::corrupt(doing, cause);
+    }
+    let advice = if cause.contains("certificate") || cause.contains("TLS") || cause.contains("UnknownIssuer") {
+        "; name the authority's file with `sslrootcert=FILE`, or say `sslmode=disable`"
+    } else if cause.contains("unsupported startup parameter") {
+        "; behind PgBouncer say `pooler=transaction`"
+    } else {
+        ""
+    };
+    StoreError::unavailable(doing, format!("{cause}{advice}"))
+}

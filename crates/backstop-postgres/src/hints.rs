@@ -1,0 +1,185 @@
+//! Hints that there may be something to claim or to promote.
+//!
+//! Within the process a hint is a bell. To other processes it goes by NOTIFY: from a connection of its own, never with the
+//! jobs' own commit, which NOTIFY would make wait for every other; and whatever happens while one is on its way is the next.
+
+use crate::address::Pooler;
+use crate::error::store_error;
+use crate::link::{Link, Messages};
+use async_trait::async_trait;
+use backstop_core::port::{Answer, Hints, StoreError};
+use futures_util::StreamExt;
+use rand::RngExt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client};
+
+const DOING: &str = "listening for hints";
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+const WAIT_LAST: Duration = Duration::from_secs(5);
+const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
+    SELECT pg_notify($1, $2) FROM quick";
+
+/// Gives hints to everybody who watches, here and elsewhere.
+pub(crate) struct Bell {
+    rings: watch::Sender<u64>,
+    abroad: Arc<Notify>,
+    begun: std::sync::Once,
+}
+
+impl Bell {
+    /// A bell nobody has heard yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            rings: watch::Sender::new(0),
+            abroad: Arc::new(Notify::new()),
+            begun: std::sync::Once::new(),
+        }
+    }
+
+    /// Gives a hint to everybody.
+    pub(crate) fn ring(&self, link: &Arc<Link>) {
+        self.rings.send_modify(|rings| *rings += 1);
+        self.begin(link);
+        self.abroad.notify_one();
+    }
+
+    /// A subscription from now on.
+    pub(crate) fn listen(&self, link: &Arc<Link>) -> Box<dyn Hints> {
+        self.begin(link);
+        Box::new(Rings(self.rings.subscribe()))
+    }
+
+    /// Begins to listen and to speak, once somebody wants to; without a runtime nobody can.
+    fn begin(&self, link: &Arc<Link>) {
+        self.begun.call_once(|| {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let post = Post {
+                    link: Arc::downgrade(link),
+                    rings: self.rings.clone(),
+                    abroad: Arc::clone(&self.abroad),
+                    me: format!("{:016x}", rand::rng().random::<u64>()),
+                };
+                runtime.spawn(post.run());
+            }
+        });
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // Wakes the post, which then finds that its store is gone.
+        self.abroad.notify_one();
+    }
+}
+
+struct Rings(watch::Receiver<u64>);
+
+#[async_trait]
+impl Hints for Rings {
+    async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The store is gone, and with it every hint.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Carries hints between processes until its store is gone.
+struct Post {
+    link: Weak<Link>,
+    rings: watch::Sender<u64>,
+    abroad: Arc<Notify>,
+    me: String,
+}
+
+impl Post {
+    async fn run(self) {
+        let mut wait = WAIT_FIRST;
+        while let Some(link) = self.link.upgrade() {
+            let connected = match link.pooler() {
+                Pooler::None => self.listen(&link).await,
+                Pooler::Transaction => {
+                    self.speak(link).await;
+                    continue;
+                }
+            };
+            let channel = channel(link.schema());
+            drop(link);
+            match connected {
+                Ok((client, messages)) => {
+                    wait = WAIT_FIRST;
+                    // What was said while nobody listened is not said again.
+                    self.rings.send_modify(|rings| *rings += 1);
+                    self.carry(&client, messages, &channel).await;
+                }
+                Err(error) => tracing::debug!(%error, "no hints from other processes; polling goes on"),
+            }
+            let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(WAIT_LAST);
+        }
+    }
+
+    async fn listen(&self, link: &Link) -> Answer<(Client, Messages)> {
+        let (client, mut messages) = link.connect(DOING).await?;
+        let listen = format!("LISTEN \"{}\"", channel(link.schema()));
+        let listening = self.while_reading(&mut messages, client.batch_execute(&listen)).await;
+        match listening {
+            Some(Ok(())) => Ok((client, messages)),
+            Some(Err(error)) => Err(store_error(DOING, &error)),
+            None => Err(StoreError::unavailable(DOING, "no answer to LISTEN")),
+        }
+    }
+
+    /// Rings for what others say and says what rings here, until the connection ends or the store is gone.
+    async fn carry(&self, client: &Client, mut messages: Messages, channel: &str) {
+        let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
+        while self.while_reading(&mut messages, self.abroad.notified()).await.is_some() {
+            if self.link.strong_count() == 0 {
+                return;
+            }
+            let saying = tokio::time::timeout(WAIT_LAST, client.query_typed(NOTIFY, &params));
+            match self.while_reading(&mut messages, saying).await {
+                Some(Ok(Ok(_))) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// What `work` comes to while the connection moves and others are heard; `None` if the connection ends first.
+    async fn while_reading<T>(&self, messages: &mut Messages, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                worked = &mut work => return Some(worked),
+                message = messages.next() => match message {
+                    Some(Ok(AsyncMessage::Notification(said))) if said.payload() != self.me => {
+                        self.rings.send_modify(|rings| *rings += 1);
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return None,
+                },
+            }
+        }
+    }
+
+    /// Behind a pooler nobody can listen, but those who connect directly can be told.
+    async fn speak(&self, link: Arc<Link>) {
+        let channel = channel(link.schema());
+        drop(link);
+        self.abroad.notified().await;
+        let Some(link) = self.link.upgrade() else { return };
+        let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
+        if let Err(error) = link.rows("giving a hint", NOTIFY, &params).await {
+            tracing::debug!(%error, "a hint to other processes is lost; their polling finds the work");
+        }
+    }
+}
+
+/// The channel of a schema.
+fn channel(schema: &str) -> String {
+    format!("backstop:{schema}")
+}

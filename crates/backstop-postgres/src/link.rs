@@ -1,0 +1,218 @@
+//! The way to the server: pooled connections, a deadline on everything, and a second try where one may help.
+//!
+//! Every statement is sent without a name and brings its types along: one round trip, and nothing of it stays in a session,
+//! so that it may go through a pooler that has no sessions.
+
+use crate::address::{Address, OpenError, Pooler};
+use crate::error::{is_passing, pool_error, store_error};
+use crate::tls::connector;
+use backstop_core::port::{Answer, StoreError};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rand::RngExt;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// One try of one call. The server gives up a little before, so that nothing goes on that nobody waits for.
+const TRY_MAX: Duration = Duration::from_secs(5);
+const STATEMENT_TIMEOUT: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000";
+/// All tries of one call: less than the library's own deadline.
+const CALL_MAX: Duration = Duration::from_millis(9_500);
+const WAIT_FIRST: Duration = Duration::from_millis(20);
+const WAIT_LAST: Duration = Duration::from_secs(1);
+
+/// A parameter and its type.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Whether a commit waits for the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Commit {
+    /// It does.
+    Durable,
+    /// It does not: what a crash takes back is done again.
+    Quick,
+}
+
+/// The way to the server.
+pub(crate) struct Link {
+    pool: Pool,
+    address: Address,
+    tls: Option<MakeRustlsConnect>,
+    quoted_schema: String,
+}
+
+impl Link {
+    /// Prepares the way; nobody connects yet.
+    pub(crate) fn new(mut address: Address) -> Result<Self, OpenError> {
+        let tls = connector(&address)?;
+        if address.pooler == Pooler::None && address.config.get_options().is_none() {
+            address.config.options(STATEMENT_TIMEOUT);
+        }
+        let recycling_method = RecyclingMethod::Fast;
+        let config = ManagerConfig { recycling_method };
+        let manager = match tls.clone() {
+            Some(tls) => Manager::from_config(address.config.clone(), tls, config),
+            None => Manager::from_config(address.config.clone(), NoTls, config),
+        };
+        let patience = Some(TRY_MAX);
+        let pool = Pool::builder(manager)
+            .max_size(address.connections)
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts { wait: patience, create: patience, recycle: patience })
+            .build()
+            .map_err(|error| OpenError::Address(error.to_string()))?;
+        let quoted_schema = format!("\"{}\"", address.schema);
+        Ok(Self { pool, address, tls, quoted_schema })
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.address.schema
+    }
+
+    pub(crate) fn pooler(&self) -> Pooler {
+        self.address.pooler
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.address.connections
+    }
+
+    /// Calls one of the store's own functions. All of them may be called again.
+    pub(crate) async fn call(
+        &self,
+        doing: &'static str,
+        commit: Commit,
+        function: &str,
+        params: &[Param<'_>],
+    ) -> Answer<Vec<Row>> {
+        self.rows(doing, &statement(&self.quoted_schema, commit, function, params.len()), params).await
+    }
+
+    /// Runs a statement that may be run again.
+    pub(crate) async fn rows(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Answer<Vec<Row>> {
+        let (began, mut wait) = (Instant::now(), WAIT_FIRST);
+        loop {
+            let failure = match timeout(TRY_MAX, self.attempt(doing, sql, params)).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(Failure::Passing(error))) => error,
+                Ok(Err(Failure::Lasting(error))) => return Err(error),
+                Err(_) => StoreError::unavailable(doing, format!("no answer within {TRY_MAX:?}")),
+            };
+            let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
+            if began.elapsed() + pause + TRY_MAX > CALL_MAX {
+                return Err(failure);
+            }
+            tracing::debug!(%failure, "trying again in {pause:?}");
+            sleep(pause).await;
+            wait = (wait * 2).min(WAIT_LAST);
+        }
+    }
+
+    async fn attempt(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Failure> {
+        let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
+        let rows = client.get().query_typed(sql, params).await;
+        rows.map(|rows| {
+            client.give_back();
+            rows
+        })
+        .map_err(|error| Failure::of(doing, &error))
+    }
+
+    /// A connection from the pool, for a few statements that belong together.
+    pub(crate) async fn client(&self, doing: &'static str) -> Answer<Object> {
+        self.pool.get().await.map_err(|error| pool_error(doing, &error))
+    }
+
+    /// A connection of one's own, and what the server says on it: somebody must read that for the connection to move.
+    pub(crate) async fn connect(&self, doing: &'static str) -> Answer<(Client, Messages)> {
+        let config = &self.address.config;
+        let connecting = async {
+            match self.tls.clone() {
+                Some(tls) => config.connect(tls).await.map(|(client, wire)| (client, messages(wire))),
+                None => config.connect(NoTls).await.map(|(client, wire)| (client, messages(wire))),
+            }
+        };
+        match timeout(TRY_MAX, connecting).await {
+            Ok(connected) => connected.map_err(|error| store_error(doing, &error)),
+            Err(_) => Err(StoreError::unavailable(doing, format!("not connected within {TRY_MAX:?}"))),
+        }
+    }
+}
+
+/// What the server says on a connection.
+pub(crate) type Messages = BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>;
+
+fn messages<S>(mut wire: Connection<Socket, S>) -> Messages
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    stream::poll_fn(move |context| wire.poll_message(context)).boxed()
+}
+
+/// The text that calls a function.
+pub(crate) fn statement(quoted_schema: &str, commit: Commit, function: &str, params: usize) -> String {
+    let places: Vec<String> = (1..=params).map(|place| format!("${place}")).collect();
+    let call = format!("{quoted_schema}.{function}({})", places.join(", "));
+    match commit {
+        Commit::Durable => format!("SELECT * FROM {call}"),
+        Commit::Quick => format!(
+            "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) SELECT f.* FROM quick, {call} f"
+        ),
+    }
+}
+
+/// Whether trying again at once makes sense.
+enum Failure {
+    Passing(StoreError),
+    Lasting(StoreError),
+}
+
+impl Failure {
+    fn of(doing: &'static str, error: &tokio_postgres::Error) -> Self {
+        let said = store_error(doing, error);
+        if said.is_transient() && is_passing(error) { Self::Passing(said) } else { Self::Lasting(said) }
+    }
+
+    fn of_pool(doing: &'static str, error: &deadpool_postgres::PoolError) -> Self {
+        match error {
+            deadpool_postgres::PoolError::Backend(error) => Self::of(doing, error),
+            other => Self::Lasting(pool_error(doing, other)),
+        }
+    }
+}
+
+/// A connection that goes back to the pool only if its call ended: one whose answer is still to come would give it to the
+/// next call to wait for, and one that the server hangs on must not be used again.
+struct Lent(Option<Object>);
+
+impl Lent {
+    fn get(&self) -> &Object {
+        self.0.as_ref().expect("given back only by value")
+    }
+
+    fn give_back(mut self) {
+        self.0.take();
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}

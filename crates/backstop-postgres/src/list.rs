@@ -1,0 +1,226 @@
+//! Lists, page by page. A page walks the table that has its order, looks at no more than [`SCAN_MAX`] rows, and continues
+//! after the last place it looked at.
+
+use crate::link::{Commit, Link};
+use crate::row;
+use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
+use backstop_core::port::place::Place;
+use backstop_core::port::{Answer, Page, PageQuery};
+use backstop_core::{Job, JobId, Kind, QueueName, State};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+const DOING: &str = "listing jobs";
+/// Rows asked for at once: a page is mostly full long before it has looked at all it may.
+const STRIDE: usize = 2_000;
+
+/// One job.
+pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
+    Ok(jobs_by_id(link, &[row::uuid(id)]).await?.pop())
+}
+
+async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Job>> {
+    let params = [(&ids as _, Type::UUID_ARRAY)];
+    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params).await?.iter().map(row::job).collect()
+}
+
+/// A page of jobs, after `after` or from the start.
+pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -> Answer<Page> {
+    let queues = queues(link, query.filter.queue.as_ref()).await?;
+    let mut walk = Walk {
+        query,
+        queues,
+        limit: query.limit.clamp(1, PAGE_MAX),
+        looked: 0,
+        found: Vec::new(),
+        last: after,
+        next: None,
+    };
+    match query.filter.state {
+        Some(State::Ready) => walk.ready(link).await?,
+        Some(state @ (State::Done | State::Dead | State::Cancelled)) => walk.finished(link, state).await?,
+        _ => walk.single(link).await?,
+    }
+    let jobs = jobs_by_id(link, &walk.found).await?;
+    Ok(Page { jobs, next: walk.next.map(|place| place.to_string()) })
+}
+
+/// The queues a filter lets through, by name.
+async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Vec<(i32, String)>> {
+    let params = [(&wanted.map(QueueName::as_str) as _, Type::TEXT)];
+    let rows = link.call(DOING, Commit::Durable, "queue_ids", &params).await?;
+    rows.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()
+}
+
+/// A row of a list: a job, and its place as two numbers.
+struct Seen {
+    id: Uuid,
+    fits: bool,
+    place: (i64, i64),
+}
+
+/// What a page has seen so far.
+struct Walk<'a> {
+    query: &'a PageQuery,
+    queues: Vec<(i32, String)>,
+    limit: usize,
+    looked: usize,
+    found: Vec<Uuid>,
+    /// The place of the row looked at last.
+    last: Option<Place>,
+    /// Where the next page starts, once it is clear that there is one.
+    next: Option<Place>,
+}
+
+/// Whether a page is complete.
+#[derive(PartialEq, Eq)]
+enum Step {
+    On,
+    Full,
+}
+
+impl Walk<'_> {
+    fn look(&mut self, seen: &Seen, place: Place) -> Step {
+        if self.looked == SCAN_MAX || (seen.fits && self.found.len() == self.limit) {
+            self.next = self.last.take();
+            return Step::Full;
+        }
+        self.looked += 1;
+        self.last = Some(place);
+        self.found.extend(seen.fits.then_some(seen.id));
+        Step::On
+    }
+
+    fn seen(&self, row: &Row) -> Answer<Seen> {
+        let filter = &self.query.filter;
+        let (queue, kind): (i32, &str) = (row::get(row, 1)?, row::get(row, 2)?);
+        let state = row::state(row::get(row, 3)?);
+        let fits = (filter.queue.is_none() || self.queues.iter().any(|(id, _)| *id == queue))
+            && filter.kind.as_ref().is_none_or(|wanted| Kind::as_str(wanted) == kind)
+            && filter.state.is_none_or(|wanted| wanted == state);
+        Ok(Seen { id: row::get(row, 0)?, fits, place: (row::get(row, 4)?, row::get(row, 5)?) })
+    }
+
+    /// Waiting jobs by their time, and jobs newest first by arrival.
+    async fn single(&mut self, link: &Link) -> Answer<()> {
+        if self.query.filter.queue.is_some() && self.queues.is_empty() {
+            return Ok(());
+        }
+        let timed = matches!(self.query.filter.state, Some(State::Scheduled | State::Retrying));
+        let running = self.query.filter.state == Some(State::Running);
+        let stride = row::number(STRIDE);
+        loop {
+            let rows = match (timed, &self.last) {
+                (true, Some(Place::Timed { at, no })) => waiting(link, *at, *no, stride).await?,
+                (true, _) => waiting(link, i64::MIN, i64::MIN, stride).await?,
+                (false, Some(Place::Arrival { no })) => arrivals(link, *no, running, stride).await?,
+                (false, _) => arrivals(link, i64::MAX, running, stride).await?,
+            };
+            for row in &rows {
+                let seen = self.seen(row)?;
+                let (at, no) = seen.place;
+                let place = if timed { Place::Timed { at, no } } else { Place::Arrival { no } };
+                if self.look(&seen, place) == Step::Full {
+                    return Ok(());
+                }
+            }
+            if rows.len() < STRIDE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ready jobs in claim order, queue by queue.
+    async fn ready(&mut self, link: &Link) -> Answer<()> {
+        for (id, name) in self.queues.clone() {
+            loop {
+                let (level, seq) = match &self.last {
+                    Some(Place::Line { queue, .. }) if name < *queue => break,
+                    Some(Place::Line { queue, level, seq }) if name == *queue => (*level, *seq),
+                    _ => (-1, i64::MIN),
+                };
+                let level = i16::try_from(level).unwrap_or(i16::MAX);
+                let rows = ready(link, id, level, seq, row::number(STRIDE)).await?;
+                for row in &rows {
+                    let seen = self.seen(row)?;
+                    let (level, seq) = seen.place;
+                    if self.look(&seen, Place::Line { queue: name.clone(), level, seq }) == Step::Full {
+                        return Ok(());
+                    }
+                }
+                if rows.len() < STRIDE {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ended jobs, newest first: the shelves of all queues merged.
+    async fn finished(&mut self, link: &Link, state: State) -> Answer<()> {
+        loop {
+            let (at, no) = match &self.last {
+                Some(Place::Timed { at, no }) => (*at, *no),
+                _ => (i64::MAX, i64::MAX),
+            };
+            let mut merged = Vec::new();
+            for (id, _) in self.queues.clone() {
+                let rows = finished(link, id, state, (at, no), row::number(STRIDE)).await?;
+                for row in &rows {
+                    merged.push(self.seen(row)?);
+                }
+            }
+            merged.sort_by_key(|seen| std::cmp::Reverse(seen.place));
+            // Behind the first so many a shelf may have more that were not asked for.
+            let last = merged.len() < STRIDE;
+            merged.truncate(STRIDE);
+            for seen in &merged {
+                let (at, no) = seen.place;
+                if self.look(seen, Place::Timed { at, no }) == Step::Full {
+                    return Ok(());
+                }
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn waiting(link: &Link, at: i64, no: i64, looks: i32) -> Answer<Vec<Row>> {
+    let params = [(&at as _, Type::INT8), (&no as _, Type::INT8), (&looks as _, Type::INT4)];
+    link.call(DOING, Commit::Durable, "list_waiting", &params).await
+}
+
+async fn arrivals(link: &Link, no: i64, running: bool, looks: i32) -> Answer<Vec<Row>> {
+    let params = [(&no as _, Type::INT8), (&running as _, Type::BOOL), (&looks as _, Type::INT4)];
+    link.call(DOING, Commit::Durable, "list_arrivals", &params).await
+}
+
+async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Answer<Vec<Row>> {
+    let params = [
+        (&queue as _, Type::INT4),
+        (&level as _, Type::INT2),
+        (&seq as _, Type::INT8),
+        (&looks as _, Type::INT4),
+    ];
+    link.call(DOING, Commit::Durable, "list_ready", &params).await
+}
+
+async fn finished(
+    link: &Link,
+    queue: i32,
+    state: State,
+    (at, no): (i64, i64),
+    looks: i32,
+) -> Answer<Vec<Row>> {
+    let params = [
+        (&queue as _, Type::INT4),
+        (&(state as i16) as _, Type::INT2),
+        (&at as _, Type::INT8),
+        (&no as _, Type::INT8),
+        (&looks as _, Type::INT4),
+    ];
+    link.call(DOING, Commit::Durable, "list_finished", &params).await
+}

@@ -1,0 +1,101 @@
+//! Queues, gates, workers, retention, and what becomes ready.
+
+use crate::link::{Commit, Link};
+use crate::row;
+use backstop_core::limits::{PROMOTE_MAX, PRUNE_MAX};
+use backstop_core::port::{
+    Answer, Counts, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf, StoreError, Totals, WorkerStatus,
+};
+use backstop_core::{QueueName, Span, State, Time, WorkerName};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// A worker that was silent for so long is not remembered.
+const WORKER_KEPT_FOR: Span = Span::days(30);
+
+/// Makes jobs ready whose time has come.
+pub(crate) async fn promote(link: &Link, max: usize, now: Time) -> Answer<Promoted> {
+    let params = [(&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4), (&now.as_micros() as _, Type::INT8)];
+    let rows = link.call("promoting", Commit::Quick, "promote", &params).await?;
+    let row = rows.first().ok_or_else(|| StoreError::corrupt("promoting", "no answer"))?;
+    let moved: i32 = row::get(row, 0)?;
+    let next_due = row::get::<Option<i64>>(row, 1)?.map(Time::from_micros);
+    Ok(Promoted { moved: usize::try_from(moved).unwrap_or(0), next_due })
+}
+
+/// All queues, by name.
+pub(crate) async fn queues(link: &Link) -> Answer<Vec<QueueStatus>> {
+    link.call("listing queues", Commit::Durable, "queues", &[]).await?.iter().map(status).collect()
+}
+
+fn status(row: &Row) -> Answer<QueueStatus> {
+    let (counted, ended): (Vec<i64>, Vec<i64>) = (row::get(row, 2)?, row::get(row, 3)?);
+    let number = |from: &[i64], at: usize| from.get(at).copied().unwrap_or(0).max(0).unsigned_abs();
+    let mut counts = Counts::default();
+    for (at, state) in State::ALL.into_iter().enumerate() {
+        *counts.of_mut(state) = number(&counted, at);
+    }
+    let [enqueued, done, dead, cancelled] = [0, 1, 2, 3].map(|at| number(&ended, at));
+    Ok(QueueStatus {
+        name: name(row::get(row, 0)?)?,
+        gate: if row::get(row, 1)? { Gate::Paused } else { Gate::Open },
+        counts,
+        totals: Totals { enqueued, done, dead, cancelled },
+        next_ready: row::get::<Option<i64>>(row, 4)?.map(Time::from_micros),
+    })
+}
+
+fn name(text: &str) -> Answer<QueueName> {
+    QueueName::new(text).map_err(|error| StoreError::corrupt("listing queues", error))
+}
+
+/// Opens or pauses a queue.
+pub(crate) async fn set_gate(link: &Link, queue: &QueueName, gate: Gate) -> Answer<()> {
+    let params = [(&queue.as_str() as _, Type::TEXT), (&(gate == Gate::Paused) as _, Type::BOOL)];
+    link.call("pausing or resuming a queue", Commit::Durable, "set_gate", &params).await.map(drop)
+}
+
+/// All workers that beat within `within`, by name.
+pub(crate) async fn workers(link: &Link, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+    let params = [(&now.before(within).as_micros() as _, Type::INT8)];
+    link.call("listing workers", Commit::Durable, "workers", &params).await?.iter().map(worker).collect()
+}
+
+fn worker(row: &Row) -> Answer<WorkerStatus> {
+    let (queues, running): (&str, i64) = (row::get(row, 1)?, row::get(row, 3)?);
+    Ok(WorkerStatus {
+        name: WorkerName::new(row::get(row, 0)?),
+        queues: queues.lines().filter_map(|name| QueueName::new(name).ok()).collect(),
+        seen_at: Time::from_micros(row::get(row, 2)?),
+        running: running.max(0).unsigned_abs(),
+    })
+}
+
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
+pub(crate) async fn prune(link: &Link, retention: &Retention, now: Time) -> Answer<Pruned> {
+    let names = match retention.usual {
+        Some(_) => queues(link).await?.into_iter().map(|queue| queue.name).collect(),
+        None => {
+            let mut names: Vec<QueueName> = retention.queues.iter().map(|(name, _)| name.clone()).collect();
+            names.sort_unstable();
+            names
+        }
+    };
+    let shelves: Vec<_> =
+        names.iter().filter_map(|name| Some((name.as_str(), retention.shelf(name)?))).collect();
+    let column = |of: fn(&Shelf) -> i64| -> Vec<i64> { shelves.iter().map(|(_, shelf)| of(shelf)).collect() };
+    let params = [
+        (&shelves.iter().map(|(name, _)| *name).collect::<Vec<_>>() as _, Type::TEXT_ARRAY),
+        (&column(|shelf| shelf.done_for.as_micros()) as _, Type::INT8_ARRAY),
+        (&column(|shelf| i64::try_from(shelf.done_max).unwrap_or(i64::MAX)) as _, Type::INT8_ARRAY),
+        (&column(|shelf| shelf.cancelled_for.as_micros()) as _, Type::INT8_ARRAY),
+        (&column(|shelf| shelf.dead_for.as_micros()) as _, Type::INT8_ARRAY),
+        (&row::number(retention.max.min(PRUNE_MAX)) as _, Type::INT4),
+        (&now.before(WORKER_KEPT_FOR).as_micros() as _, Type::INT8),
+        (&now.as_micros() as _, Type::INT8),
+    ];
+    let rows = link.call("pruning", Commit::Durable, "prune", &params).await?;
+    let row = rows.first().ok_or_else(|| StoreError::corrupt("pruning", "no answer"))?;
+    let count = |column| row::get::<i32>(row, column).map(|count| usize::try_from(count).unwrap_or(0));
+    Ok(Pruned { done: count(0)?, cancelled: count(1)?, dead: count(2)?, more: row::get(row, 3)? })
+}

@@ -1,0 +1,111 @@
+//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
+
+use backstop_core::failure::History;
+use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::port::{Answer, StoreError};
+use backstop_core::unique::UniqueKey;
+use backstop_core::{
+    Job, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
+
+/// A column.
+pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Answer<T> {
+    row.try_get(column).map_err(|error| StoreError::corrupt("reading a row", error))
+}
+
+/// An id as the driver takes it.
+pub(crate) const fn uuid(id: JobId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+/// An id as the driver gives it.
+pub(crate) const fn job_id(id: Uuid) -> JobId {
+    JobId::from_bytes(*id.as_bytes())
+}
+
+/// A number of things as the functions take it.
+pub(crate) fn number(of: usize) -> i32 {
+    i32::try_from(of).unwrap_or(i32::MAX)
+}
+
+/// The state of a number.
+pub(crate) fn state(code: i16) -> State {
+    let state = usize::try_from(code).ok().and_then(|code| State::ALL.get(code));
+    // A number nobody writes is damage; dead is where a person looks.
+    state.copied().unwrap_or(State::Dead)
+}
+
+fn count(row: &Row, column: usize) -> Answer<u32> {
+    get::<i32>(row, column).map(|count| u32::try_from(count).unwrap_or(0))
+}
+
+fn time(row: &Row, column: usize) -> Answer<Time> {
+    get(row, column).map(Time::from_micros)
+}
+
+fn priority(row: &Row, column: usize) -> Answer<Priority> {
+    let level: i16 = get(row, column)?;
+    Ok(u8::try_from(level).ok().and_then(Priority::from_level).unwrap_or_default())
+}
+
+fn queue(row: &Row, column: usize) -> Answer<QueueName> {
+    QueueName::new(get(row, column)?).map_err(|error| StoreError::corrupt("reading a row", error))
+}
+
+/// A job under a claim, with its place in line; who had it before it was seized; whether they had begun.
+pub(crate) struct Held {
+    pub(crate) place: (QueueName, i16, i64),
+    pub(crate) run: Leased,
+    pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
+    pub(crate) begun: bool,
+}
+
+/// A job handed out, from the columns of `claim.sql`.
+pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
+    let (queue, level, seq) = (queue(row, 0)?, get(row, 1)?, get(row, 2)?);
+    let run = Leased {
+        lease: Lease { queue: queue.clone(), job: job_id(get(row, 3)?), number },
+        kind: Kind::new(get(row, 4)?).unwrap_or_default(),
+        payload: Payload::stored(get::<Vec<u8>>(row, 5)?),
+        priority: priority(row, 1)?,
+        attempts_before: count(row, 6)?,
+        lost_leases: count(row, 7)?,
+        inserted_at: time(row, 8)?,
+        run_at: time(row, 9)?,
+        retry: StoredRetry::stored(get(row, 10)?),
+        history: History::stored(get(row, 11)?),
+    };
+    let worker: Option<&str> = get(row, 12)?;
+    let lost = get::<Option<i64>>(row, 13)?.map(LeaseNumber::from_i64);
+    let vanished = worker.map(WorkerName::new).zip(lost);
+    Ok(Held { place: (queue, level, seq), run, vanished, begun: get(row, 14)? })
+}
+
+/// A job, from the columns of `jobs_by_id`.
+pub(crate) fn job(row: &Row) -> Answer<Job> {
+    let state = state(get(row, 3)?);
+    let worker: Option<&str> = get(row, 16)?;
+    let until = get::<Option<i64>>(row, 17)?.map(Time::from_micros);
+    Ok(Job {
+        id: job_id(get(row, 0)?),
+        queue: queue(row, 1)?,
+        kind: Kind::new(get(row, 2)?).unwrap_or_default(),
+        state,
+        payload: Payload::stored(get::<Vec<u8>>(row, 4)?),
+        priority: priority(row, 5)?,
+        attempt: count(row, 6)? + u32::from(state == State::Running),
+        lost_leases: count(row, 7)?,
+        requeues: count(row, 8)?,
+        run_at: time(row, 9)?,
+        inserted_at: time(row, 10)?,
+        finished_at: get::<Option<i64>>(row, 11)?.map(Time::from_micros),
+        unique_key: get::<Option<&str>>(row, 12)?.and_then(|key| UniqueKey::new(key).ok()),
+        retry: StoredRetry::stored(get(row, 13)?),
+        history: History::stored(get(row, 14)?),
+        reason: get::<Option<&str>>(row, 15)?.and_then(|reason| reason.parse().ok()),
+        held_by: worker.map(WorkerName::new).zip(until).map(|(worker, until)| Holder { worker, until }),
+    })
+}

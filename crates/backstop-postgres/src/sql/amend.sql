@@ -1,0 +1,139 @@
+-- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete. Answers for those it did not: their
+-- number from 1 on, why, and for a key of another live job, whose. With a filter, a job that does not fit any more is passed
+-- in silence.
+-- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit
+-- ids, action, filter: whether there is one, queue, kind, state; now
+CREATE FUNCTION amend(p_ids uuid[], p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint)
+RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE v_answer record;
+BEGIN
+  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
+  PERFORM 1 FROM queue q WHERE q.id IN (SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
+    UNION SELECT w.queue FROM waiting w WHERE w.id = ANY (p_ids)
+    UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids)) ORDER BY q.id FOR UPDATE;
+  PERFORM 1 FROM lease l WHERE l.no IN (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids))
+    ORDER BY l.no FOR UPDATE;
+  PERFORM ticket();
+  FOR i IN 1 .. cardinality(p_ids) LOOP
+    SELECT * INTO v_answer FROM amend_one(p_ids[i], p_action, p_filtered, p_queue, p_kind, p_state, p_now);
+    IF v_answer.refusal IS NOT NULL THEN
+      RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
+    END IF;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION amend_one(p_id uuid, p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint,
+  OUT refusal int, OUT twin uuid) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_job job%ROWTYPE;
+  v_state smallint;
+  v_lease bigint;
+BEGIN
+  SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
+  IF FOUND THEN
+    v_lease := lease_of(v_job.queue, v_job.level, v_job.seq);
+    v_state := CASE WHEN v_lease IS NULL THEN 1 ELSE 2 END;
+  ELSE
+    SELECT 0, w.no, w.run_at, w.inserted_at, w.queue, w.attempts, w.lost, w.requeues, w.level, w.id, w.kind, w.payload, w.unique_key,
+      w.unique_states, w.unique_until, w.retry, w.history, w.settled_lease, w.settled_tag INTO v_job
+      FROM waiting w WHERE w.id = p_id FOR UPDATE;
+    IF FOUND THEN
+      v_state := (SELECT w.state FROM waiting w WHERE w.id = p_id);
+    ELSE
+      SELECT 0, f.no, f.run_at, f.inserted_at, f.queue, f.attempts, f.lost, f.requeues, f.level, f.id, f.kind, f.payload, f.unique_key,
+        f.unique_states, f.unique_until, f.retry, f.history, f.settled_lease, f.settled_tag INTO v_job
+        FROM finished f WHERE f.id = p_id FOR UPDATE;
+      v_state := (SELECT f.state FROM finished f WHERE f.id = p_id);
+    END IF;
+  END IF;
+  refusal := CASE
+    WHEN v_state IS NULL THEN 0
+    WHEN p_filtered AND (p_kind <> v_job.kind OR p_state <> v_state
+      OR p_queue <> (SELECT q.name FROM queue q WHERE q.id = v_job.queue)) THEN 6
+    WHEN p_action IN (0, 2) AND v_state = 2 THEN 1
+    WHEN p_action = 0 AND v_state = 4 THEN 2
+    WHEN p_action = 0 AND v_state = 1 THEN 3
+    WHEN p_action = 1 AND v_state >= 4 THEN 4 END;
+  IF refusal IS NOT NULL THEN RETURN; END IF;
+  IF p_action = 0 AND v_state >= 4 AND v_job.unique_key IS NOT NULL THEN
+    twin := take_key(v_job.queue, v_job.unique_key, p_id, v_job.unique_states, v_job.unique_until, true, p_now);
+    IF twin IS NOT NULL THEN refusal := 5; RETURN; END IF;
+  END IF;
+  PERFORM take_out(v_job, v_state, v_lease);
+  IF p_action = 0 THEN
+    v_job.run_at := p_now;
+    IF v_state >= 4 THEN
+      v_job.attempts := 0;
+      v_job.requeues := v_job.requeues + 1;
+    END IF;
+    PERFORM place(v_job, 1::smallint, NULL, p_now);
+  ELSIF p_action = 1 THEN
+    PERFORM place(v_job, 6::smallint, 'operator', p_now);
+  ELSE
+    DELETE FROM key WHERE queue = v_job.queue AND key = v_job.unique_key AND id = p_id;
+  END IF;
+  PERFORM tell(v_job.queue, v_state, (ARRAY[1, 6, NULL])[p_action + 1], 1);
+END $$;
+
+-- Takes a job out of its table, and out of its lease or its place in line.
+CREATE FUNCTION take_out(p_job job, p_state smallint, p_lease bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_state IN (1, 2) THEN
+    DELETE FROM job WHERE queue = p_job.queue AND level = p_job.level AND seq = p_job.seq;
+    IF p_lease IS NULL THEN
+      DELETE FROM returned WHERE queue = p_job.queue AND level = p_job.level AND seq = p_job.seq;
+    ELSE
+      PERFORM leave_lease(p_lease, 1);
+    END IF;
+  ELSIF p_state IN (0, 3) THEN
+    DELETE FROM waiting WHERE id = p_job.id;
+  ELSE
+    DELETE FROM finished WHERE id = p_job.id;
+  END IF;
+END $$;
+
+-- The next jobs in order of arrival that a filter fits and an action could apply to, at most so many; looks at no more than
+-- `p_looks` jobs. `next_no` is where to go on, NULL at the end; the row with no id only says that.
+-- after which number, filter: queue, kind, states by bit; how many, how many to look at
+CREATE FUNCTION pick(p_after bigint, p_queue text, p_kind text, p_states int, p_max int, p_looks int)
+RETURNS TABLE (id uuid, next_no bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_row record;
+  v_queue int := (SELECT q.id FROM queue q WHERE q.name = p_queue);
+  v_looked int := 0;
+  v_picked int := 0;
+  v_last bigint;
+BEGIN
+  IF p_queue IS NOT NULL AND v_queue IS NULL THEN RETURN; END IF;
+  FOR v_row IN
+    SELECT x.* FROM (
+      (SELECT j.no, j.id, j.queue, j.kind, NULL::smallint AS state, j.level, j.seq FROM job j
+        WHERE j.no > p_after AND p_states & 6 <> 0 ORDER BY j.no LIMIT p_looks + 1)
+      UNION ALL (SELECT w.no, w.id, w.queue, w.kind, w.state, w.level, 0 FROM waiting w
+        WHERE w.no > p_after AND p_states & 9 <> 0 ORDER BY w.no LIMIT p_looks + 1)
+      UNION ALL (SELECT f.no, f.id, f.queue, f.kind, f.state, f.level, 0 FROM finished f
+        WHERE f.no > p_after AND p_states & 112 <> 0 ORDER BY f.no LIMIT p_looks + 1)) x
+    ORDER BY x.no LIMIT p_looks + 1
+  LOOP
+    IF (v_queue IS NULL OR v_row.queue = v_queue) AND (p_kind IS NULL OR v_row.kind = p_kind)
+      AND p_states & (1 << coalesce(v_row.state, CASE WHEN p_states & 6 = 6 THEN 1
+        WHEN lease_of(v_row.queue, v_row.level, v_row.seq) IS NULL THEN 1 ELSE 2 END)) <> 0
+    THEN
+      IF v_picked = p_max THEN
+        RETURN QUERY SELECT NULL::uuid, v_last;
+        RETURN;
+      END IF;
+      v_picked := v_picked + 1;
+      RETURN QUERY SELECT v_row.id, NULL::bigint;
+    END IF;
+    IF v_looked = p_looks THEN
+      RETURN QUERY SELECT NULL::uuid, v_last;
+      RETURN;
+    END IF;
+    v_looked := v_looked + 1;
+    v_last := v_row.no;
+  END LOOP;
+END $$;

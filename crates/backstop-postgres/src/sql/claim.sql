@@ -1,0 +1,113 @@
+-- What a claim holds, for whoever claimed or seized it.
+CREATE FUNCTION held(p_number bigint)
+RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
+  run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.name, j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at, j.retry, j.history,
+    l.vanished_worker, l.vanished_number, coalesce(j.seq = ANY (l.begun), false)
+  FROM lease l
+  JOIN job j ON j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
+  JOIN queue q ON q.id = l.queue
+  WHERE l.number = p_number AND (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back));
+END $$;
+
+-- Leases places of one queue and level: `p_seqs` in order. Places with many holes among them are spread over several leases:
+-- one that has to be kept outside of its row would be fetched again for every job that is settled.
+CREATE FUNCTION lease_out(p_number bigint, p_worker text, p_until bigint, p_queue int, p_level smallint, p_seqs bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_jobs int := cardinality(p_seqs);
+  v_ranges_max constant int := 256;
+  v_handed int8multirange;
+  v_part bigint[];
+BEGIN
+  INSERT INTO tally (queue, ready, running) VALUES (p_queue, -v_jobs, v_jobs);
+  IF p_seqs[v_jobs] - p_seqs[1] + 1 <> v_jobs THEN
+    v_handed := (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(p_seqs) s);
+  END IF;
+  IF v_handed IS NULL OR v_jobs <= v_ranges_max OR (SELECT count(*) FROM unnest(v_handed)) <= v_ranges_max THEN
+    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed, live)
+    VALUES (p_number, p_worker, p_until, p_queue, p_level, p_seqs[1], p_seqs[v_jobs], v_handed, v_jobs);
+    RETURN;
+  END IF;
+  FOR i IN 0 .. (v_jobs - 1) / v_ranges_max LOOP
+    v_part := p_seqs[i * v_ranges_max + 1 : (i + 1) * v_ranges_max];
+    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed, live)
+    VALUES (p_number, p_worker, p_until, p_queue, p_level, v_part[1], v_part[cardinality(v_part)],
+      (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_part) s), cardinality(v_part));
+  END LOOP;
+END $$;
+
+-- Hands out ready jobs; what is left of it, if this claim was made before. Claims of one queue wait for each other: they are
+-- short, and none of them waits for a disk.
+-- The places are read first and the jobs after, by their range: `seq = ANY (…)` alone made the planner walk the whole queue.
+CREATE FUNCTION claim(p_number bigint, p_worker text, p_until bigint, p_queues text[], p_max int[], p_now bigint)
+RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
+  run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_queue int;
+  v_seqs bigint[];
+  v_reached reached%ROWTYPE;
+  v_swept swept%ROWTYPE;
+  v_at bigint[];
+  v_left int;
+  v_round int;
+BEGIN
+  PERFORM 1 FROM queue q WHERE q.name = ANY (p_queues) ORDER BY q.id FOR UPDATE;
+  IF EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
+    RETURN QUERY SELECT * FROM held(p_number);
+    RETURN;
+  END IF;
+  FOR v_want IN 1 .. cardinality(p_queues) LOOP
+    SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[v_want] AND NOT q.paused;
+    v_left := p_max[v_want];
+    CONTINUE WHEN NOT FOUND OR v_left <= 0;
+    SELECT * INTO v_reached FROM reached c WHERE c.queue = v_queue ORDER BY c.step DESC LIMIT 1;
+    SELECT * INTO v_swept FROM swept s WHERE s.queue = v_queue;
+    v_at := v_reached.at;
+    -- A queue that always has more than is wanted is swept by the clock; one that runs dry, at once.
+    IF (v_at <> v_swept.at OR v_swept.pending <> '{}') AND NOT p_now - v_swept.swept_at BETWEEN 0 AND 1000000 THEN
+      PERFORM sweep(v_queue, v_at, p_now);
+    END IF;
+    v_round := 1;
+    LOOP
+      FOR v_level IN 0 .. 3 LOOP
+        v_seqs := ARRAY(SELECT r.seq FROM returned r WHERE r.queue = v_queue AND r.level = v_level ORDER BY r.seq LIMIT v_left);
+        IF cardinality(v_seqs) > 0 THEN
+          DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level AND r.seq <= v_seqs[cardinality(v_seqs)];
+          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
+          RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
+              j.retry, j.history, NULL::text, NULL::bigint, false
+            FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
+              AND j.seq = ANY (v_seqs) ORDER BY j.seq;
+          v_left := v_left - cardinality(v_seqs);
+          EXIT WHEN v_left = 0;
+        END IF;
+        v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq > v_at[v_level + 1]
+          ORDER BY j.seq LIMIT v_left);
+        IF cardinality(v_seqs) > 0 THEN
+          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
+          -- A range without a hole is all ours; one with holes may have a late job in it that this statement already sees.
+          RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
+              j.retry, j.history, NULL::text, NULL::bigint, false
+            FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
+              AND (v_seqs[cardinality(v_seqs)] - v_seqs[1] + 1 = cardinality(v_seqs) OR j.seq = ANY (v_seqs)) ORDER BY j.seq;
+          v_at[v_level + 1] := v_seqs[cardinality(v_seqs)];
+          v_left := v_left - cardinality(v_seqs);
+          EXIT WHEN v_left = 0;
+        END IF;
+      END LOOP;
+      EXIT WHEN v_left = 0 OR v_round = 2 OR (v_at = v_swept.at AND v_swept.pending = '{}');
+      EXIT WHEN sweep(v_queue, v_at, p_now) = 0;
+      v_round := 2;
+    END LOOP;
+    IF v_at <> v_reached.at THEN
+      INSERT INTO reached (queue, step, at) VALUES (v_queue, v_reached.step + 1, v_at);
+      DELETE FROM reached c WHERE c.queue = v_queue AND c.step = v_reached.step;
+    END IF;
+  END LOOP;
+END $$;

@@ -1,0 +1,19 @@
+-- What can be called from outside takes its plans and its names from nobody's session: no statistics, no search_path and no setting
+-- of a pooled connection can change what it does. The rest is called by these only.
+DO $$
+DECLARE
+  v_function regprocedure;
+  v_entry boolean;
+BEGIN
+  FOR v_function, v_entry IN
+    SELECT p.oid::regprocedure, p.proname = ANY ('{enqueue,enqueue_jobs,claim,settle,beat,begin_runs,seize,promote,amend,pick,jobs_by_id,
+      list_waiting,list_ready,list_finished,list_arrivals,queue_ids,queues,set_gate,workers,prune}'::text[])
+    FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
+  LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function);
+    CONTINUE WHEN NOT v_entry;
+    EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan
+      SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off',
+      v_function, current_schema());
+  END LOOP;
+END $$;

@@ -1,0 +1,74 @@
+-- Jobs by id, in this order; those that do not exist are left out.
+CREATE FUNCTION jobs_by_id(p_ids uuid[])
+RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
+  run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE v_id uuid;
+BEGIN
+  FOREACH v_id IN ARRAY p_ids LOOP
+    RETURN QUERY SELECT j.id, q.name, j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost,
+        j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until
+      FROM job j JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = lease_of(j.queue, j.level, j.seq) WHERE j.id = v_id;
+    CONTINUE WHEN FOUND;
+    RETURN QUERY SELECT w.id, q.name, w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
+        NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint
+      FROM waiting w JOIN queue q ON q.id = w.queue WHERE w.id = v_id;
+    CONTINUE WHEN FOUND;
+    RETURN QUERY SELECT f.id, q.name, f.kind, f.state, f.payload, f.level, f.attempts, f.lost, f.requeues, f.run_at, f.inserted_at,
+        f.finished_at, f.unique_key, f.retry, f.history, f.reason, NULL::text, NULL::bigint
+      FROM finished f JOIN queue q ON q.id = f.queue WHERE f.id = v_id;
+  END LOOP;
+END $$;
+
+-- Waiting jobs in one state by their time, behind a place.
+-- place: time and number; how many rows to look at
+CREATE FUNCTION list_waiting(p_at bigint, p_no bigint, p_looks int)
+RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT w.id, w.queue, w.kind, w.state, w.run_at, w.no FROM waiting w
+    WHERE (w.run_at, w.no) > (p_at, p_no) ORDER BY w.run_at, w.no LIMIT p_looks;
+END $$;
+
+-- Ready jobs of a queue in claim order, behind a place.
+-- queue, place: level and seq; how many rows to look at
+CREATE FUNCTION list_ready(p_queue int, p_level smallint, p_seq bigint, p_looks int)
+RETURNS TABLE (id uuid, queue int, kind text, state smallint, level bigint, seq bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT j.id, j.queue, j.kind, CASE WHEN lease_of(j.queue, j.level, j.seq) IS NULL THEN 1 ELSE 2 END::smallint,
+      j.level::bigint, j.seq FROM job j
+    WHERE j.queue = p_queue AND (j.level, j.seq) > (p_level, p_seq) ORDER BY j.level, j.seq LIMIT p_looks;
+END $$;
+
+-- Ended jobs of a queue in one state, newest first, behind a place.
+-- queue, state, place: time and number; how many rows to look at
+CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_at bigint, p_no bigint, p_looks int)
+RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+    WHERE f.queue = p_queue AND f.state = p_state AND (f.finished_at, f.no) < (p_at, p_no)
+    ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+END $$;
+
+-- Jobs newest first by arrival, before a number; only running ones if so asked.
+-- number, whether running ones only, how many rows to look at
+CREATE FUNCTION list_arrivals(p_no bigint, p_running boolean, p_looks int)
+RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  IF p_running THEN
+    RETURN QUERY SELECT j.id, j.queue, j.kind, 2::smallint, 0::bigint, j.no
+      FROM lease l JOIN job j ON j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
+      WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) AND j.no < p_no
+      ORDER BY j.no DESC LIMIT p_looks;
+    RETURN;
+  END IF;
+  RETURN QUERY SELECT x.id, x.queue, x.kind, x.state, 0::bigint, x.no FROM (
+      (SELECT j.id, j.queue, j.kind, 1::smallint AS state, j.no FROM job j WHERE j.no < p_no ORDER BY j.no DESC LIMIT p_looks)
+      UNION ALL (SELECT w.id, w.queue, w.kind, w.state, w.no FROM waiting w WHERE w.no < p_no ORDER BY w.no DESC LIMIT p_looks)
+      UNION ALL (SELECT f.id, f.queue, f.kind, f.state, f.no FROM finished f WHERE f.no < p_no ORDER BY f.no DESC LIMIT p_looks)) x
+    ORDER BY x.no DESC LIMIT p_looks;
+END $$;

@@ -1,0 +1,38 @@
+-- The rule of `backstop_core::unique::Hold::is_held`; a job that is gone left its key behind because its last state held it.
+CREATE FUNCTION is_held(p_states smallint, p_until bigint, p_state smallint, p_now bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT (p_until IS NULL OR p_now < p_until) AND (p_state IS NULL OR (p_states >> p_state) & 1 = 1)
+$$;
+
+-- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it all along.
+CREATE FUNCTION take_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_own boolean, p_now bigint)
+RETURNS uuid LANGUAGE plpgsql AS $$
+DECLARE v_key key%ROWTYPE;
+BEGIN
+  LOOP
+    INSERT INTO key (queue, key, id, states, until) VALUES (p_queue, p_key, p_id, p_states, p_until)
+    ON CONFLICT (queue, key) DO NOTHING;
+    IF FOUND THEN RETURN NULL; END IF;
+    SELECT * INTO v_key FROM key k WHERE k.queue = p_queue AND k.key = p_key FOR UPDATE;
+    -- Given back between the two statements: then there is room now.
+    CONTINUE WHEN NOT FOUND;
+    -- A statement of its own, after the lock: it sees the holder that we waited for.
+    IF NOT (p_own AND v_key.id = p_id) AND is_held(v_key.states, v_key.until, state_of(v_key.id), p_now) THEN
+      RETURN v_key.id;
+    END IF;
+    UPDATE key SET id = p_id, states = p_states, until = p_until, forget_at = NULL WHERE queue = p_queue AND key = p_key;
+    RETURN NULL;
+  END LOOP;
+END $$;
+
+-- What becomes of a job's key when the job is removed in its last state: it stays behind if that state holds it.
+CREATE FUNCTION leave_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_state smallint, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_key IS NULL THEN RETURN; END IF;
+  IF is_held(p_states, p_until, p_state, p_now) THEN
+    UPDATE key SET forget_at = until WHERE queue = p_queue AND key = p_key AND id = p_id;
+  ELSE
+    DELETE FROM key WHERE queue = p_queue AND key = p_key AND id = p_id;
+  END IF;
+END $$;

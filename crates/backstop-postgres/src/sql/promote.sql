@@ -1,0 +1,27 @@
+-- Makes jobs ready whose time has come, and adds up what was counted meanwhile.
+-- how many, now
+CREATE FUNCTION promote(p_max int, p_now bigint) RETURNS TABLE (moved int, next_due bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  moved := 0;
+  IF EXISTS (SELECT 1 FROM waiting w WHERE w.run_at <= p_now) THEN
+    PERFORM ticket();
+    WITH due AS (
+      DELETE FROM waiting w WHERE w.ctid = ANY (ARRAY(
+        SELECT d.ctid FROM waiting d WHERE d.run_at <= p_now ORDER BY d.run_at, d.no LIMIT p_max FOR UPDATE SKIP LOCKED))
+      RETURNING w.*
+    ), placed AS (
+      INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
+        unique_states, unique_until, retry, history, settled_lease, settled_tag)
+      SELECT nextval('line'), d.* FROM (
+        SELECT no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key, unique_states,
+          unique_until, retry, history, settled_lease, settled_tag FROM due ORDER BY run_at, no) d
+    ), told AS (
+      INSERT INTO tally (queue, scheduled, retrying, ready)
+      SELECT queue, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 3), count(*) FROM due GROUP BY queue
+    ) SELECT count(*) INTO moved FROM due;
+  END IF;
+  next_due := (SELECT w.run_at FROM waiting w ORDER BY w.run_at, w.no LIMIT 1);
+  PERFORM add_up(5000);
+  RETURN NEXT;
+END $$;

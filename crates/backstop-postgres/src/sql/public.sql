@@ -1,0 +1,34 @@
+-- For every language that speaks SQL: takes one job in with the transaction around it, and answers its id; the id of the job that
+-- holds the unique key, if one does. Times are the server's.
+CREATE FUNCTION enqueue(queue text, kind text, payload json, run_at timestamptz DEFAULT NULL, priority text DEFAULT 'normal',
+  unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL, retry json DEFAULT NULL, id uuid DEFAULT gen_random_uuid())
+RETURNS uuid LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+  v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  v_level int := array_position(ARRAY['critical', 'high', 'normal', 'low'], priority) - 1;
+  v_holder uuid;
+BEGIN
+  IF queue IS NULL OR queue !~ '^[A-Za-z0-9._-]{1,128}$' THEN
+    RAISE EXCEPTION 'a queue name has 1 to 128 letters, digits, dots, dashes and underscores; this one is %', quote_nullable(left(queue, 128))
+      USING ERRCODE = 'invalid_parameter_value';
+  ELSIF coalesce(octet_length(kind), 0) NOT BETWEEN 1 AND 256 THEN
+    RAISE EXCEPTION 'a kind has 1 to 256 bytes' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF payload IS NULL OR octet_length(payload::text) > 1048576 THEN
+    RAISE EXCEPTION 'a payload is JSON of at most 1 MiB; keep what is larger elsewhere and name it here'
+      USING ERRCODE = 'invalid_parameter_value';
+  ELSIF v_level IS NULL THEN
+    RAISE EXCEPTION '% is not a priority; use critical, high, normal or low', quote_nullable(priority)
+      USING ERRCODE = 'invalid_parameter_value';
+  ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
+    RAISE EXCEPTION 'a unique key has 1 to 512 bytes; hash what is longer' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF id IS NULL THEN
+    RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  SELECT e.holder INTO v_holder FROM enqueue_jobs(ARRAY[queue], ARRAY[1], ARRAY[v_now], ARRAY[id], ARRAY[v_level]::smallint[],
+    ARRAY[kind], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[(extract(epoch FROM run_at) * 1000000)::bigint], ARRAY[unique_key],
+    ARRAY[CASE WHEN unique_key IS NOT NULL THEN 15 END]::smallint[],
+    ARRAY[v_now + (extract(epoch FROM unique_for) * 1000000)::bigint], ARRAY[convert_to(retry::text, 'UTF8')],
+    unique_key IS NOT NULL) e;
+  RETURN coalesce(v_holder, id);
+END $$;

@@ -1,0 +1,56 @@
+-- All queues by name, with their counts, and when the job that is claimed next was to run.
+CREATE FUNCTION queues()
+RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  WITH told AS (
+    SELECT t.queue, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(retrying) AS retrying,
+      sum(done) AS done, sum(dead) AS dead, sum(cancelled) AS cancelled, sum(total_enqueued) AS total_enqueued,
+      sum(total_done) AS total_done, sum(total_dead) AS total_dead, sum(total_cancelled) AS total_cancelled
+    FROM (SELECT * FROM total UNION ALL SELECT * FROM tally) t GROUP BY t.queue
+  )
+  SELECT q.name, q.paused, ARRAY[t.scheduled, t.ready, t.running, t.retrying, t.done, t.dead, t.cancelled]::bigint[],
+    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id)
+  FROM queue q JOIN told t ON t.queue = q.id ORDER BY q.name;
+END $$;
+
+CREATE FUNCTION next_ready(p_queue int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_at bigint[] := (SELECT c.at FROM reached c WHERE c.queue = p_queue ORDER BY c.step DESC LIMIT 1);
+  v_run_at bigint;
+BEGIN
+  FOR v_level IN 0 .. 3 LOOP
+    SELECT j.run_at INTO v_run_at FROM job j WHERE j.queue = p_queue AND j.level = v_level
+      AND j.seq = (SELECT r.seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level ORDER BY r.seq LIMIT 1);
+    IF NOT FOUND THEN
+      SELECT j.run_at INTO v_run_at FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_at[v_level + 1]
+        ORDER BY j.seq LIMIT 1;
+    END IF;
+    IF FOUND THEN RETURN v_run_at; END IF;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- Opens or pauses a queue, which is made if there is none.
+CREATE FUNCTION set_gate(p_queue text, p_paused boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM queue_or_new(p_queue);
+  UPDATE queue SET paused = p_paused WHERE name = p_queue AND paused <> p_paused;
+END $$;
+
+-- Workers seen since, by name, and how many jobs they hold.
+CREATE FUNCTION workers(p_since bigint) RETURNS TABLE (name text, queues text, seen_at bigint, running bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT w.name, w.queues, w.seen_at,
+      coalesce((SELECT sum(l.live) FROM lease l WHERE l.worker = w.name), 0)::bigint
+    FROM worker w WHERE w.seen_at >= p_since ORDER BY w.name;
+END $$;
+
+-- The queues by name; only the one of a name, if there is one to ask for.
+CREATE FUNCTION queue_ids(p_name text) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.id, q.name FROM queue q WHERE p_name IS NULL OR q.name = p_name ORDER BY q.name;
+END $$;

@@ -1,0 +1,45 @@
+-- Takes over jobs of expired claims, as `backstop_core::lease::is_expired` says, the earliest claim first; what is left of it, if
+-- this was done before under the same number. A lease that somebody settles at this moment is not dead, and passed over.
+-- number, worker, end, how many, now, the longest end anybody can have asked for
+CREATE FUNCTION seize(p_number bigint, p_worker text, p_until bigint, p_max int, p_now bigint, p_longest bigint)
+RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
+  run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_lease lease%ROWTYPE;
+  v_left int := p_max;
+  v_seqs bigint[];
+  v_taken bigint[];
+BEGIN
+  -- Two calls under one number: the second waits, and then finds what the first has taken.
+  PERFORM pg_advisory_xact_lock(p_number);
+  IF NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
+    FOR v_lease IN
+      SELECT l.* FROM lease l WHERE l.until < p_now OR l.until > p_longest
+      ORDER BY l.until, l.number, (SELECT q.name FROM queue q WHERE q.id = l.queue), l.level, l.lo FOR UPDATE OF l SKIP LOCKED
+    LOOP
+      v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_lease.queue AND j.level = v_lease.level
+        AND j.seq BETWEEN v_lease.lo AND v_lease.hi AND (v_lease.handed IS NULL OR v_lease.handed @> j.seq)
+        AND (v_lease.given_back IS NULL OR NOT j.seq = ANY (v_lease.given_back)) ORDER BY j.seq);
+      IF cardinality(v_seqs) = 0 THEN
+        DELETE FROM lease WHERE no = v_lease.no;
+      ELSIF cardinality(v_seqs) <= v_left THEN
+        UPDATE lease SET number = p_number, worker = p_worker, until = p_until, live = cardinality(v_seqs),
+          vanished_worker = coalesce(vanished_worker, worker), vanished_number = coalesce(vanished_number, number)
+        WHERE no = v_lease.no;
+        v_left := v_left - cardinality(v_seqs);
+      ELSE
+        v_taken := v_seqs[1 : v_left];
+        INSERT INTO lease (number, lo, hi, until, queue, live, level, worker, handed, begun, vanished_worker, vanished_number)
+        VALUES (p_number, v_taken[1], v_taken[v_left], p_until, v_lease.queue, v_left, v_lease.level, p_worker,
+          (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_taken) s), v_lease.begun,
+          coalesce(v_lease.vanished_worker, v_lease.worker), coalesce(v_lease.vanished_number, v_lease.number));
+        UPDATE lease SET given_back = given_back || v_taken, live = cardinality(v_seqs) - v_left WHERE no = v_lease.no;
+        v_left := 0;
+      END IF;
+      EXIT WHEN v_left = 0;
+    END LOOP;
+  END IF;
+  RETURN QUERY SELECT * FROM held(p_number);
+END $$;

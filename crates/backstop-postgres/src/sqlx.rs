@@ -1,0 +1,63 @@
+//! Enqueue inside a transaction of sqlx's.
+
+use crate::enqueue::{Batch, put};
+use backstop_core::port::backlog::check_enqueue;
+use backstop_core::port::{Answer, Enqueued, StoreError};
+use backstop_core::{NewJob, Time};
+use sqlx_core::row::Row;
+use sqlx_postgres::PgConnection;
+use uuid::Uuid;
+
+const DOING: &str = "enqueueing";
+
+/// Takes jobs in inside a transaction of sqlx's (`&mut *transaction` is its connection): as [`crate::enqueue_in`], for users
+/// of the other driver.
+pub async fn enqueue_in_sqlx(
+    connection: &mut PgConnection,
+    schema: &str,
+    jobs: &[NewJob],
+    now: Time,
+) -> Answer<Vec<Enqueued>> {
+    check_enqueue(jobs)?;
+    let batch = Batch::of(jobs.iter().map(|job| (job, now)));
+    let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
+    // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's program may not want.
+    let sql = format!(
+        "SELECT at, holder::text FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        schema.replace('"', "\"\"")
+    );
+    let rows = sqlx_core::query::query(sqlx_core::sql_str::AssertSqlSafe(sql))
+        .bind(&batch.queues)
+        .bind(&batch.queue_at)
+        .bind(&batch.nows)
+        .bind(&ids)
+        .bind(&batch.levels)
+        .bind(&batch.kinds)
+        .bind(&batch.payloads)
+        .bind(&batch.run_ats)
+        .bind(&batch.keys)
+        .bind(&batch.key_states)
+        .bind(&batch.key_untils)
+        .bind(&batch.retries)
+        .bind(batch.singly)
+        .fetch_all(connection)
+        .await
+        .map_err(|error| sqlx_error(&error))?;
+    let mut answers = vec![Enqueued::Inserted; jobs.len()];
+    for row in &rows {
+        let (at, holder): (i32, Option<String>) =
+            (row.try_get(0).map_err(|error| sqlx_error(&error))?, row.try_get(1).map_err(|error| sqlx_error(&error))?);
+        put(&mut answers, at, holder.and_then(|holder| holder.parse().ok()))?;
+    }
+    Ok(answers)
+}
+
+fn sqlx_error(error: &sqlx_core::Error) -> StoreError {
+    match error.as_database_error().and_then(|said| said.code()) {
+        Some(code) if ["42P01", "42883", "3F000"].contains(&&*code) => {
+            StoreError::misuse(DOING, format!("{error}; run `backstop migrate` on this address"))
+        }
+        Some(code) if &*code == "42501" => StoreError::misuse(DOING, error),
+        _ => StoreError::unavailable(DOING, error),
+    }
+}

@@ -1,0 +1,44 @@
+//! The beginning of runs, noted where a seizer will find it.
+
+use crate::base::{Base, readable};
+use crate::record::{MEMBER, id_of, lease_bytes, number_of};
+use crate::reply;
+use crate::script::BEGIN;
+use backstop_core::port::Answer;
+use backstop_core::{Lease, QueueName};
+use std::collections::BTreeMap;
+
+const DOING: &str = "noting that runs begin";
+
+/// Notes that runs have begun, and tells which leases are lost.
+pub(crate) async fn begin(base: &Base, leases: &[Lease]) -> Answer<Vec<Lease>> {
+    let queues = by_queue(leases);
+    let calls = queues.iter().map(|(queue, leases)| {
+        let mut call = base.script(&BEGIN, queue);
+        leases.iter().for_each(|lease| call.push(&lease_bytes(lease)));
+        call
+    });
+    let answers = base.run_each(DOING, calls.collect()).await?;
+    let mut lost = Vec::new();
+    for (queue, answer) in queues.keys().zip(answers) {
+        lost.extend(readable(DOING, reply::bytes(answer).and_then(|bytes| lost_leases(queue, &bytes)))?);
+    }
+    Ok(lost)
+}
+
+/// The leases of each queue.
+pub(crate) fn by_queue(leases: &[Lease]) -> BTreeMap<&QueueName, Vec<&Lease>> {
+    let mut queues: BTreeMap<&QueueName, Vec<&Lease>> = BTreeMap::new();
+    for lease in leases {
+        queues.entry(&lease.queue).or_default().push(lease);
+    }
+    queues
+}
+
+/// The leases a script told to be lost.
+pub(crate) fn lost_leases(queue: &QueueName, bytes: &[u8]) -> Option<Vec<Lease>> {
+    let lease = |bytes: &[u8]| {
+        Some(Lease { queue: queue.clone(), job: id_of(&bytes[..16])?, number: number_of(&bytes[16..])? })
+    };
+    bytes.chunks_exact(MEMBER).map(lease).collect()
+}

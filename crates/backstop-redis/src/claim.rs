@@ -1,0 +1,99 @@
+//! Jobs out.
+
+use crate::base::{Base, readable};
+use crate::keys::Part;
+use crate::record::{self, Record, number_bytes};
+use crate::reply;
+use crate::script::CLAIM;
+use backstop_core::port::{Answer, Claim};
+use backstop_core::{Lease, LeaseNumber, Leased, QueueName, WorkerName};
+use redis::Value;
+use std::collections::BTreeMap;
+
+const DOING: &str = "claiming";
+
+/// Hands out ready jobs, queue by queue; what is left of the claim, if it is repeated.
+pub(crate) async fn claim(base: &Base, claim: &Claim) -> Answer<Vec<Leased>> {
+    let mut wants: BTreeMap<&QueueName, usize> = BTreeMap::new();
+    for want in &claim.wants {
+        *wants.entry(&want.queue).or_default() += want.max;
+    }
+    // A claim of one queue finds out by itself. One of several must not get more where all is settled while something
+    // is left elsewhere.
+    let repeated = wants.len() > 1 && is_open(base, wants.keys(), claim.number).await?;
+    let holder = holder(&claim.worker, wants.keys().copied());
+    let calls = wants.iter().map(|(queue, max)| {
+        let max = if repeated { 0 } else { *max };
+        let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
+        call.arg(claim.until.as_micros()).arg(max)
+    });
+    let answers = base.run_each(DOING, calls.collect()).await?;
+    let mut runs = Vec::new();
+    for (queue, answer) in wants.keys().zip(answers) {
+        let handed_out = readable(DOING, handed_out(queue, claim.number, answer))?;
+        runs.extend(handed_out.into_iter().map(|run| run.leased));
+    }
+    Ok(runs)
+}
+
+/// Whether something is held under this number in any of these queues.
+async fn is_open<'a>(
+    base: &Base,
+    queues: impl Iterator<Item = &'a &'a QueueName>,
+    number: LeaseNumber,
+) -> Answer<bool> {
+    let commands = queues.map(|queue| {
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(base.keys.part(queue, Part::Terms)).arg(&number_bytes(number)[..]);
+        command
+    });
+    let scores = base.ask_each(DOING, commands.collect()).await?;
+    Ok(scores.into_iter().any(|score| score != Value::Nil))
+}
+
+/// Who holds a claim, as scripts have it: a beat for one queue must reach the others.
+pub(crate) fn holder<'a>(worker: &WorkerName, queues: impl Iterator<Item = &'a QueueName>) -> String {
+    let queues: Vec<&str> = queues.map(QueueName::as_str).collect();
+    format!("{}\n{worker}", queues.join(","))
+}
+
+/// A job of an answer, and its lease as the store has it, if the script told.
+pub(crate) struct HandedOut {
+    pub(crate) leased: Leased,
+    pub(crate) lease: Option<Vec<u8>>,
+}
+
+/// The jobs of an answer.
+pub(crate) fn handed_out(queue: &QueueName, number: LeaseNumber, answer: Value) -> Option<Vec<HandedOut>> {
+    let mut parts = reply::list(answer)?.into_iter();
+    let Some(ids) = parts.next() else { return Some(Vec::new()) };
+    let ids = reply::bytes(ids)?;
+    let (records, payloads) = (reply::list(parts.next()?)?, reply::list(parts.next()?)?);
+    let mut histories = histories(parts.next()?)?;
+    let mut leases = parts.next().and_then(reply::list).unwrap_or_default().into_iter();
+    let mut runs = Vec::with_capacity(records.len());
+    for (at, ((id, record), payload)) in ids.chunks_exact(16).zip(records).zip(payloads).enumerate() {
+        let lease = leases.next().and_then(reply::bytes);
+        // A place without a record is left over from damage: the script has removed it.
+        let Some(record) = reply::bytes(record) else { continue };
+        let right = Lease { queue: queue.clone(), job: record::id_of(id)?, number };
+        let payload = reply::bytes(payload).unwrap_or_else(|| record::NO_PAYLOAD.to_vec());
+        let leased = Record::parse(&record)?.leased(right, payload, histories.remove(&(at + 1)))?;
+        runs.push(HandedOut { leased, lease });
+    }
+    Some(runs)
+}
+
+/// Which job, counted from one, has which history.
+fn histories(value: Value) -> Option<BTreeMap<usize, Vec<u8>>> {
+    let mut values = reply::list(value)?.into_iter();
+    let mut histories = BTreeMap::new();
+    while let (Some(at), Some(history)) = (values.next(), values.next()) {
+        histories.extend(reply::bytes(history).map(|history| Some((whole(at)?, history))).into_iter().flatten());
+    }
+    Some(histories)
+}
+
+fn whole(value: Value) -> Option<usize> {
+    usize::try_from(reply::whole(value)?).ok()
+}

@@ -1,0 +1,118 @@
+//! What Redis says, in the words of the port.
+
+use backstop_core::port::StoreError;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// How an error is met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// It may pass; on another connection, or to another server, the call may succeed.
+    Connection,
+    /// It may pass on this connection.
+    Passing,
+    /// The server does not know the script yet.
+    NoScript,
+    /// The caller may not, or the server cannot.
+    Refused,
+    /// The server holds something that it should not.
+    Damage,
+}
+
+/// What kind of error this is.
+pub(crate) fn kind(error: &RedisError) -> Kind {
+    match error.kind() {
+        ErrorKind::Server(server) => server_kind(server),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => Kind::Refused,
+        ErrorKind::UnexpectedReturnType => Kind::Damage,
+        ErrorKind::Extension => extension_kind(error.code().unwrap_or_default()),
+        _ => Kind::Connection,
+    }
+}
+
+const fn server_kind(kind: ServerErrorKind) -> Kind {
+    match kind {
+        ServerErrorKind::NoScript => Kind::NoScript,
+        ServerErrorKind::ReadOnly
+        | ServerErrorKind::MasterDown
+        | ServerErrorKind::Moved
+        | ServerErrorKind::Ask => Kind::Connection,
+        ServerErrorKind::BusyLoading | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown => {
+            Kind::Passing
+        }
+        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => Kind::Refused,
+        _ => Kind::Damage,
+    }
+}
+
+/// Errors the client has no name for, by the word they begin with.
+fn extension_kind(code: &str) -> Kind {
+    match code {
+        "OOM" | "BUSY" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => Kind::Passing,
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => Kind::Refused,
+        _ => Kind::Damage,
+    }
+}
+
+/// The port's word for an error met while `doing`.
+pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError {
+    match (kind(error), error.code()) {
+        (_, Some("OOM")) => StoreError::unavailable(
+            doing,
+            format!("Redis is full; raise `maxmemory`, or let jobs be done ({error})"),
+        ),
+        (_, Some("MISCONF")) => StoreError::unavailable(
+            doing,
+            format!("Redis cannot write to its disk; free some space on it ({error})"),
+        ),
+        (Kind::Refused, _) => StoreError::misuse(
+            doing,
+            format!("Redis refuses; check user, password and rights in the address ({error})"),
+        ),
+        (Kind::Damage, _) => StoreError::corrupt(doing, error),
+        (Kind::Connection | Kind::Passing | Kind::NoScript, _) => StoreError::unavailable(doing, error),
+    }
+}
+
+/// An answer that no script of ours gives.
+pub(crate) fn strange(doing: &'static str) -> StoreError {
+    StoreError::corrupt(doing, "an answer that cannot be read; the server may hold keys of another program")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: ErrorKind, expected: &str) {
+        let word = match store_error("testing", &RedisError::from((kind, "said"))) {
+            StoreError::Unavailable { .. } => "unavailable",
+            StoreError::Corrupt { .. } => "corrupt",
+            _ => "misuse",
+        };
+        assert_eq!(word, expected, "{kind:?}");
+    }
+
+    #[test]
+    fn what_may_pass_is_unavailable_and_what_will_not_is_said() {
+        for server in [
+            ServerErrorKind::BusyLoading,
+            ServerErrorKind::ClusterDown,
+            ServerErrorKind::ReadOnly,
+            ServerErrorKind::MasterDown,
+            ServerErrorKind::TryAgain,
+        ] {
+            check(ErrorKind::Server(server), "unavailable");
+        }
+        check(ErrorKind::Io, "unavailable");
+        check(ErrorKind::ClusterConnectionNotFound, "unavailable");
+        check(ErrorKind::AuthenticationFailed, "misuse");
+        check(ErrorKind::Server(ServerErrorKind::NoPerm), "misuse");
+        check(ErrorKind::Server(ServerErrorKind::ResponseError), "corrupt");
+    }
+
+    #[test]
+    fn a_full_server_says_what_to_do() {
+        let error = redis::make_extension_error("OOM".to_owned(), None);
+        assert!(store_error("enqueueing", &error).to_string().contains("maxmemory"));
+        assert!(store_error("enqueueing", &error).is_transient());
+    }
+}

@@ -1,0 +1,142 @@
+//! Names of keys. All keys of a queue share its hash tag, so that a cluster keeps a queue in one place and spreads
+//! queues over its masters.
+
+use backstop_core::QueueName;
+
+/// The parts of a queue, in the order in which every script gets them: see `lua/shared.lua`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Records,
+    Payloads,
+    Histories,
+    Order,
+    Ready,
+    Scheduled,
+    Retrying,
+    Done,
+    Dead,
+    Cancelled,
+    Leases,
+    Claims,
+    Terms,
+    Held,
+    Left,
+    Unique,
+    Lapses,
+    Meta,
+}
+
+impl Part {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Records,
+        Self::Payloads,
+        Self::Histories,
+        Self::Order,
+        Self::Ready,
+        Self::Scheduled,
+        Self::Retrying,
+        Self::Done,
+        Self::Dead,
+        Self::Cancelled,
+        Self::Leases,
+        Self::Claims,
+        Self::Terms,
+        Self::Held,
+        Self::Left,
+        Self::Unique,
+        Self::Lapses,
+        Self::Meta,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Records => "records",
+            Self::Payloads => "payloads",
+            Self::Histories => "histories",
+            Self::Order => "order",
+            Self::Ready => "ready",
+            Self::Scheduled => "scheduled",
+            Self::Retrying => "retrying",
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+            Self::Leases => "leases",
+            Self::Claims => "claims",
+            Self::Terms => "terms",
+            Self::Held => "held",
+            Self::Left => "left",
+            Self::Unique => "unique",
+            Self::Lapses => "lapses",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// The keys of one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    /// A part of a queue. A queue's name has no brace in it, so it is a hash tag as it is.
+    pub(crate) fn part(&self, queue: &QueueName, part: Part) -> String {
+        format!("{}:{{{queue}}}:{}", self.prefix, part.as_str())
+    }
+
+    /// The names of all queues.
+    pub(crate) fn queues(&self) -> String {
+        format!("{}:queues", self.prefix)
+    }
+
+    /// The signs of life of all workers.
+    pub(crate) fn workers(&self) -> String {
+        format!("{}:workers", self.prefix)
+    }
+
+    /// The version of all this.
+    pub(crate) fn schema(&self) -> String {
+        format!("{}:schema", self.prefix)
+    }
+
+    /// Who repairs, so that not all do at once.
+    pub(crate) fn repair(&self) -> String {
+        format!("{}:repair", self.prefix)
+    }
+
+    /// Where hints are published.
+    pub(crate) fn hints(&self) -> String {
+        format!("{}:hints", self.prefix)
+    }
+
+    /// What fits the key that every queue has.
+    pub(crate) fn any_queue(&self) -> String {
+        format!("{}:{{*}}:{}", self.prefix, Part::Meta.as_str())
+    }
+
+    /// The queue whose key that is.
+    pub(crate) fn queue_of(&self, key: &str) -> Option<QueueName> {
+        let name = key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix("}:meta")?;
+        QueueName::new(name).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_found_by_its_key_and_shares_one_tag() {
+        let keys = Keys::new("shop".to_owned());
+        let queue = QueueName::new("emails.v2").expect("a name");
+        assert_eq!(keys.part(&queue, Part::Ready), "shop:{emails.v2}:ready");
+        assert_eq!(keys.queue_of(&keys.part(&queue, Part::Meta)), Some(queue));
+        assert_eq!(keys.queue_of("other:{emails}:meta"), None);
+        assert_eq!(keys.queue_of("shop:queues"), None);
+    }
+}

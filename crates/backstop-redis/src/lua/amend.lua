@@ -1,0 +1,75 @@
+-- Does something to jobs.
+-- ARGV[1] now
+-- ARGV[2] now, as records have it
+-- ARGV[3] what: R retry, C cancel, D delete
+-- ARGV[4] a letter for each state: A if it applies there, or why it does not
+-- ARGV[5] the state a job must be in to be meant at all; empty if any
+-- ARGV[6] the reason a cancelled job shows
+-- then ids
+-- Answers: for each id: A applied, - not meant, N not found, T and the holder of its key, or a letter of ARGV[4].
+
+local now, at, action, wanted = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
+
+local function leave(id, record, lease, state)
+  if lease then
+    call('HDEL', LEASES, id)
+    leave_claims({ [sub(lease, 1, 8)] = 1 })
+  else
+    call('ZREM', LINES[state], member_of(state, record, id))
+  end
+end
+
+local function retry(id, record, is_final)
+  if is_final then
+    local requeues = struct.unpack('>I4', record, 44)
+    local anew = struct.pack('>I4', 0) .. sub(record, 40, 43) .. struct.pack('>I4', requeues + 1)
+    record = sub(record, 1, 35) .. anew .. '0' .. sub(record, 49)
+  end
+  record = '1' .. sub(record, 2, 9) .. at .. NEVER .. sub(record, 26)
+  call('HSET', RECORDS, id, record)
+  call('ZADD', READY, place(level_of(record), tail(1)), member_of('1', record, id))
+end
+
+local function cancel(id, record)
+  record = '6' .. sub(record, 2, 17) .. at .. sub(record, 26, 47) .. ARGV[6] .. sub(record, 49)
+  call('HSET', RECORDS, id, record)
+  call('ZADD', CANCELLED, 0, member_of('6', record, id))
+  call('HINCRBY', META, 'cancelled', 1)
+end
+
+local function delete(id, record)
+  if has_key(sub(record, 35, 35)) then
+    local key = key_of(record)
+    local holding = call('HGET', UNIQUE, key)
+    if holding and sub(holding, 1, 16) == id then call('HDEL', UNIQUE, key) end
+  end
+  call('HDEL', RECORDS, id)
+  call('HDEL', PAYLOADS, id)
+  call('HDEL', HISTORIES, id)
+  call('ZREM', ORDER, member_of('1', record, id))
+end
+
+local function amend(id)
+  local record = call('HGET', RECORDS, id)
+  if not record then return 'N' end
+  local lease = call('HGET', LEASES, id)
+  local state = lease and '2' or sub(record, 1, 1)
+  if wanted ~= '' and wanted ~= state then return '-' end
+  local verdict = sub(ARGV[4], state + 1, state + 1)
+  if verdict ~= 'A' then return verdict end
+  local is_final = state == '4' or state == '5' or state == '6'
+  if action == 'R' and is_final and has_key(sub(record, 35, 35)) then
+    local holder = holder_of(key_of(record), now)
+    if holder and holder ~= id then return 'T' .. holder end
+    take_key(id, record)
+  end
+  leave(id, record, lease, state)
+  if action == 'R' then retry(id, record, is_final) end
+  if action == 'C' then cancel(id, record) end
+  if action == 'D' then delete(id, record) end
+  return 'A'
+end
+
+local answer = {}
+for i = 7, #ARGV do answer[#answer + 1] = amend(ARGV[i]) end
+return answer

@@ -1,0 +1,35 @@
+-- Keeps claims alive.
+-- ARGV[1] until
+-- ARGV[2] a claim that ends later than this was made before the clock was set back, and gives way
+-- ARGV[3] how many claims follow that are alive for what they hold in other queues
+-- then their numbers; then id number for each lease
+-- Answers: the leases that are not current; then for each claim that is alive by a lease: number, its holder.
+
+local till, kept, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local alive, seen, ids, lost = {}, {}, {}, {}
+for at = 4 + count, #ARGV do ids[#ids + 1] = sub(ARGV[at], 1, 16) end
+local leases = read(LEASES, ids)
+for i = 1, #ids do
+  local named = ARGV[3 + count + i]
+  local number = sub(named, 17)
+  if not leases[i] or sub(leases[i], 1, 8) ~= number then
+    lost[#lost + 1] = named
+  elseif not seen[number] then
+    seen[number] = true
+    alive[#alive + 1] = number
+  end
+end
+
+local answer = { concat(lost) }
+for i, holder in ipairs(read(CLAIMS, alive)) do
+  answer[#answer + 1] = alive[i]
+  answer[#answer + 1] = holder or ''
+end
+
+local function extend(number)
+  local current = tonumber(call('ZSCORE', TERMS, number))
+  if current and (current > kept or current < till) then call('ZADD', TERMS, till, number) end
+end
+for at = 4, 3 + count do extend(ARGV[at]) end
+for _, number in ipairs(alive) do extend(number) end
+return answer

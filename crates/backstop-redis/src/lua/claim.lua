@@ -1,0 +1,32 @@
+-- Hands out ready jobs; what is left of the claim, if it was made before.
+-- ARGV[1] number
+-- ARGV[2] the queues the claim reaches into, newline, worker
+-- ARGV[3] until
+-- ARGV[4] at most so many
+-- Answers: see handed_out; nothing if there is nothing.
+
+local number, max = ARGV[1], tonumber(ARGV[4])
+if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
+if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
+
+local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
+if #first == 0 then return {} end
+local ids = {}
+for at = 1, #first, 2 do ids[#ids + 1] = sub(first[at], 9) end
+local records, leases, held = read(RECORDS, ids), {}, {}
+for i, id in ipairs(ids) do
+  local record = records[i]
+  -- A place without a job is left over from damage: it goes with this claim.
+  if record then
+    held[#held + 1] = id
+    leases[2 * #held - 1] = id
+    leases[2 * #held] = concat({ number, '0', sub(record, 35, 35), sub(record, 2, 9), first[2 * i] })
+  end
+end
+local answer = handed_out(ids, records)
+call('ZREMRANGEBYRANK', READY, 0, #ids - 1)
+if #held > 0 then
+  write('HSET', LEASES, leases)
+  open_claim(number, ARGV[2], ARGV[3], held)
+end
+return answer

@@ -1,0 +1,21 @@
+-- Makes jobs ready whose time has come.
+-- ARGV    for each job: its state (0 scheduled, 3 retrying), its member in that line
+-- Answers: how many became ready.
+
+local records, ready = {}, {}
+for at = 1, #ARGV, 2 do
+  local member = ARGV[at + 1]
+  local id = sub(member, 17)
+  if call('ZREM', LINES[ARGV[at]], member) == 1 then
+    local record = call('HGET', RECORDS, id)
+    if record then
+      records[#records + 1] = id
+      records[#records + 1] = '1' .. sub(record, 2)
+      ready[#ready + 1] = place(level_of(record), tail(1))
+      ready[#ready + 1] = sub(member, 9)
+    end
+  end
+end
+write('HSET', RECORDS, records)
+write('ZADD', READY, ready)
+return #ready / 2

@@ -1,0 +1,221 @@
+//! A job as bytes. The layout is written down in `lua/shared.lua`, whose scripts change records in place.
+
+use backstop_core::failure::History;
+use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::unique::UniqueKey;
+use backstop_core::verdict::Reason;
+use backstop_core::{
+    Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority, QueueName, State, Time,
+};
+use std::ops::Range;
+
+/// Bytes of an arrival and an id: a member of most lines.
+pub(crate) const MEMBER: usize = 24;
+/// Bytes before the kind.
+const HEAD: usize = 80;
+const SIGN: u64 = 1 << 63;
+const NEVER: [u8; 8] = [0; 8];
+
+/// Eight bytes that sort as the number does.
+pub(crate) const fn sortable(number: i64) -> [u8; 8] {
+    (number.cast_unsigned() ^ SIGN).to_be_bytes()
+}
+
+/// The number of eight such bytes.
+pub(crate) fn unsorted(bytes: &[u8]) -> Option<i64> {
+    let bytes: [u8; 8] = bytes.try_into().ok()?;
+    Some((u64::from_be_bytes(bytes) ^ SIGN).cast_signed())
+}
+
+/// A lease number as scripts have it.
+pub(crate) const fn number_bytes(number: LeaseNumber) -> [u8; 8] {
+    number.as_i64().to_be_bytes()
+}
+
+/// A lease number from a script.
+pub(crate) fn number_of(bytes: &[u8]) -> Option<LeaseNumber> {
+    Some(LeaseNumber::from_i64(i64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// A lease as scripts have it: job and number.
+pub(crate) fn lease_bytes(lease: &Lease) -> [u8; MEMBER] {
+    joined(lease.job.as_bytes(), &number_bytes(lease.number))
+}
+
+/// A job's member of a line: arrival and id.
+pub(crate) fn member(arrival: i64, id: JobId) -> [u8; MEMBER] {
+    joined(&sortable(arrival), id.as_bytes())
+}
+
+fn joined(first: &[u8], second: &[u8]) -> [u8; MEMBER] {
+    let mut bytes = [0; MEMBER];
+    bytes[..first.len()].copy_from_slice(first);
+    bytes[first.len()..].copy_from_slice(second);
+    bytes
+}
+
+/// The id of sixteen bytes.
+pub(crate) fn id_of(bytes: &[u8]) -> Option<JobId> {
+    bytes.try_into().ok().map(JobId::from_bytes)
+}
+
+/// The letter of a state in records and scripts.
+pub(crate) const fn state_letter(state: State) -> u8 {
+    b'0' + state as u8
+}
+
+/// The state of a letter.
+pub(crate) fn state_of(letter: u8) -> Option<State> {
+    State::ALL.get(usize::from(letter.checked_sub(b'0')?)).copied()
+}
+
+/// The letter of a reason in records and scripts.
+pub(crate) fn reason_letter(reason: Option<Reason>) -> u8 {
+    let position = reason.and_then(|reason| Reason::ALL.iter().position(|known| *known == reason));
+    position.map_or(b'0', |position| b'1' + position as u8)
+}
+
+fn reason_of(letter: u8) -> Option<Reason> {
+    Reason::ALL.get(usize::from(letter.checked_sub(b'1')?)).copied()
+}
+
+/// The record of a job that comes in.
+pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
+    let hold = job.unique.as_ref().map(|unique| unique.hold(now));
+    let key = job.unique.as_ref().map_or("", |unique| unique.key.as_str());
+    let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + key.len());
+    bytes.push(state_letter(job.first_state(now)));
+    bytes.extend(sortable(arrival));
+    bytes.extend(sortable(job.run_at.unwrap_or(now).as_micros()));
+    bytes.extend(NEVER);
+    bytes.extend(sortable(now.as_micros()));
+    bytes.push(b'0' + job.priority.level());
+    bytes.push(if hold.is_some() { b'2' } else { b'0' });
+    bytes.extend([0; 12]);
+    bytes.push(b'0');
+    bytes.extend([0; 8]);
+    bytes.push(b'0');
+    bytes.push(hold.map_or(0, |hold| hold.states.bits()));
+    let until = hold.and_then(|hold| hold.until).map(|until| until.as_micros().to_string());
+    bytes.extend(format!("{:>20}", until.unwrap_or_default()).as_bytes());
+    bytes.extend((job.kind.as_str().len() as u16).to_be_bytes());
+    bytes.extend(job.kind.as_str().as_bytes());
+    bytes.extend(key.as_bytes());
+    bytes
+}
+
+/// The payload with the job's own retry policy behind it. The last four bytes say how long that is.
+pub(crate) fn pack_payload(job: &NewJob) -> Vec<u8> {
+    let retry = StoredRetry::encode(job.retry.as_ref());
+    let retry = retry.as_bytes().unwrap_or_default();
+    let mut bytes = Vec::with_capacity(job.payload.len() + retry.len() + 4);
+    bytes.extend(job.payload.as_bytes());
+    bytes.extend(retry);
+    bytes.extend((retry.len() as u32).to_be_bytes());
+    bytes
+}
+
+/// What stands for a payload that was lost: empty, and without a policy.
+pub(crate) const NO_PAYLOAD: [u8; 4] = [0; 4];
+
+fn unpack_payload(mut bytes: Vec<u8>) -> Option<(Payload, StoredRetry)> {
+    let at = bytes.len().checked_sub(4)?;
+    let length = u32::from_be_bytes(bytes[at..].try_into().ok()?) as usize;
+    let retry_at = at.checked_sub(length)?;
+    let retry = (length > 0).then(|| bytes[retry_at..at].to_vec());
+    bytes.truncate(retry_at);
+    Some((Payload::stored(bytes), StoredRetry::stored(retry)))
+}
+
+/// A record that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    state: State,
+    priority: Priority,
+    attempts: u32,
+    lost_leases: u32,
+    requeues: u32,
+    run_at: Time,
+    inserted_at: Time,
+    finished_at: Option<Time>,
+    reason: Option<Reason>,
+    kind: Kind,
+    unique_key: Option<UniqueKey>,
+}
+
+impl Record {
+    /// The record of these bytes; `None` if they are none.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let time = |range: Range<usize>| Some(Time::from_micros(unsorted(bytes.get(range)?)?));
+        let count = |range: Range<usize>| Some(u32::from_be_bytes(bytes.get(range)?.try_into().ok()?));
+        let kind_end = HEAD + usize::from(u16::from_be_bytes(bytes.get(78..HEAD)?.try_into().ok()?));
+        let kind = std::str::from_utf8(bytes.get(HEAD..kind_end)?).ok()?;
+        let key = std::str::from_utf8(bytes.get(kind_end..)?).ok()?;
+        let state = state_of(bytes[0])?;
+        Some(Self {
+            state,
+            priority: Priority::from_level(bytes[33].checked_sub(b'0')?)?,
+            attempts: count(35..39)?,
+            lost_leases: count(39..43)?,
+            requeues: count(43..47)?,
+            run_at: time(9..17)?,
+            inserted_at: time(25..33)?,
+            finished_at: if state.is_final() { time(17..25) } else { None },
+            reason: reason_of(bytes[47]),
+            kind: Kind::new(kind).ok()?,
+            unique_key: UniqueKey::new(key).ok(),
+        })
+    }
+
+    /// The job for a worker.
+    pub(crate) fn leased(self, lease: Lease, payload: Vec<u8>, history: Option<Vec<u8>>) -> Option<Leased> {
+        let (payload, retry) = unpack_payload(payload)?;
+        Some(Leased {
+            lease,
+            kind: self.kind,
+            payload,
+            priority: self.priority,
+            attempts_before: self.attempts,
+            lost_leases: self.lost_leases,
+            inserted_at: self.inserted_at,
+            run_at: self.run_at,
+            retry,
+            history: History::stored(history),
+        })
+    }
+
+    /// The job for an operator.
+    pub(crate) fn view(
+        self,
+        queue: &QueueName,
+        id: JobId,
+        payload: Vec<u8>,
+        history: Option<Vec<u8>>,
+        held_by: Option<Holder>,
+    ) -> Option<Job> {
+        let (payload, retry) = unpack_payload(payload)?;
+        let state = if held_by.is_some() { State::Running } else { self.state };
+        Some(Job {
+            id,
+            queue: queue.clone(),
+            kind: self.kind,
+            state,
+            payload,
+            priority: self.priority,
+            attempt: self.attempts + u32::from(state == State::Running),
+            lost_leases: self.lost_leases,
+            requeues: self.requeues,
+            run_at: self.run_at,
+            inserted_at: self.inserted_at,
+            finished_at: self.finished_at,
+            unique_key: self.unique_key,
+            retry,
+            history: History::stored(history),
+            reason: self.reason,
+            held_by,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

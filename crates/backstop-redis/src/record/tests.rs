@@ -1,0 +1,48 @@
+use super::*;
+use backstop_core::unique::Unique;
+use backstop_core::{RetryPolicy, Span};
+
+#[test]
+fn bytes_sort_as_their_numbers_do() {
+    let numbers = [i64::MIN, -62_135_596_799_999_999, -1, 0, 1, 253_402_300_799_999_999, i64::MAX];
+    let bytes = numbers.map(sortable);
+    assert!(bytes.is_sorted());
+    assert_eq!(bytes.map(|bytes| unsorted(&bytes)), numbers.map(Some));
+}
+
+#[test]
+fn a_job_reads_back_as_it_came_in() {
+    let now = Time::from_micros(1_767_225_600_123_457);
+    let queue = QueueName::new("q").expect("a name");
+    let kind = Kind::new("send 🙂").expect("a kind");
+    let mut job = NewJob::new(JobId::named("a"), queue.clone(), kind, Payload::stored(vec![0, 255, 10]));
+    job.run_at = Some(now.after(Span::hours(1)));
+    job.priority = Priority::High;
+    job.unique = Some(Unique::live(UniqueKey::new("ключ").expect("a key")));
+    job.retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).ok();
+    let record = Record::parse(&pack(&job, 42, now)).expect("a record");
+    let seen = record.view(&queue, job.id, pack_payload(&job), None, None).expect("a job");
+    assert_eq!((seen.state, seen.run_at, seen.inserted_at), (State::Scheduled, job.run_at.expect("set"), now));
+    assert_eq!((seen.payload, seen.priority, seen.kind), (job.payload, job.priority, job.kind));
+    assert_eq!((seen.unique_key, seen.retry.decode()), (job.unique.map(|unique| unique.key), job.retry));
+    assert_eq!((seen.attempt, seen.finished_at, seen.reason), (0, None, None));
+}
+
+#[test]
+fn what_is_no_record_is_refused() {
+    for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; 200]] {
+        assert!(Record::parse(bytes).is_none(), "{bytes:?}");
+    }
+    assert!(unpack_payload(vec![0, 0, 0, 9]).is_none());
+}
+
+#[test]
+fn letters_read_back() {
+    for state in State::ALL {
+        assert_eq!(state_of(state_letter(state)), Some(state));
+    }
+    for reason in Reason::ALL {
+        assert_eq!(reason_of(reason_letter(Some(reason))), Some(reason));
+    }
+    assert_eq!(reason_of(reason_letter(None)), None);
+}

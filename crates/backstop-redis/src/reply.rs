@@ -1,0 +1,52 @@
+//! Answers of scripts and commands, taken apart. What has not the shape it should have is `None`.
+
+use redis::Value;
+
+/// A list.
+pub(crate) fn list(value: Value) -> Option<Vec<Value>> {
+    match value {
+        Value::Array(values) | Value::Set(values) => Some(values),
+        _ => None,
+    }
+}
+
+/// Bytes.
+pub(crate) fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        Value::VerbatimString { text, .. } => Some(text.into_bytes()),
+        _ => None,
+    }
+}
+
+/// Text.
+pub(crate) fn text(value: Value) -> Option<String> {
+    String::from_utf8(bytes(value)?).ok()
+}
+
+/// A whole number, also one written in digits.
+pub(crate) fn whole(value: Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(number),
+        other => text(other)?.parse().ok(),
+    }
+}
+
+/// A list of bytes.
+pub(crate) fn all_bytes(value: Value) -> Option<Vec<Vec<u8>>> {
+    list(value)?.into_iter().map(bytes).collect()
+}
+
+/// A flat list of pairs of bytes, as a hash is answered.
+pub(crate) fn pairs(value: Value) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    if let Value::Map(entries) = value {
+        return entries.into_iter().map(|(key, value)| Some((bytes(key)?, bytes(value)?))).collect();
+    }
+    let mut values = list(value)?.into_iter();
+    let mut pairs = Vec::with_capacity(values.len() / 2);
+    while let (Some(first), Some(second)) = (values.next(), values.next()) {
+        pairs.push((bytes(first)?, bytes(second)?));
+    }
+    Some(pairs)
+}

@@ -1,0 +1,57 @@
+//! Real servers for tests: private ones, on free ports of this machine, gone when the test process is gone.
+//!
+//! | you want | write |
+//! |---|---|
+//! | a store of your own on a server that all tests of the process share | `servers::postgres().fresh_url()` |
+//! | a server to stop, to kill or to set up in another way | `Postgres::start(postgres::Settings { .. })` |
+//! | a network that fails | [`Proxy`] before a server, and `server.fresh_url_at(proxy.addr())` |
+//!
+//! A server that does not start is no case a test could handle, so starting panics and says what to do. Nothing here
+//! knows a database driver: servers are set up with the programs that come with them. Where those are missing,
+//! `scripts/servers` is run once to install them.
+
+mod account;
+mod bouncer;
+mod cluster;
+mod port;
+pub mod postgres;
+mod process;
+mod program;
+mod proxy;
+pub mod redis;
+mod sentinel;
+
+pub use bouncer::Bouncer;
+pub use cluster::Cluster;
+pub use postgres::Postgres;
+pub use proxy::{Mode, Proxy};
+pub use redis::Redis;
+pub use sentinel::Sentinel;
+
+use std::sync::OnceLock;
+
+/// The PostgreSQL of this test process.
+pub fn postgres() -> &'static Postgres {
+    static SHARED: OnceLock<Postgres> = OnceLock::new();
+    SHARED.get_or_init(|| Postgres::start(postgres::Settings::default()))
+}
+
+/// The Redis of this test process.
+pub fn redis() -> &'static Redis {
+    static SHARED: OnceLock<Redis> = OnceLock::new();
+    SHARED.get_or_init(|| Redis::start(redis::Settings::default()))
+}
+
+/// The Redis Cluster of this test process: three masters without replicas.
+pub fn cluster() -> &'static Cluster {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(|| Cluster::start(0))
+}
+
+/// A name that no other test of any process has.
+fn unique_name() -> String {
+    format!("t_{:016x}", rand::random::<u64>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Producers that push all the time, a worker that works all the time, and what they saw.
+
+use backstop::core::port::Shelf;
+use backstop::{Backstop, Fail, JobId, QueueSettings, RetryPolicy, Run, Running, Span, State, Timing};
+use backstop_testkit::history::{Event, FinalState, Ran, Recorder, Violation, check};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const QUEUE: &str = "stream";
+
+const PRODUCERS: usize = 4;
+const LEASE: Span = Span::secs(3);
+/// Between two pushes of one producer.
+const PUSH_EVERY: Duration = Duration::from_millis(10);
+/// At work before anything goes wrong, or nothing is shown.
+const JOBS_BEFORE: usize = 50;
+/// What no test waits longer for, whatever it waits for.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// The rule is five seconds after the store answers again; the rest is for a machine that is busy with other tests.
+const AT_WORK_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A running stream.
+pub(crate) struct Stream {
+    backstop: Backstop,
+    worker: Running,
+    producers: JoinSet<()>,
+    enough: Arc<AtomicBool>,
+    recorder: Recorder,
+    probes: usize,
+}
+
+/// What a stream came to.
+pub(crate) struct Outcome {
+    /// Promises that were broken.
+    pub(crate) violations: Vec<Violation>,
+    /// What the store ended up with.
+    pub(crate) state: FinalState,
+}
+
+impl Stream {
+    /// Starts pushing and working, and returns when both go well.
+    pub(crate) async fn start(store: &str) -> Self {
+        let backstop = Backstop::open(store).await.expect("the store opens");
+        let (recorder, enough) = (Recorder::default(), Arc::<AtomicBool>::default());
+        let worker = start_worker(&backstop, recorder.clone());
+        let mut producers = JoinSet::new();
+        for producer in 0..PRODUCERS {
+            producers.spawn(produce(backstop.clone(), producer, recorder.clone(), Arc::clone(&enough)));
+        }
+        let stream = Self { backstop, worker, producers, enough, recorder, probes: 0 };
+        stream.until("the stream flows", |stream| stream.ended() >= JOBS_BEFORE).await;
+        stream
+    }
+
+    /// Sees to it that a job pushed from now on is worked in time.
+    pub(crate) async fn assert_at_work_again(&mut self, after: &str) {
+        let since = Instant::now();
+        self.probes += 1;
+        let name = format!("probe-{}", self.probes);
+        while !push(&self.backstop, &name, &self.recorder).await {
+            assert!(since.elapsed() < PATIENCE, "no push gets through: {:?}", self.worker.progress());
+        }
+        let probe = JobId::named(&name);
+        let has_ended = |event: &Event| matches!(event, Event::Ended { job, .. } if *job == probe);
+        self.until("the probe is worked", |stream| stream.recorder.events().iter().any(has_ended)).await;
+        let took = since.elapsed();
+        println!("{after}: at work again after {took:?}");
+        assert!(took < AT_WORK_MAX, "{after}: at work again only after {took:?}");
+    }
+
+    /// Handlers that came back so far.
+    fn ended(&self) -> usize {
+        self.recorder.events().iter().filter(|event| matches!(event, Event::Ended { .. })).count()
+    }
+
+    /// Ends the pushing, waits until all is worked, and looks for broken promises.
+    pub(crate) async fn finish(mut self) -> Outcome {
+        self.enough.store(true, Ordering::Relaxed);
+        while self.producers.join_next().await.is_some() {}
+        let since = Instant::now();
+        while self.is_any_live().await {
+            assert!(since.elapsed() < PATIENCE, "the rest is not worked off: {:?}", self.worker.progress());
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        self.worker.stop();
+        self.worker.stopped().await;
+        let state = FinalState::read(&**self.backstop.store(), self.backstop.now()).await.expect("read");
+        Outcome { violations: check(&self.recorder.history(), &state), state }
+    }
+
+    /// As long as the store does not answer, something may be.
+    async fn is_any_live(&self) -> bool {
+        let queues = self.backstop.store().queues(self.backstop.now()).await;
+        queues.map_or(true, |queues| queues.iter().any(|queue| queue.counts.live() > 0))
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let since = Instant::now();
+        while !holds(self) {
+            let progress = self.worker.progress();
+            assert!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} until {what}: {progress:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Outcome {
+    /// Nothing acknowledged is lost, nothing is accepted twice, nothing is left behind.
+    pub(crate) fn assert_sound(&self) {
+        assert!(self.violations.is_empty(), "{:#?}", self.violations);
+        let totals = self.state.queues[0].totals;
+        let done = self.state.jobs.iter().filter(|job| job.state == State::Done).count() as u64;
+        assert_eq!(done, self.state.jobs.len() as u64, "every job of the stream can be done");
+        assert_eq!(totals.done, done, "every success was accepted once");
+        assert_eq!(totals.enqueued, done, "every job was taken in once");
+    }
+}
+
+fn start_worker(backstop: &Backstop, recorder: Recorder) -> Running {
+    let settings = QueueSettings {
+        concurrency: 8,
+        retry: RetryPolicy::from_json(br#"{"kind":"constant","every":"10ms","max_attempts":20}"#)
+            .expect("a policy"),
+        lease: LEASE,
+        // Everything stays to be checked.
+        shelf: Shelf { done_max: u64::MAX, ..Shelf::default() },
+        ..QueueSettings::default()
+    };
+    let timing = Timing { sweep: Span::millis(300), poll: Span::millis(200), ..Timing::default() };
+    let handler = move |run: Run| handle(run, recorder.clone());
+    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, settings).timing(timing);
+    worker.start().expect("the worker starts")
+}
+
+async fn handle(run: Run, recorder: Recorder) -> Result<(), Fail> {
+    recorder.started(&run, "the worker");
+    tokio::time::sleep(Duration::from_millis(u64::from(run.id().as_bytes()[15] % 16))).await;
+    recorder.ended(&run, Ran::Done);
+    Ok(())
+}
+
+async fn produce(backstop: Backstop, producer: usize, recorder: Recorder, enough: Arc<AtomicBool>) {
+    for n in 0.. {
+        if enough.load(Ordering::Relaxed) {
+            return;
+        }
+        push(&backstop, &format!("{producer}-{n}"), &recorder).await;
+        tokio::time::sleep(PUSH_EVERY).await;
+    }
+}
+
+/// Whether the push was acknowledged.
+async fn push(backstop: &Backstop, name: &str, recorder: &Recorder) -> bool {
+    let job = JobId::named(name);
+    let pushed = backstop.draft(QUEUE).id(name).push().await;
+    recorder.pushed(job, pushed.as_ref().ok().map(|pushed| pushed.result));
+    pushed.is_ok()
+}

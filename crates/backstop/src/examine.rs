@@ -1,0 +1,117 @@
+//! What can be relied on: what the store says of itself, and how its clock stands to this machine's.
+
+use crate::client::Backstop;
+use backstop_core::port::{Answer, Examination, Finding, Grade};
+use backstop_core::{Span, Time};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Readings of the store's clock; the one that was quickest there and back is the nearest to the truth.
+const READINGS: usize = 5;
+/// From here on the clocks are apart in a way that people notice.
+const NOTICED: Span = Span::secs(1);
+
+impl Backstop {
+    /// What the store says of itself, and how far its clock is from this machine's. Clocks that are further apart than
+    /// `lease` are a fault.
+    pub async fn examine(&self, lease: Span) -> Answer<Examination> {
+        let mut examination = self.store().examine().await?;
+        let mut readings = Vec::with_capacity(READINGS);
+        for _ in 0..READINGS {
+            readings.push(self.read_clock().await?);
+        }
+        let best = readings.into_iter().min_by_key(|reading| reading.round_trip);
+        examination.findings.extend(best.map(|reading| judge(reading, lease)));
+        Ok(examination)
+    }
+
+    async fn read_clock(&self) -> Answer<Reading> {
+        let (here, started) = (wall_clock(), Instant::now());
+        let store = self.store().time().await?;
+        let round_trip = Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
+        Ok(Reading { here, store, round_trip })
+    }
+}
+
+fn wall_clock() -> Time {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The store's clock, read once.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// This machine's clock when the question went out.
+    here: Time,
+    /// What the store answered.
+    store: Time,
+    /// How long question and answer took.
+    round_trip: Span,
+}
+
+/// The store read its clock half the round trip after the question went out, give or take the other half.
+fn judge(reading: Reading, lease: Span) -> Finding {
+    let half = Span::micros(reading.round_trip.as_micros() / 2);
+    let here = reading.here.after(half);
+    let (apart, side) = if reading.store >= here {
+        (reading.store.since(here), "ahead of")
+    } else {
+        (here.since(reading.store), "behind")
+    };
+    let (apart_ms, half_ms) = (apart.as_secs_f64() * 1_000.0, half.as_secs_f64() * 1_000.0);
+    let what = format!(
+        "the store's clock is {apart_ms:.1} ms {side} this machine's, give or take {half_ms:.1} ms"
+    );
+    let (grade, advice) = match apart {
+        apart if apart > lease => (
+            Grade::Bad,
+            Some("set one of them right: they are further apart than a lease, and times of one mislead on the other"),
+        ),
+        apart if apart > NOTICED => (
+            Grade::Warning,
+            Some("keep both machines on network time: jobs go by the store's clock, your logs by this one"),
+        ),
+        _ => (Grade::Good, None),
+    };
+    Finding { grade, what, advice: advice.map(str::to_owned) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store whose clock was read `store` ms after ours, in a round trip of `round_trip` ms.
+    fn check(store_ms: i64, round_trip_ms: i64, grade: Grade, said: &str) {
+        let here = Time::from_millis(1_000_000);
+        let store = Time::from_millis(1_000_000 + store_ms);
+        let finding = judge(Reading { here, store, round_trip: Span::millis(round_trip_ms) }, Span::secs(15));
+        assert_eq!(finding.grade, grade, "{finding:?}");
+        assert!(finding.what.contains(said), "{said:?} is missing in {finding:?}");
+        assert_eq!(finding.advice.is_some(), grade != Grade::Good);
+    }
+
+    #[test]
+    fn half_the_round_trip_is_taken_off() {
+        check(50, 100, Grade::Good, "0.0 ms ahead of this machine's, give or take 50.0 ms");
+        check(3, 2, Grade::Good, "2.0 ms ahead");
+        check(-9, 2, Grade::Good, "10.0 ms behind");
+    }
+
+    #[test]
+    fn a_second_is_noticed_and_a_lease_is_too_much() {
+        check(1_000, 0, Grade::Good, "ahead");
+        check(1_001, 0, Grade::Warning, "ahead");
+        check(-1_001, 0, Grade::Warning, "behind");
+        check(15_000, 0, Grade::Warning, "ahead");
+        check(15_001, 0, Grade::Bad, "15001.0 ms ahead");
+        check(-15_001, 0, Grade::Bad, "behind");
+    }
+
+    #[tokio::test]
+    async fn the_finding_is_added_to_what_the_store_says() {
+        let backstop = Backstop::open("memory:").await.unwrap();
+        let own = backstop.store().examine().await.unwrap();
+        let all = backstop.examine(Span::secs(15)).await.unwrap();
+        assert_eq!(all.findings.len(), own.findings.len() + 1);
+        assert_eq!((all.store, all.promise), (own.store, own.promise));
+    }
+}

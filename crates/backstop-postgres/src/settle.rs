@@ -18,9 +18,9 @@ pub(crate) async fn settle(
     commit: Commit,
     now: Time,
 ) -> Answer<Vec<Settled>> {
-    let mut leases = HashSet::new();
-    // A lease named twice is settled in the order in which it was: one by one.
-    let singly = !settlements.iter().all(|settlement| leases.insert((settlement.lease.job, settlement.lease.number)));
+    let mut jobs = HashSet::new();
+    // A job named twice is settled in the order in which it was, one by one: only one of its leases can be current.
+    let singly = !settlements.iter().all(|settlement| jobs.insert(settlement.lease.job));
     let (mut done, mut others) = (Done::default(), Others::default());
     for (at, settlement) in settlements.iter().enumerate() {
         if !singly && matches!(settlement.outcome, Outcome::Done(Keep::Listed)) {

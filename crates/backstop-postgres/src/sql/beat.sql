@@ -32,7 +32,9 @@ BEGIN
   FOR i IN 1 .. cardinality(p_ids) LOOP
     SELECT * INTO v_run FROM leased(p_ids[i], p_queues[i], p_numbers[i]);
     IF FOUND THEN
-      UPDATE lease SET begun = begun || v_run.seq WHERE no = v_run.lease AND NOT coalesce(v_run.seq = ANY (begun), false);
+      -- A seizer does not run the job: what is known of the worker that vanished stays.
+      UPDATE lease SET begun = begun || v_run.seq
+        WHERE no = v_run.lease AND vanished_worker IS NULL AND NOT coalesce(v_run.seq = ANY (begun), false);
     ELSE
       lost := i;
       RETURN NEXT;

@@ -26,6 +26,7 @@ RETURNS TABLE (at int, holder uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n) FROM unnest(p_queues) WITH ORDINALITY u(n, o) ORDER BY o);
+  v_nos bigint[];
   v_in uuid[];
   v_known uuid[];
 BEGIN
@@ -37,20 +38,20 @@ BEGIN
     END LOOP;
     RETURN;
   END IF;
-  WITH drawn AS (
+  v_nos := ARRAY(SELECT nextval('line') FROM generate_series(1, cardinality(p_ids)));
+  WITH placed AS (
     INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
-    SELECT s, s, n, n, q, 0, 0, 0, l, i, k, p, r FROM (
-      SELECT nextval('line') AS s, n, v_queues[a] AS q, l, i, k, p, r
-      FROM unnest(p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(a, n, i, l, k, p, t, r)
-      WHERE t IS NULL OFFSET 0) x
+    SELECT s, s, n, n, v_queues[a], 0, 0, 0, l, i, k, p, r
+    FROM unnest(v_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
+    WHERE t IS NULL
     ON CONFLICT (id) DO NOTHING RETURNING id
-  ) SELECT array_agg(id) INTO v_in FROM drawn;
+  ) SELECT array_agg(id) INTO v_in FROM placed;
   v_known := known_outside(0, v_in);
   IF cardinality(v_known) > 0 THEN DELETE FROM job WHERE id = ANY (v_known); END IF;
   IF cardinality(v_known) > 0 OR coalesce(cardinality(v_in), 0) < cardinality(p_ids) THEN
     INSERT INTO tally (queue, ready, total_enqueued)
       SELECT queue, count(*), count(*) FROM job WHERE id = ANY (v_in) GROUP BY queue;
-    v_known := v_known || enqueue_timed(v_queues, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries);
+    v_known := v_known || enqueue_timed(v_nos, v_queues, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries);
     RETURN QUERY SELECT o::int, NULL::uuid FROM unnest(p_ids, p_run_ats) WITH ORDINALITY u(i, t, o)
       WHERE i IN (SELECT unnest(v_known)) OR (t IS NULL AND NOT i IN (SELECT unnest(v_in)));
   ELSE
@@ -60,7 +61,7 @@ BEGIN
 END $$;
 
 -- The jobs with a time of a batch; answers whose ids are known.
-CREATE FUNCTION enqueue_timed(p_queues int[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[],
+CREATE FUNCTION enqueue_timed(p_nos bigint[], p_queues int[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[],
   p_kinds text[], p_payloads bytea[], p_run_ats bigint[], p_retries bytea[])
 RETURNS uuid[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -70,13 +71,13 @@ DECLARE
   v_known uuid[];
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM unnest(p_run_ats) t WHERE t IS NOT NULL) THEN RETURN '{}'; END IF;
-  WITH drawn AS (
+  WITH placed AS (
     INSERT INTO waiting (run_at, no, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload, retry)
-    SELECT t, nextval('line'), n, p_queues[a], 0, 0, 0, l, 0, i, k, p, r
-    FROM unnest(p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(a, n, i, l, k, p, t, r)
+    SELECT t, s, n, p_queues[a], 0, 0, 0, l, 0, i, k, p, r
+    FROM unnest(p_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
     WHERE t IS NOT NULL
     ON CONFLICT (id) DO NOTHING RETURNING id
-  ) SELECT array_agg(id) INTO v_in FROM drawn;
+  ) SELECT array_agg(id) INTO v_in FROM placed;
   v_known := known_outside(1, v_in);
   IF cardinality(v_known) > 0 THEN DELETE FROM waiting WHERE id = ANY (v_known); END IF;
   v_due := ARRAY(SELECT i FROM unnest(p_ids, p_nows, p_run_ats) u(i, n, t)
@@ -88,14 +89,13 @@ BEGIN
   RETURN v_known || ARRAY(SELECT i FROM unnest(p_ids, p_run_ats) u(i, t) WHERE t IS NOT NULL AND NOT i IN (SELECT unnest(v_in)));
 END $$;
 
--- Moves waiting jobs into line, in the order in which they came in.
+-- Moves jobs of this very transaction into line, at the places they were numbered with: nobody has passed these unseen.
 CREATE FUNCTION make_ready(p_ids uuid[]) RETURNS void LANGUAGE sql AS $$
   WITH due AS (DELETE FROM waiting WHERE id = ANY (p_ids) RETURNING *)
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
-    unique_states, unique_until, retry, history, settled_lease, settled_tag)
-  SELECT nextval('line'), d.* FROM (
-    SELECT no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key, unique_states,
-      unique_until, retry, history, settled_lease, settled_tag FROM due ORDER BY no) d
+    unique_states, unique_until, retry)
+  SELECT no, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key, unique_states,
+    unique_until, retry FROM due
 $$;
 
 -- Takes one job in; answers one row if it was not, with who holds its key.

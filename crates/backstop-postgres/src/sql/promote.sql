@@ -5,6 +5,8 @@ CREATE FUNCTION promote(p_max int, p_now bigint) RETURNS TABLE (moved int, next_
 BEGIN
   moved := 0;
   IF EXISTS (SELECT 1 FROM waiting w WHERE w.run_at <= p_now) THEN
+    -- One after the other: two at once would mix up the order of their jobs.
+    PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 1);
     PERFORM ticket();
     WITH due AS (
       DELETE FROM waiting w WHERE w.ctid = ANY (ARRAY(

@@ -1,0 +1,95 @@
+//! Signs of life.
+
+use crate::base::{Base, readable};
+use crate::begin::{by_queue, lost_leases};
+use crate::record::lease_bytes;
+use crate::reply;
+use crate::script::{BEAT, ScriptCall};
+use backstop_core::lease::longest_kept;
+use backstop_core::port::{Answer, Beat};
+use backstop_core::{Lease, QueueName, Time};
+use redis::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DOING: &str = "beating";
+/// Leases of one script: while it runs, the server does nothing else.
+const LEASES_AT_ONCE: usize = 2_000;
+
+/// Keeps claims alive, and tells which leases are lost.
+pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Lease>> {
+    base.link.ask(DOING, &sign_of_life(base, beat, now)).await?;
+    let queues = by_queue(&beat.leases);
+    let slices = queues.iter().flat_map(|(queue, leases)| {
+        leases.chunks(LEASES_AT_ONCE).map(move |slice| (*queue, slice))
+    });
+    let slices: Vec<(&QueueName, &[&Lease])> = slices.collect();
+    let calls = slices.iter().map(|(queue, leases)| {
+        let mut call = extension(base, queue, beat, now, &[]);
+        leases.iter().for_each(|lease| call.push(&lease_bytes(lease)));
+        call
+    });
+    let answers = base.run_each(DOING, calls.collect()).await?;
+    let (mut lost, mut alive) = (Vec::new(), Alive::default());
+    for ((queue, _), answer) in slices.iter().zip(answers) {
+        lost.extend(readable(DOING, alive.learn(queue, answer))?);
+    }
+    let calls = alive.elsewhere().into_iter().map(|(queue, numbers)| {
+        let numbers: Vec<&[u8]> = numbers.into_iter().collect();
+        extension(base, &queue, beat, now, &numbers)
+    });
+    base.run_each(DOING, calls.collect()).await?;
+    Ok(lost)
+}
+
+fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {
+    let queues: Vec<&str> = beat.queues.iter().map(QueueName::as_str).collect();
+    let mut command = redis::cmd("HSET");
+    command.arg(base.keys.workers()).arg(beat.worker.as_str());
+    command.arg(format!("{}\n{}", now.as_micros(), queues.join(",")));
+    command
+}
+
+/// A call that extends these claims, and those of the leases that are added to it.
+fn extension(base: &Base, queue: &QueueName, beat: &Beat, now: Time, numbers: &[&[u8]]) -> ScriptCall {
+    let kept = longest_kept(beat.until, now).as_micros();
+    let mut call = base.script(&BEAT, queue).arg(beat.until.as_micros()).arg(kept).arg(numbers.len());
+    numbers.iter().for_each(|number| call.push(number));
+    call
+}
+
+/// Claims that are alive: where their leases were named, and into which queues they reach.
+#[derive(Default)]
+struct Alive(BTreeMap<Vec<u8>, Reach>);
+
+#[derive(Default)]
+struct Reach {
+    named: BTreeSet<QueueName>,
+    all: BTreeSet<QueueName>,
+}
+
+impl Alive {
+    /// Takes note of an answer; tells the lost leases.
+    fn learn(&mut self, queue: &QueueName, answer: Value) -> Option<Vec<Lease>> {
+        let mut parts = reply::list(answer)?.into_iter();
+        let lost = lost_leases(queue, &reply::bytes(parts.next()?)?)?;
+        while let (Some(number), Some(holder)) = (parts.next(), parts.next()) {
+            let reach = self.0.entry(reply::bytes(number)?).or_default();
+            reach.named.insert(queue.clone());
+            let holder = reply::text(holder)?;
+            let queues = holder.split('\n').next().unwrap_or_default().split(',');
+            reach.all.extend(queues.filter_map(|queue| QueueName::new(queue).ok()));
+        }
+        Some(lost)
+    }
+
+    /// The claims to keep alive in queues where none of their leases was named.
+    fn elsewhere(&self) -> BTreeMap<QueueName, BTreeSet<&[u8]>> {
+        let mut elsewhere: BTreeMap<QueueName, BTreeSet<&[u8]>> = BTreeMap::new();
+        for (number, reach) in &self.0 {
+            for queue in reach.all.difference(&reach.named) {
+                elsewhere.entry(queue.clone()).or_default().insert(number);
+            }
+        }
+        elsewhere
+    }
+}

@@ -1,0 +1,44 @@
+-- Puts jobs where their records say they are.
+-- ARGV[1] now
+-- then ids
+-- Answers: how many places were missing.
+
+local now, mended = tonumber(ARGV[1]), 0
+
+-- A ready job whose place is lost goes into the lower half of its level: before those whose place is known, and among
+-- its like in order of arrival. Members that share a place sort by their bytes, which begin with the arrival.
+local function lost_place(record)
+  return level_of(record) * 2251799813685248
+end
+
+local function put(line, score, member)
+  mended = mended + call('ZADD', line, 'NX', score, member)
+end
+
+-- A lease whose claim is gone holds nothing: the job is ready again, where it stood.
+local function free(id, record, lease)
+  call('HDEL', LEASES, id)
+  put(READY, place_of(lease), member_of('1', record, id))
+end
+
+local function mend_key(id, record, state)
+  if not has_key(sub(record, 35, 35)) or not holds(byte(record, 58), state) then return end
+  if is_over(tonumber(sub(record, 59, 78)), now) or call('HEXISTS', UNIQUE, key_of(record)) == 1 then return end
+  take_key(id, record)
+  mended = mended + 1
+end
+
+local function mend(id, record)
+  local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
+  put(ORDER, 0, member_of('1', record, id))
+  mend_key(id, record, lease and 2 or byte(record) - 48)
+  if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end
+  if lease then return free(id, record, lease) end
+  put(LINES[state], state == '1' and lost_place(record) or 0, member_of(state, record, id))
+end
+
+for i = 2, #ARGV do
+  local record = call('HGET', RECORDS, ARGV[i])
+  if record then mend(ARGV[i], record) end
+end
+return mended

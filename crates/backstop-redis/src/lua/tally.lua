@@ -1,0 +1,10 @@
+-- Whether the parts of a queue agree with each other: the price of a few lengths, whatever there is in it.
+-- ARGV    nothing
+-- Answers: records, payloads, places in order, places in the lines of all states; claims by their four parts.
+
+local placed = call('HLEN', LEASES)
+for _, line in pairs(LINES) do placed = placed + call('ZCARD', line) end
+return {
+  call('HLEN', RECORDS), call('HLEN', PAYLOADS), call('ZCARD', ORDER), placed,
+  call('ZCARD', TERMS), call('HLEN', CLAIMS), call('HLEN', HELD), call('HLEN', LEFT),
+}

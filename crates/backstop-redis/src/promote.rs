@@ -1,0 +1,83 @@
+//! From waiting to ready. Which jobs are due is seen over all queues; each queue then moves its own.
+
+use crate::base::{Base, readable};
+use crate::keys::Part;
+use crate::record::{sortable, state_letter, unsorted};
+use crate::reply;
+use crate::script::PROMOTE;
+use backstop_core::limits::PROMOTE_MAX;
+use backstop_core::port::{Answer, Promoted};
+use backstop_core::{QueueName, State, Time};
+use redis::{Cmd, Value};
+use std::collections::BTreeMap;
+
+const DOING: &str = "promoting";
+const WAITING: [(State, Part); 2] =
+    [(State::Scheduled, Part::Scheduled), (State::Retrying, Part::Retrying)];
+
+/// Makes jobs ready whose time has come.
+pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promoted> {
+    let queues = base.queues(DOING).await?;
+    let lines: Vec<(&QueueName, State, Part)> =
+        queues.iter().flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part))).collect();
+    let firsts = first_of_each(base, &lines).await?;
+    let is_due = |first: &Option<Time>| first.is_some_and(|at| at <= now);
+    if max == 0 || !firsts.iter().any(is_due) {
+        return Ok(Promoted { moved: 0, next_due: firsts.into_iter().flatten().min() });
+    }
+    let due: Vec<_> = lines.iter().zip(&firsts).filter(|(_, first)| is_due(first)).map(|(line, _)| *line).collect();
+    let moved = promote_from(base, &due, max.min(PROMOTE_MAX), now).await?;
+    if moved > 0 {
+        base.bell.ring();
+    }
+    let next_due = first_of_each(base, &lines).await?.into_iter().flatten().min();
+    Ok(Promoted { moved, next_due })
+}
+
+type Line<'a> = (&'a QueueName, State, Part);
+
+/// When the first job of each line is due.
+async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<Vec<Option<Time>>> {
+    let first = |(queue, _, part): &Line<'_>| {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(base.keys.part(queue, *part)).arg(0).arg(0);
+        command
+    };
+    let answers = base.ask_each(DOING, lines.iter().map(first).collect()).await?;
+    answers.into_iter().map(|answer| readable(DOING, first_time(answer))).collect()
+}
+
+fn first_time(answer: Value) -> Option<Option<Time>> {
+    let members = reply::all_bytes(answer)?;
+    let Some(member) = members.first() else { return Some(None) };
+    Some(Some(Time::from_micros(unsorted(member.get(..8)?)?)))
+}
+
+async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) -> Answer<usize> {
+    let due = base.ask_each(DOING, lines.iter().map(|line| due_in(base, line, max, now)).collect()).await?;
+    let mut all: Vec<(Vec<u8>, usize)> = Vec::new();
+    for (line, members) in due.into_iter().enumerate() {
+        all.extend(readable(DOING, reply::all_bytes(members))?.into_iter().map(|member| (member, line)));
+    }
+    // Members begin with the time and the arrival, so that they sort as they are to be taken.
+    all.sort_unstable();
+    all.truncate(max);
+    let mut calls = BTreeMap::new();
+    for (member, line) in &all {
+        let (queue, state, _) = lines[*line];
+        let call = calls.entry(queue).or_insert_with(|| base.script(&PROMOTE, queue));
+        call.push(&[state_letter(state)]);
+        call.push(member);
+    }
+    let moved = base.run_each(DOING, calls.into_values().collect()).await?;
+    moved.into_iter().map(|moved| readable(DOING, reply::whole(moved)).map(|moved| moved as usize)).sum()
+}
+
+/// The members of a line that are due, at most so many.
+fn due_in(base: &Base, (queue, _, part): &Line<'_>, max: usize, now: Time) -> Cmd {
+    let mut not_yet = b"(".to_vec();
+    not_yet.extend(sortable(now.as_micros().saturating_add(1)));
+    let mut command = redis::cmd("ZRANGEBYLEX");
+    command.arg(base.keys.part(queue, *part)).arg("-").arg(not_yet).arg("LIMIT").arg(0).arg(max);
+    command
+}

@@ -1,0 +1,78 @@
+//! Workers as their beats show them.
+
+use crate::base::{Base, readable};
+use crate::keys::Part;
+use crate::reply;
+use backstop_core::port::{Answer, WorkerStatus};
+use backstop_core::{QueueName, Span, Time, WorkerName};
+use redis::Cmd;
+use std::collections::{BTreeMap, HashMap};
+
+const DOING: &str = "listing workers";
+/// A worker that was silent for so long is not remembered.
+const KEPT_FOR: Span = Span::days(30);
+
+/// All workers that beat within `within`, by name.
+pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+    let running = running(base).await?;
+    let signs = signs(base).await?.into_iter();
+    let alive = signs.filter(|(_, sign)| now.since(sign.seen_at) <= within);
+    Ok(alive
+        .map(|(name, sign)| {
+            let running = running.get(&name).copied().unwrap_or_default();
+            let name = WorkerName::new(&name);
+            WorkerStatus { name, queues: sign.queues, seen_at: sign.seen_at, running }
+        })
+        .collect())
+}
+
+/// Forgets workers that were silent for long.
+pub(crate) async fn forget_silent(base: &Base, now: Time) -> Answer<()> {
+    let signs = signs(base).await?.into_iter();
+    let silent: Vec<String> =
+        signs.filter(|(_, sign)| now.since(sign.seen_at) > KEPT_FOR).map(|(name, _)| name).collect();
+    if silent.is_empty() {
+        return Ok(());
+    }
+    base.link.ask(DOING, redis::cmd("HDEL").arg(base.keys.workers()).arg(silent)).await.map(drop)
+}
+
+struct Sign {
+    seen_at: Time,
+    queues: Vec<QueueName>,
+}
+
+async fn signs(base: &Base) -> Answer<BTreeMap<String, Sign>> {
+    let answer = base.link.ask(DOING, redis::cmd("HGETALL").arg(base.keys.workers())).await?;
+    let sign = |sign: &str| {
+        let (seen_at, queues) = sign.split_once('\n')?;
+        let queues = queues.split(',').filter_map(|queue| QueueName::new(queue).ok()).collect();
+        Some(Sign { seen_at: Time::from_micros(seen_at.parse().ok()?), queues })
+    };
+    let pairs = readable(DOING, reply::pairs(answer))?.into_iter();
+    let signs = pairs.map(|(name, text)| {
+        Some((String::from_utf8(name).ok()?, sign(std::str::from_utf8(&text).ok()?)?))
+    });
+    readable(DOING, signs.collect())
+}
+
+/// How many jobs each worker holds, over all queues.
+async fn running(base: &Base) -> Answer<HashMap<String, u64>> {
+    let queues = base.queues(DOING).await?;
+    let whole = |part| {
+        let command = |queue: &QueueName| redis::cmd("HGETALL").arg(base.keys.part(queue, part)).clone();
+        base.ask_each(DOING, queues.iter().map(command).collect::<Vec<Cmd>>())
+    };
+    let (claims, left) = (whole(Part::Claims).await?, whole(Part::Left).await?);
+    let mut running = HashMap::new();
+    for (claims, left) in claims.into_iter().zip(left) {
+        let left: HashMap<Vec<u8>, Vec<u8>> = readable(DOING, reply::pairs(left))?.into_iter().collect();
+        for (number, holder) in readable(DOING, reply::pairs(claims))? {
+            let holder = String::from_utf8_lossy(&holder);
+            let worker = holder.split_once('\n').map(|(_, worker)| worker).unwrap_or_default();
+            let held = left.get(&number).and_then(|held| std::str::from_utf8(held).ok()?.parse().ok());
+            *running.entry(worker.to_owned()).or_default() += held.unwrap_or(0_u64);
+        }
+    }
+    Ok(running)
+}

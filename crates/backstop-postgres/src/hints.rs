@@ -32,11 +32,7 @@ pub(crate) struct Bell {
 impl Bell {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
-        Self {
-            rings: watch::Sender::new(0),
-            abroad: Arc::new(Notify::new()),
-            begun: std::sync::Once::new(),
-        }
+        Self { rings: watch::Sender::new(0), abroad: Arc::new(Notify::new()), begun: std::sync::Once::new() }
     }
 
     /// Gives a hint to everybody.

@@ -208,7 +208,8 @@ impl Store for PostgresStore {
     async fn time(&self) -> Answer<Time> {
         const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         let rows = self.link.rows("reading the store's clock", NOW, &[]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::corrupt("reading the store's clock", "no answer"))?;
+        let row =
+            rows.first().ok_or_else(|| StoreError::corrupt("reading the store's clock", "no answer"))?;
         row::get(row, 0).map(Time::from_micros)
     }
 

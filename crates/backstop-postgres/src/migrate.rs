@@ -85,7 +85,9 @@ async fn check_server(link: &Link) -> Answer<()> {
 }
 
 fn newer(found: u32) -> StoreError {
-    let cause = format!("the schema has version {found}, made by a later backstop than this one, which knows {VERSION}");
+    let cause = format!(
+        "the schema has version {found}, made by a later backstop than this one, which knows {VERSION}"
+    );
     StoreError::misuse(DOING, format!("{cause}; use that one, or another schema"))
 }
 

@@ -18,30 +18,52 @@ pub(crate) async fn settle(
     commit: Commit,
     now: Time,
 ) -> Answer<Vec<Settled>> {
-    let mut jobs = HashSet::new();
-    // A job named twice is settled in the order in which it was, one by one: only one of its leases can be current.
-    let singly = !settlements.iter().all(|settlement| jobs.insert(settlement.lease.job));
-    let (mut done, mut others) = (Done::default(), Others::default());
-    for (at, settlement) in settlements.iter().enumerate() {
-        if !singly && matches!(settlement.outcome, Outcome::Done(Keep::Listed)) {
-            done.push(at, settlement);
-        } else {
-            others.push(at, settlement, now);
-        }
-    }
-    let rows = link.call(DOING, commit, "settle", &params(&done, &others, &now.as_micros())).await?;
     let mut answers = vec![Settled::Applied; settlements.len()];
-    for row in &rows {
-        let stale: i32 = row::get(row, 0)?;
-        let of = if stale > 0 { &done.at } else { &others.at };
-        let at = usize::try_from(stale.unsigned_abs()).ok().and_then(|number| of.get(number - 1));
-        *at.and_then(|at| answers.get_mut(*at))
-            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {stale}")))? = Settled::Stale;
+    let mut waiting: Vec<usize> = (0..settlements.len()).collect();
+    // A job that is named twice is settled twice: only one of its leases can be the current one, or none any more.
+    while !waiting.is_empty() {
+        let mut jobs = HashSet::new();
+        let (round, later): (Vec<usize>, Vec<usize>) =
+            waiting.into_iter().partition(|at| jobs.insert(settlements[*at].lease.job));
+        settle_once(link, settlements, &round, commit, now, &mut answers).await?;
+        waiting = later;
     }
     Ok(answers)
 }
 
-/// Runs that succeeded and stay listed.
+async fn settle_once(
+    link: &Link,
+    settlements: &[Settlement],
+    round: &[usize],
+    commit: Commit,
+    now: Time,
+    answers: &mut [Settled],
+) -> Answer<()> {
+    let keeps = |at: &usize| match settlements[*at].outcome {
+        Outcome::Done(keep) => Some(keep),
+        _ => None,
+    };
+    let keep = round.iter().find_map(keeps).unwrap_or(Keep::Listed);
+    let mut done = Done { keep: keep == Keep::Listed, ..Done::default() };
+    let mut others = Others::default();
+    for at in round {
+        match &settlements[*at].outcome {
+            Outcome::Done(kept) if *kept == keep => done.push(*at, &settlements[*at]),
+            _ => others.push(*at, &settlements[*at], now),
+        }
+    }
+    for row in link.call(DOING, commit, "settle", &params(&done, &others, &now.as_micros())).await? {
+        let stale: i32 = row::get(&row, 0)?;
+        let of = if stale > 0 { &done.at } else { &others.at };
+        let at = usize::try_from(stale.unsigned_abs()).ok().and_then(|number| of.get(number.checked_sub(1)?));
+        *at.and_then(|at| answers.get_mut(*at))
+            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {stale}")))? =
+            Settled::Stale;
+    }
+    Ok(())
+}
+
+/// Runs that succeeded, as many of them as are kept alike.
 #[derive(Default)]
 struct Done<'a> {
     at: Vec<usize>,
@@ -49,6 +71,7 @@ struct Done<'a> {
     queues: Vec<&'a str>,
     numbers: Vec<i64>,
     tag: i16,
+    keep: bool,
 }
 
 impl<'a> Done<'a> {
@@ -100,12 +123,13 @@ impl<'a> Others<'a> {
     }
 }
 
-fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crate::link::Param<'p>; 18] {
+fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crate::link::Param<'p>; 19] {
     [
         (&done.ids, Type::UUID_ARRAY),
         (&done.queues, Type::TEXT_ARRAY),
         (&done.numbers, Type::INT8_ARRAY),
         (&done.tag, Type::INT2),
+        (&done.keep, Type::BOOL),
         (&others.ids, Type::UUID_ARRAY),
         (&others.queues, Type::TEXT_ARRAY),
         (&others.numbers, Type::INT8_ARRAY),
@@ -126,6 +150,7 @@ fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crat
 /// Whether a settlement leaves something to claim or to promote.
 pub(crate) fn stirs(settlements: &[Settlement], now: Time) -> bool {
     settlements.iter().any(|settlement| {
-        !matches!(settlement.outcome, Outcome::Done(_)) && !settlement.outcome.transition(now).state.is_final()
+        !matches!(settlement.outcome, Outcome::Done(_))
+            && !settlement.outcome.transition(now).state.is_final()
     })
 }

@@ -45,8 +45,10 @@ pub async fn enqueue_in_sqlx(
         .map_err(|error| sqlx_error(&error))?;
     let mut answers = vec![Enqueued::Inserted; jobs.len()];
     for row in &rows {
-        let (at, holder): (i32, Option<String>) =
-            (row.try_get(0).map_err(|error| sqlx_error(&error))?, row.try_get(1).map_err(|error| sqlx_error(&error))?);
+        let (at, holder): (i32, Option<String>) = (
+            row.try_get(0).map_err(|error| sqlx_error(&error))?,
+            row.try_get(1).map_err(|error| sqlx_error(&error))?,
+        );
         put(&mut answers, at, holder.and_then(|holder| holder.parse().ok()))?;
     }
     Ok(answers)

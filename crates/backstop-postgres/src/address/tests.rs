@@ -6,7 +6,8 @@ fn read(text: &str) -> Address {
 
 #[test]
 fn what_is_ours_is_taken_and_the_rest_is_the_drivers() {
-    let address = read("postgres://u:p@h:5433/db?schema=work_2&connections=3&pooler=transaction&application_name=x");
+    let address =
+        read("postgres://u:p@h:5433/db?schema=work_2&connections=3&pooler=transaction&application_name=x");
     assert_eq!((address.schema.as_str(), address.connections), ("work_2", 3));
     assert_eq!(address.pooler, Pooler::Transaction);
     assert_eq!(address.config.get_application_name(), Some("x"));

@@ -11,11 +11,8 @@ BEGIN
   ON CONFLICT (name) DO UPDATE SET queues = excluded.queues, seen_at = excluded.seen_at;
   IF cardinality(p_ids) = 0 THEN RETURN; END IF;
   PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no FOR UPDATE;
-  v_lost := ARRAY(SELECT o::int FROM unnest(p_ids, p_queues, p_numbers) WITH ORDINALITY u(id, queue, number, o)
-    WHERE NOT EXISTS (SELECT 1 FROM job j JOIN lease l ON l.number = u.number
-      WHERE j.id = u.id AND l.queue = j.queue AND l.level = j.level AND j.seq BETWEEN l.lo AND l.hi
-        AND (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back))
-        AND j.queue = (SELECT q.id FROM queue q WHERE q.name = u.queue)));
+  v_lost := ARRAY(SELECT o::int FROM generate_series(1, cardinality(p_ids)) o
+    WHERE NOT o IN (SELECT r.at FROM current_runs(p_ids, p_queues, p_numbers) r));
   UPDATE lease l SET until = CASE WHEN l.until > p_longest THEN p_until ELSE greatest(l.until, p_until) END
   WHERE l.number = ANY (ARRAY(SELECT DISTINCT number FROM unnest(p_numbers) WITH ORDINALITY u(number, o)
     WHERE NOT o IN (SELECT unnest(v_lost))));
@@ -26,18 +23,12 @@ END $$;
 -- per lease: id, queue, number
 CREATE FUNCTION begin_runs(p_ids uuid[], p_queues text[], p_numbers bigint[]) RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE v_run record;
 BEGIN
   PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no FOR UPDATE;
-  FOR i IN 1 .. cardinality(p_ids) LOOP
-    SELECT * INTO v_run FROM leased(p_ids[i], p_queues[i], p_numbers[i]);
-    IF FOUND THEN
-      -- A seizer does not run the job: what is known of the worker that vanished stays.
-      UPDATE lease SET begun = begun || v_run.seq
-        WHERE no = v_run.lease AND vanished_worker IS NULL AND NOT coalesce(v_run.seq = ANY (begun), false);
-    ELSE
-      lost := i;
-      RETURN NEXT;
-    END IF;
-  END LOOP;
+  -- A seizer does not run the job: what is known of the worker that vanished stays.
+  UPDATE lease l SET begun = coalesce(l.begun, '{}') || r.seqs
+    FROM (SELECT r.lease, array_agg(DISTINCT r.seq) AS seqs FROM current_runs(p_ids, p_queues, p_numbers) r GROUP BY r.lease) r
+    WHERE l.no = r.lease AND l.vanished_worker IS NULL AND NOT coalesce(l.begun @> r.seqs, false);
+  RETURN QUERY SELECT o FROM generate_series(1, cardinality(p_ids)) o
+    WHERE NOT o IN (SELECT r.at FROM current_runs(p_ids, p_queues, p_numbers) r);
 END $$;

@@ -49,6 +49,7 @@ RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, paylo
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_locked int[];
   v_queue int;
   v_seqs bigint[];
   v_reached reached%ROWTYPE;
@@ -57,13 +58,14 @@ DECLARE
   v_left int;
   v_round int;
 BEGIN
-  PERFORM 1 FROM queue q WHERE q.name = ANY (p_queues) ORDER BY q.id FOR UPDATE;
+  -- Only these: a queue that comes into being meanwhile is not locked.
+  v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.name = ANY (p_queues) ORDER BY q.id FOR UPDATE);
   IF EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
     RETURN QUERY SELECT * FROM held(p_number);
     RETURN;
   END IF;
   FOR v_want IN 1 .. cardinality(p_queues) LOOP
-    SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[v_want] AND NOT q.paused;
+    SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[v_want] AND q.id = ANY (v_locked) AND NOT q.paused;
     v_left := p_max[v_want];
     CONTINUE WHEN NOT FOUND OR v_left <= 0;
     SELECT * INTO v_reached FROM reached c WHERE c.queue = v_queue ORDER BY c.step DESC LIMIT 1;

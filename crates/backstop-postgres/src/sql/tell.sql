@@ -1,19 +1,16 @@
 -- Counts jobs that go from one state to another; NULL is outside. Ends are counted for ever.
 CREATE FUNCTION tell(p_queue int, p_from int, p_to int, p_jobs int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_from int := coalesce(p_from, -1);
+  v_to int := coalesce(p_to, -1);
 BEGIN
   INSERT INTO tally (queue, scheduled, ready, running, retrying, done, dead, cancelled,
     total_enqueued, total_done, total_dead, total_cancelled)
-  SELECT p_queue, p_jobs * d[1], p_jobs * d[2], p_jobs * d[3], p_jobs * d[4], p_jobs * d[5], p_jobs * d[6], p_jobs * d[7],
-    CASE WHEN p_from IS NULL THEN p_jobs ELSE 0 END, p_jobs * e[1], p_jobs * e[2], p_jobs * e[3]
-  FROM (SELECT
-    ARRAY(SELECT (s IS NOT DISTINCT FROM p_to)::int - (s IS NOT DISTINCT FROM p_from)::int FROM generate_series(0, 6) s) AS d,
-    ARRAY(SELECT (p_to = s)::int FROM generate_series(4, 6) s) AS e) x
-  WHERE p_to IS NOT NULL;
-  IF p_to IS NULL THEN
-    INSERT INTO tally (queue, scheduled, ready, running, retrying, done, dead, cancelled)
-    VALUES (p_queue, -p_jobs * (p_from = 0)::int, -p_jobs * (p_from = 1)::int, -p_jobs * (p_from = 2)::int,
-      -p_jobs * (p_from = 3)::int, -p_jobs * (p_from = 4)::int, -p_jobs * (p_from = 5)::int, -p_jobs * (p_from = 6)::int);
-  END IF;
+  VALUES (p_queue, p_jobs * ((v_to = 0)::int - (v_from = 0)::int), p_jobs * ((v_to = 1)::int - (v_from = 1)::int),
+    p_jobs * ((v_to = 2)::int - (v_from = 2)::int), p_jobs * ((v_to = 3)::int - (v_from = 3)::int),
+    p_jobs * ((v_to = 4)::int - (v_from = 4)::int), p_jobs * ((v_to = 5)::int - (v_from = 5)::int),
+    p_jobs * ((v_to = 6)::int - (v_from = 6)::int), p_jobs * (p_from IS NULL)::int, p_jobs * (v_to = 4)::int,
+    p_jobs * (v_to = 5)::int, p_jobs * (v_to = 6)::int);
 END $$;
 
 -- Adds up what was counted, at most so many rows of it. Rows that another one is adding up are left to it.

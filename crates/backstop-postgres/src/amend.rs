@@ -24,9 +24,10 @@ pub(crate) async fn amend_ids(link: &Link, ids: &[JobId], action: Action, now: T
 /// Does something to the next jobs that fit.
 pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> Answer<Amended> {
     let (ids, next) = pick(link, wanted).await?;
-    let amended = match ids.is_empty() {
-        true => Amended::default(),
-        false => amend(link, &ids, wanted.action, Some(&wanted.filter), now).await?,
+    let amended = if ids.is_empty() {
+        Amended::default()
+    } else {
+        amend(link, &ids, wanted.action, Some(&wanted.filter), now).await?
     };
     Ok(Amended { next: next.map(Fitting::cursor), ..amended })
 }

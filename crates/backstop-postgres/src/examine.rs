@@ -1,8 +1,244 @@
 //! What can be relied on, read from the live settings.
 
+use crate::address::Pooler;
 use crate::link::{Commit, Link};
-use backstop_core::port::{Answer, Examination};
+use crate::migrate;
+use crate::row;
+use backstop_core::port::{Answer, Examination, Finding, Grade, StoreError};
+use tokio_postgres::Row;
 
-pub(crate) async fn examine(_link: &Link, _commit: Commit) -> Answer<Examination> {
-    Ok(Examination { store: "PostgreSQL".to_owned(), promise: "x".to_owned(), findings: Vec::new() })
+const DOING: &str = "examining";
+const SETTINGS: &str = include_str!("sql/settings.sql");
+/// A snapshot held for so long keeps what was deleted since from being cleaned up.
+const SNAPSHOT_SECS_MAX: i64 = 300;
+
+/// The live settings.
+struct Settings {
+    version: String,
+    version_number: i32,
+    fsync: String,
+    synchronous_commit: String,
+    full_page_writes: String,
+    autovacuum: String,
+    statement_timeout: String,
+    data_checksums: String,
+    standby_names: String,
+    is_standby: bool,
+    connections_max: i32,
+    connections: i32,
+    snapshot_secs: Option<i64>,
+    database: String,
+    bytes: i64,
+}
+
+impl Settings {
+    fn read(row: &Row) -> Answer<Self> {
+        Ok(Self {
+            version: row::get(row, 0)?,
+            version_number: row::get(row, 1)?,
+            fsync: row::get(row, 2)?,
+            synchronous_commit: row::get(row, 3)?,
+            full_page_writes: row::get(row, 4)?,
+            autovacuum: row::get(row, 5)?,
+            statement_timeout: row::get(row, 6)?,
+            data_checksums: row::get(row, 7)?,
+            standby_names: row::get(row, 8)?,
+            is_standby: row::get(row, 9)?,
+            connections_max: row::get(row, 10)?,
+            connections: row::get(row, 11)?,
+            snapshot_secs: row::get(row, 12)?,
+            database: row::get(row, 13)?,
+            bytes: row::get(row, 14)?,
+        })
+    }
+
+    fn survives_a_crash(&self) -> bool {
+        self.fsync == "on" && self.full_page_writes == "on"
+    }
+}
+
+/// Looks at everything.
+pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> {
+    let rows = link.rows(DOING, SETTINGS, &[]).await?;
+    let settings = Settings::read(rows.first().ok_or_else(|| StoreError::corrupt(DOING, "no answer"))?)?;
+    let mut findings = vec![
+        version(&settings),
+        switched("fsync", &settings.fsync, "a crash of the server can lose or damage everything; set it on"),
+        switched(
+            "full_page_writes",
+            &settings.full_page_writes,
+            "a power cut can damage tables; set it on unless the file system writes whole pages",
+        ),
+        synchronous_commit(&settings, commit),
+        standby(&settings),
+        autovacuum(&settings),
+        snapshot(&settings),
+        statement_timeout(&settings, link.pooler()),
+        connections(&settings, link.connections()),
+    ];
+    findings.extend(checksums(&settings));
+    findings.push(schema(link).await?);
+    Ok(Examination {
+        store: format!(
+            "PostgreSQL {}, database {}, schema {} ({} MiB)",
+            settings.version,
+            settings.database,
+            link.schema(),
+            settings.bytes >> 20
+        ),
+        promise: promise(&settings, commit).to_owned(),
+        findings,
+    })
+}
+
+fn promise(settings: &Settings, commit: Commit) -> &'static str {
+    if !settings.survives_a_crash() {
+        return "An acknowledged enqueue survives a crash of this process; a crash of the server or a power cut may lose or \
+                damage everything.";
+    }
+    match (commit, settings.synchronous_commit.as_str()) {
+        (Commit::Quick, _) | (_, "off") => {
+            "An acknowledged enqueue survives a crash of this process; a crash of the server or a power cut may lose the last \
+             moments, and damages nothing."
+        }
+        (_, "remote_apply" | "on" | "remote_write") if !settings.standby_names.is_empty() => {
+            "An acknowledged enqueue survives a crash of the server and a power cut, and the loss of the server while a \
+             synchronous standby lives, if the disks honour fsync."
+        }
+        _ => {
+            "An acknowledged enqueue survives a crash of this process and of the server, and a power cut, if the disk honours \
+             fsync."
+        }
+    }
+}
+
+fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
+    Finding { grade, what: what.into(), advice: advice.map(str::to_owned) }
+}
+
+fn version(settings: &Settings) -> Finding {
+    let what = format!("PostgreSQL {}", settings.version);
+    if (140_000..140_004).contains(&settings.version_number) {
+        let advice = "indexes built concurrently can be damaged before 14.4; update, and REINDEX";
+        return finding(Grade::Bad, what, Some(advice));
+    }
+    finding(Grade::Good, what, None)
+}
+
+fn switched(name: &str, value: &str, advice: &str) -> Finding {
+    let what = format!("{name} = {value}");
+    if value == "on" { finding(Grade::Good, what, None) } else { finding(Grade::Bad, what, Some(advice)) }
+}
+
+fn synchronous_commit(settings: &Settings, commit: Commit) -> Finding {
+    let what = format!("synchronous_commit = {}", settings.synchronous_commit);
+    match (commit, settings.synchronous_commit.as_str()) {
+        (Commit::Quick, _) => finding(
+            Grade::Warning,
+            format!("{what}, and off for this store (durability = \"relaxed\")"),
+            Some("set `durability = \"full\"` if a crash of the server must lose nothing"),
+        ),
+        (_, "off") => finding(
+            Grade::Bad,
+            what,
+            Some(
+                "set it to on, for the server, the database or this role: ALTER ROLE … SET synchronous_commit = on",
+            ),
+        ),
+        _ => finding(Grade::Good, what, None),
+    }
+}
+
+fn standby(settings: &Settings) -> Finding {
+    if settings.is_standby {
+        let advice = "this is a standby, which takes no jobs; use the primary's address, or target_session_attrs=read-write";
+        return finding(Grade::Bad, "in recovery", Some(advice));
+    }
+    let what = match settings.standby_names.as_str() {
+        "" => "a primary without synchronous standbys".to_owned(),
+        names => format!("a primary with synchronous standbys: {names}"),
+    };
+    finding(Grade::Good, what, None)
+}
+
+fn autovacuum(settings: &Settings) -> Finding {
+    let what = format!("autovacuum = {}", settings.autovacuum);
+    if settings.autovacuum == "on" {
+        return finding(Grade::Good, what, None);
+    }
+    finding(
+        Grade::Warning,
+        what,
+        Some("jobs leave their rows behind as they move on; set it on, or tables only grow"),
+    )
+}
+
+fn snapshot(settings: &Settings) -> Finding {
+    match settings.snapshot_secs {
+        Some(secs) if secs > SNAPSHOT_SECS_MAX => finding(
+            Grade::Warning,
+            format!("a transaction has been open for {secs} s"),
+            Some(
+                "until it ends nothing that was deleted since can be cleaned up; find it in pg_stat_activity (xact_start)",
+            ),
+        ),
+        _ => finding(Grade::Good, "no transaction has been open for long", None),
+    }
+}
+
+fn statement_timeout(settings: &Settings, pooler: Pooler) -> Finding {
+    let what = format!("statement_timeout = {}", settings.statement_timeout);
+    if settings.statement_timeout != "0" {
+        return finding(Grade::Good, what, None);
+    }
+    let advice = match pooler {
+        Pooler::Transaction => {
+            "a pooled connection brings none along; set one for the role: ALTER ROLE … SET statement_timeout = '5s'"
+        }
+        Pooler::None => "leave `options` out of the address, or name a statement_timeout in it",
+    };
+    finding(Grade::Warning, what, Some(advice))
+}
+
+fn connections(settings: &Settings, ours: usize) -> Finding {
+    let what = format!(
+        "{} of {} connections taken; this process uses up to {}",
+        settings.connections,
+        settings.connections_max,
+        ours + 1
+    );
+    if settings.connections * 10 > settings.connections_max * 9 {
+        let advice = "raise max_connections, lower `connections` in the address, or put PgBouncer in front (pooler=transaction)";
+        return finding(Grade::Warning, what, Some(advice));
+    }
+    finding(Grade::Good, what, None)
+}
+
+fn checksums(settings: &Settings) -> Option<Finding> {
+    let what = "data_checksums = off";
+    let advice = "a disk that returns wrong bytes goes unnoticed; pg_checksums can switch them on while the server is down";
+    (settings.data_checksums != "on").then(|| finding(Grade::Good, what, Some(advice)))
+}
+
+async fn schema(link: &Link) -> Answer<Finding> {
+    let found = migrate::version(link).await?;
+    let version = format!("version {found} of {}", migrate::VERSION);
+    if found == 0 {
+        return Ok(finding(Grade::Bad, "there is no schema yet", Some("run `backstop migrate`")));
+    }
+    if found != migrate::VERSION {
+        return Ok(finding(
+            Grade::Bad,
+            version,
+            Some("run `backstop migrate`, or the backstop that made it"),
+        ));
+    }
+    let rows = link.call(DOING, Commit::Durable, "drift", &[]).await?;
+    let drifted: Vec<String> = rows.iter().map(|row| row::get(row, 0)).collect::<Answer<_>>()?;
+    if drifted.is_empty() {
+        return Ok(finding(Grade::Good, version, None));
+    }
+    let what = format!("{version}, but not as it was made: {}", drifted.join(", "));
+    let advice = "somebody changed backstop's tables, indexes or functions: restore them, or move the jobs to a new schema";
+    Ok(finding(Grade::Bad, what, Some(advice)))
 }

@@ -125,11 +125,9 @@ impl Link {
     ) -> Result<Vec<Row>, Failure> {
         let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
         let rows = client.get().query_typed(sql, params).await;
-        rows.map(|rows| {
-            client.give_back();
-            rows
-        })
-        .map_err(|error| Failure::of(doing, &error))
+        let rows = rows.map_err(|error| Failure::of(doing, &error))?;
+        client.give_back();
+        Ok(rows)
     }
 
     /// A connection from the pool, for a few statements that belong together.

@@ -46,8 +46,8 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
     Ok(Page { jobs, next: walk.next.map(|place| place.to_string()) })
 }
 
-/// The queues a filter lets through, by name.
-async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Vec<(i32, String)>> {
+/// All queues by name, or the one that is wanted.
+pub(crate) async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Vec<(i32, String)>> {
     let params = [(&wanted.map(QueueName::as_str) as _, Type::TEXT)];
     let rows = link.call(DOING, Commit::Durable, "queue_ids", &params).await?;
     rows.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()

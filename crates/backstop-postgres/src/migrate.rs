@@ -18,7 +18,7 @@ const SERVER_VERSION_MIN: i32 = 140_000;
 /// The tables of version 1.
 pub(crate) const TABLES: &str = include_str!("sql/tables.sql");
 /// The functions, in an order in which each knows those it calls; the settings and rights of all of them last.
-pub(crate) const FUNCTIONS: [&str; 18] = [
+pub(crate) const FUNCTIONS: [&str; 19] = [
     include_str!("sql/ticket.sql"),
     include_str!("sql/state_of.sql"),
     include_str!("sql/tell.sql"),
@@ -35,8 +35,9 @@ pub(crate) const FUNCTIONS: [&str; 18] = [
     include_str!("sql/queues.sql"),
     include_str!("sql/prune.sql"),
     include_str!("sql/public.sql"),
+    include_str!("sql/shape.sql"),
     include_str!("sql/grants.sql"),
-    "INSERT INTO version (number) VALUES (1);",
+    "INSERT INTO version (number) VALUES (1); INSERT INTO shape SELECT * FROM shapes();",
 ];
 
 /// Brings the schema up to date. Where it is, nothing is written and no right to is needed.

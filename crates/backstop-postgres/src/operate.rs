@@ -73,14 +73,13 @@ fn worker(row: &Row) -> Answer<WorkerStatus> {
 
 /// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
 pub(crate) async fn prune(link: &Link, retention: &Retention, now: Time) -> Answer<Pruned> {
-    let names = match retention.usual {
-        Some(_) => queues(link).await?.into_iter().map(|queue| queue.name).collect(),
-        None => {
-            let mut names: Vec<QueueName> = retention.queues.iter().map(|(name, _)| name.clone()).collect();
-            names.sort_unstable();
-            names
-        }
+    let mut names: Vec<QueueName> = if retention.usual.is_some() {
+        let all = crate::list::queues(link, None).await?;
+        all.iter().map(|(_, text)| name(text)).collect::<Answer<_>>()?
+    } else {
+        retention.queues.iter().map(|(name, _)| name.clone()).collect()
     };
+    names.sort_unstable();
     let shelves: Vec<_> =
         names.iter().filter_map(|name| Some((name.as_str(), retention.shelf(name)?))).collect();
     let column = |of: fn(&Shelf) -> i64| -> Vec<i64> { shelves.iter().map(|(_, shelf)| of(shelf)).collect() };

@@ -4,6 +4,7 @@ use crate::enqueue::{Batch, put};
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::{NewJob, Time};
+use sqlx_core::error::DatabaseError;
 use sqlx_core::row::Row;
 use sqlx_postgres::PgConnection;
 use uuid::Uuid;
@@ -55,7 +56,7 @@ pub async fn enqueue_in_sqlx(
 }
 
 fn sqlx_error(error: &sqlx_core::Error) -> StoreError {
-    match error.as_database_error().and_then(|said| said.code()) {
+    match error.as_database_error().and_then(DatabaseError::code) {
         Some(code) if ["42P01", "42883", "3F000"].contains(&&*code) => {
             StoreError::misuse(DOING, format!("{error}; run `backstop migrate` on this address"))
         }

@@ -61,7 +61,9 @@ RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigi
 BEGIN
   IF p_running THEN
     RETURN QUERY SELECT j.id, j.queue, j.kind, 2::smallint, 0::bigint, j.no
-      FROM lease l JOIN job j ON j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
+      FROM lease l
+      -- From the leases to their jobs, and never from all jobs by number to the leases.
+      CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi OFFSET 0) j
       WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) AND j.no < p_no
       ORDER BY j.no DESC LIMIT p_looks;
     RETURN;

@@ -1,0 +1,35 @@
+//! The store on a real PostgreSQL, in a schema of its own per case.
+
+mod contract;
+mod drift;
+mod late;
+mod migrate;
+mod plans;
+mod pooled;
+mod roles;
+mod snapshot;
+mod tls;
+mod transaction;
+
+use backstop_core::port::Store;
+use backstop_postgres::{Durability, PostgresStore, schema_of};
+use backstop_testkit::servers;
+use std::sync::Arc;
+
+/// A store that is empty, and its schema.
+async fn fresh_store() -> (Arc<dyn Store>, String) {
+    let address = servers::postgres().fresh_url();
+    (open(&address).await, schema_of(&address).expect("the address names a schema"))
+}
+
+/// The store behind an address, migrated.
+async fn open(address: &str) -> Arc<dyn Store> {
+    let store = PostgresStore::open(address, Durability::Full).expect("the address is one");
+    store.migrate().await.expect("the store migrates");
+    Arc::new(store)
+}
+
+/// A connection of a user's own, as the role of the store's address.
+async fn user() -> tokio_postgres::Client {
+    backstop_postgres::connect(&servers::postgres().url()).await.expect("the server takes connections")
+}

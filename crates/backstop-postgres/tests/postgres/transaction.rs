@@ -1,0 +1,101 @@
+//! Jobs that come into being with the user's own transaction.
+
+use super::{fresh_store, user};
+use backstop_core::port::Enqueued;
+use backstop_core::{NewJob, Priority, State};
+use backstop_postgres::{enqueue_in, enqueue_statement};
+use backstop_testkit::given::{Scene, at, id, job, names};
+
+fn jobs(named: &[&str]) -> Vec<NewJob> {
+    named.iter().map(|name| job("q", name).into()).collect()
+}
+
+#[tokio::test]
+async fn jobs_and_the_users_rows_commit_together() {
+    let (store, schema) = fresh_store().await;
+    let (mut scene, mut client) = (Scene::new(store), user().await);
+    client.batch_execute(&format!("CREATE TABLE {schema}.orders (id int PRIMARY KEY)")).await.expect("a table");
+    let transaction = client.transaction().await.expect("a transaction");
+    transaction.batch_execute(&format!("INSERT INTO {schema}.orders VALUES (1)")).await.expect("a row");
+    let answers = enqueue_in(&transaction, &schema, &jobs(&["a", "b", "a"]), at(0)).await.expect("jobs");
+    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same]);
+    assert_eq!(scene.find("a").await, None);
+    transaction.commit().await.expect("it commits");
+    assert_eq!(names(&scene.claim("q", 10).await), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn the_function_serves_whoever_speaks_sql() {
+    let (store, schema) = fresh_store().await;
+    let (scene, client) = (Scene::new(store), user().await);
+    let call = format!("SELECT {schema}.enqueue('q', 'mail', '{{\"to\" :  1.10}}', priority => 'high', unique_key => 'k')");
+    let first: uuid::Uuid = client.query_one(&call, &[]).await.expect("a job").get(0);
+    let again: uuid::Uuid = client.query_one(&call, &[]).await.expect("the same job").get(0);
+    assert_eq!(first, again, "the holder of the key answers");
+    let job = scene.store.job(backstop_core::JobId::from_bytes(*first.as_bytes()), at(0)).await.expect("a job");
+    let job = job.expect("it is there");
+    assert_eq!((job.state, job.kind.as_str(), job.priority), (State::Ready, "mail", Priority::High));
+    assert_eq!(job.payload.as_bytes(), br#"{"to" :  1.10}"#, "byte for byte");
+    assert_eq!(job.unique_key.expect("a key").as_str(), "k");
+}
+
+#[tokio::test]
+async fn the_function_says_what_is_wrong() {
+    let (_store, schema) = fresh_store().await;
+    let client = user().await;
+    for (arguments, says) in [
+        ("'no spaces', 'k', '{}'", "a queue name has"),
+        ("'q', '', '{}'", "a kind has"),
+        ("'q', 'k', NULL", "a payload is JSON"),
+        ("'q', 'k', '{}', priority => 'urgent'", "critical, high, normal or low"),
+        ("'q', 'k', '{}', unique_key => ''", "a unique key has"),
+    ] {
+        let error = client.query_one(&format!("SELECT {schema}.enqueue({arguments})"), &[]).await;
+        let error = error.expect_err(arguments);
+        let said = error.as_db_error().expect("the server says it").message();
+        assert!(said.contains(says), "{arguments}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_statement_is_text_with_parameters() {
+    let (store, schema) = fresh_store().await;
+    let (scene, client) = (Scene::new(store), user().await);
+    let statement = enqueue_statement(&schema);
+    let prepared = client.prepare(&statement.text).await.expect("it prepares");
+    let types: Vec<&str> = prepared.params().iter().map(tokio_postgres::types::Type::name).collect();
+    assert_eq!(types, statement.parameters.map(|(_, kind)| kind));
+    let text = format!("{}::text", statement.text.replace("$3::json", "$3::text::json").replace("$9::uuid", "$9::text::uuid"));
+    let nothing = None::<&str>;
+    let named = id("x").to_string();
+    let row = client
+        .query_one(
+            &text.replace("$4::timestamptz", "$4::text::timestamptz").replace("$7::interval", "$7::text::interval")
+                .replace("$8::json", "$8::text::json"),
+            &[&"q", &"k", &"{}", &"2200-01-01", &nothing, &nothing, &nothing, &nothing, &named],
+        )
+        .await
+        .expect("it runs");
+    assert_eq!(row.get::<_, String>(0), named);
+    assert_eq!(scene.state("x").await, Some(State::Scheduled));
+}
+
+#[cfg(feature = "sqlx")]
+#[tokio::test]
+async fn a_transaction_of_sqlx_takes_jobs_in() {
+    use backstop_testkit::servers;
+    use sqlx_core::connection::Connection;
+    let (store, schema) = fresh_store().await;
+    let mut scene = Scene::new(store);
+    let mut connection = sqlx_postgres::PgConnection::connect(&servers::postgres().url()).await.expect("a connection");
+    let mut undone = connection.begin().await.expect("a transaction");
+    backstop_postgres::enqueue_in_sqlx(&mut undone, &schema, &jobs(&["undone"]), at(0)).await.expect("jobs");
+    undone.rollback().await.expect("it rolls back");
+    let mut transaction = connection.begin().await.expect("a transaction");
+    let all = [job("q", "a").unique("k").into(), job("q", "b").unique("k").at(at(60)).into()];
+    let answers = backstop_postgres::enqueue_in_sqlx(&mut transaction, &schema, &all, at(0)).await.expect("jobs");
+    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Duplicate(id("a"))]);
+    transaction.commit().await.expect("it commits");
+    assert_eq!(names(&scene.claim("q", 10).await), ["a"]);
+    assert_eq!(scene.find("undone").await, None);
+}

@@ -17,7 +17,7 @@ Examples:
 
 Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processes):
   sqlite:FILE                                  one file, one machine, nothing to set up
-  postgres://USER:PASSWORD@HOST:PORT/DATABASE  many machines; ?schema=NAME if not backstop, &sslmode=verify-full for TLS
+  postgres://USER:PASSWORD@HOST:PORT/DATABASE  many machines; ?schema=NAME if it is not backstop
   redis://USER:PASSWORD@HOST:PORT/NUMBER       many machines; rediss:// for TLS
   redis+cluster://HOST:PORT,HOST:PORT          a Redis Cluster; rediss+cluster:// for TLS
   redis+sentinel://HOST:PORT,HOST:PORT/NAME    the master that the sentinels call NAME

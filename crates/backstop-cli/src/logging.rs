@@ -7,10 +7,11 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts logging for the life of the process. `RUST_LOG` has the last word.
 pub(crate) fn start(globals: &Globals) {
+    // The Redis client warns of every try of its own; what comes of them is told by whoever made the call.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
-        (_, 0) => "warn",
-        (_, 1) => "info",
+        (_, 0) => "warn,redis=error",
+        (_, 1) => "info,redis=error",
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

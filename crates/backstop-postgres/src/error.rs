@@ -75,8 +75,9 @@ fn unreachable(doing: &'static str, error: &Error) -> StoreError {
     if cause.contains("serializing parameter") || cause.contains("deserializing column") {
         return StoreError::corrupt(doing, cause);
     }
-    let advice = if cause.contains("certificate") || cause.contains("TLS") || cause.contains("UnknownIssuer")
-    {
+    let advice = if cause.contains("does not support TLS") {
+        "; switch `ssl` on in the server, or say `sslmode=disable`"
+    } else if cause.contains("certificate") || cause.contains("UnknownIssuer") {
         "; name the authority's file with `sslrootcert=FILE`, or say `sslmode=disable`"
     } else if cause.contains("unsupported startup parameter") {
         "; behind PgBouncer say `pooler=transaction`"

@@ -3,7 +3,7 @@
 
 use backstop_core::QueueName;
 
-/// The parts of a queue, in the order in which every script gets them: see `lua/shared.lua`.
+/// The parts of a queue, in the order in which every script gets them: see `lua/keys.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Records,

@@ -1,1 +1,196 @@
-//! The store on Redis.
+//! The store on Redis 6.2 or newer, alone, behind sentinels, or as a cluster.
+//!
+//! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the port, and decides
+//! nothing that is not a matter of keys. What a queue's keys hold is written down in `lua/keys.lua`. A job's id counts
+//! in its queue: no key is shared by all queues but the registry of their names.
+
+mod amend;
+mod arrivals;
+mod base;
+mod beat;
+mod begin;
+mod claim;
+mod dial;
+mod enqueue;
+mod error;
+mod examine;
+mod guard;
+mod hints;
+mod keys;
+mod lines;
+mod link;
+mod list;
+mod migrate;
+mod open;
+mod promote;
+mod prune;
+mod queues;
+mod record;
+mod repair;
+mod reply;
+mod script;
+mod seize;
+mod settle;
+mod view;
+mod workers;
+
+pub use open::OpenError;
+
+use async_trait::async_trait;
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::{
+    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
+};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use base::{Base, readable};
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// The store.
+pub struct RedisStore {
+    base: Arc<Base>,
+    shown: String,
+    /// What goes on beside the calls: telling hints, and repairing.
+    tasks: OnceLock<[AbortHandle; 2]>,
+    /// Hearing the hints of others, for whoever watches.
+    ear: OnceLock<AbortHandle>,
+}
+
+impl RedisStore {
+    /// Reads an address such as `redis://host:6379?prefix=shop`. Connects when it is first used.
+    pub fn open(address: &str) -> Result<Self, OpenError> {
+        let opened = open::open(address)?;
+        let base = Base {
+            link: link::Link::new(opened.dial),
+            keys: opened.keys,
+            bell: hints::Bell::new(),
+            arrivals: arrivals::Arrivals::default(),
+            guard: guard::Guard::default(),
+        };
+        let shown = opened.shown;
+        Ok(Self { base: Arc::new(base), shown, tasks: OnceLock::new(), ear: OnceLock::new() })
+    }
+
+    /// What the methods work with. They are called within a runtime, which is what the tasks beside them need.
+    fn base(&self) -> &Base {
+        self.tasks.get_or_init(|| {
+            let (teller, mender) = (Arc::clone(&self.base), Arc::clone(&self.base));
+            [
+                tokio::spawn(hints::tell(teller)).abort_handle(),
+                tokio::spawn(repair::repair_when_replaced(mender)).abort_handle(),
+            ]
+        });
+        &self.base
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        let tasks = self.tasks.get().into_iter().flatten();
+        tasks.chain(self.ear.get()).for_each(AbortHandle::abort);
+    }
+}
+
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisStore").field("at", &self.shown).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backlog for RedisStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+        check_enqueue(&jobs)?;
+        enqueue::enqueue(self.base(), &jobs, now).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+        check_claim(&claim, now)?;
+        claim::claim(self.base(), &claim).await
+    }
+
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+        check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
+        begin::begin(self.base(), &leases).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+        check_count("settle", settlements.len(), SETTLE_MAX)?;
+        settle::settle(self.base(), &settlements, now).await
+    }
+
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+        check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
+        check_term("beat", beat.until, now)?;
+        beat::beat(self.base(), &beat, now).await
+    }
+
+    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+        promote::promote(self.base(), max, now).await
+    }
+
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+        check_term("seize", seize.until, now)?;
+        seize::seize(self.base(), &seize, now).await
+    }
+}
+
+#[async_trait]
+impl Operator for RedisStore {
+    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
+        view::job(self.base(), id).await
+    }
+
+    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
+        list::page(self.base(), &query).await
+    }
+
+    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        amend::amend(self.base(), &amendment, now).await
+    }
+
+    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+        queues::queues(self.base()).await
+    }
+
+    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
+        queues::set_gate(self.base(), &queue, gate).await
+    }
+
+    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        workers::workers(self.base(), within, now).await
+    }
+
+    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+        prune::prune(self.base(), &retention, now).await
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn migrate(&self) -> Answer<Migrated> {
+        migrate::migrate(self.base()).await
+    }
+
+    async fn time(&self) -> Answer<Time> {
+        let doing = "reading the time";
+        let time = self.base().link.ask(doing, &redis::cmd("TIME")).await?;
+        readable(doing, link::time_micros(time)).map(Time::from_micros)
+    }
+
+    fn watch(&self) -> Box<dyn Hints> {
+        // Without a runtime nobody hears other processes; the hints of this one come all the same.
+        if let Ok(runtime) = Handle::try_current() {
+            self.ear.get_or_init(|| runtime.spawn(hints::hear(Arc::clone(&self.base))).abort_handle());
+        }
+        self.base.bell.listen()
+    }
+
+    async fn examine(&self) -> Answer<Examination> {
+        examine::examine(self.base(), &self.shown).await
+    }
+}

@@ -1,4 +1,4 @@
-//! A job as bytes. The layout is written down in `lua/shared.lua`, whose scripts change records in place.
+//! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in place.
 
 use backstop_core::failure::History;
 use backstop_core::job::{Holder, StoredRetry};
@@ -15,6 +15,8 @@ pub(crate) const MEMBER: usize = 24;
 const HEAD: usize = 80;
 const SIGN: u64 = 1 << 63;
 const NEVER: [u8; 8] = [0; 8];
+/// No number, no tag, no reason.
+const UNSETTLED: [u8; 10] = [0, 0, 0, 0, 0, 0, 0, 0, b'0', b'0'];
 
 /// Eight bytes that sort as the number does.
 pub(crate) const fn sortable(number: i64) -> [u8; 8] {
@@ -85,16 +87,15 @@ pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     let key = job.unique.as_ref().map_or("", |unique| unique.key.as_str());
     let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + key.len());
     bytes.push(state_letter(job.first_state(now)));
-    bytes.extend(sortable(arrival));
-    bytes.extend(sortable(job.run_at.unwrap_or(now).as_micros()));
     bytes.extend(NEVER);
+    bytes.extend(UNSETTLED);
+    bytes.extend([0; 8]);
+    bytes.extend(sortable(job.run_at.unwrap_or(now).as_micros()));
+    bytes.push(if hold.is_some() { b'2' } else { b'0' });
+    bytes.extend(sortable(arrival));
     bytes.extend(sortable(now.as_micros()));
     bytes.push(b'0' + job.priority.level());
-    bytes.push(if hold.is_some() { b'2' } else { b'0' });
-    bytes.extend([0; 12]);
-    bytes.push(b'0');
-    bytes.extend([0; 8]);
-    bytes.push(b'0');
+    bytes.extend([0; 4]);
     bytes.push(hold.map_or(0, |hold| hold.states.bits()));
     let until = hold.and_then(|hold| hold.until).map(|until| until.as_micros().to_string());
     bytes.extend(format!("{:>20}", until.unwrap_or_default()).as_bytes());
@@ -154,14 +155,14 @@ impl Record {
         let state = state_of(bytes[0])?;
         Some(Self {
             state,
-            priority: Priority::from_level(bytes[33].checked_sub(b'0')?)?,
-            attempts: count(35..39)?,
-            lost_leases: count(39..43)?,
-            requeues: count(43..47)?,
-            run_at: time(9..17)?,
-            inserted_at: time(25..33)?,
-            finished_at: if state.is_final() { time(17..25) } else { None },
-            reason: reason_of(bytes[47]),
+            priority: Priority::from_level(bytes[52].checked_sub(b'0')?)?,
+            attempts: count(19..23)?,
+            lost_leases: count(23..27)?,
+            requeues: count(53..57)?,
+            run_at: time(27..35)?,
+            inserted_at: time(44..52)?,
+            finished_at: if state.is_final() { time(1..9) } else { None },
+            reason: reason_of(bytes[18]),
             kind: Kind::new(kind).ok()?,
             unique_key: UniqueKey::new(key).ok(),
         })

@@ -11,34 +11,39 @@ pub(crate) struct Script {
     hash: String,
 }
 
+/// Each script with the parts that stand before it. Only what a script needs: all of it is run with every call.
 macro_rules! scripts {
-    ($($name:ident: $file:literal,)*) => {
+    ($($name:ident: $($part:literal)* => $file:literal;)*) => {
         $(
             pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-                Script::new(concat!(include_str!("lua/shared.lua"), include_str!(concat!("lua/", $file))))
+                Script::new(concat!(
+                    include_str!("lua/keys.lua"),
+                    $(include_str!(concat!("lua/", $part, ".lua")),)*
+                    include_str!(concat!("lua/", $file, ".lua")),
+                ))
             });
         )*
     };
 }
 
 scripts! {
-    AMEND: "amend.lua",
-    BEAT: "beat.lua",
-    BEGIN: "begin.lua",
-    CLAIM: "claim.lua",
-    ENQUEUE: "enqueue.lua",
-    EXPIRED: "expired.lua",
-    FETCH: "fetch.lua",
-    LOOK: "look.lua",
-    MEND_CLAIMS: "mend_claims.lua",
-    MEND_JOBS: "mend_jobs.lua",
-    MEND_LINE: "mend_line.lua",
-    PROMOTE: "promote.lua",
-    PRUNE: "prune.lua",
-    SEIZE: "seize.lua",
-    SETTLE: "settle.lua",
-    STATUS: "status.lua",
-    TALLY: "tally.lua",
+    AMEND: "record" "places" "unique" "claims" => "amend";
+    BEAT: => "beat";
+    BEGIN: => "begin";
+    CLAIM: "record" "places" "claims" "held" => "claim";
+    ENQUEUE: "record" "places" "unique" => "enqueue";
+    EXPIRED: => "expired";
+    FETCH: "record" "places" "held" => "fetch";
+    LOOK: => "look";
+    MEND_CLAIMS: "record" "places" "claims" "held" => "mend_claims";
+    MEND_JOBS: "record" "places" "unique" => "mend_jobs";
+    MEND_LINE: "record" => "mend_line";
+    PROMOTE: "record" "places" => "promote";
+    PRUNE: "record" "unique" => "prune";
+    SEIZE: "record" "places" "claims" "held" => "seize";
+    SETTLE: "record" "places" "unique" "claims" => "settle";
+    STATUS: => "status";
+    TALLY: "record" => "tally";
 }
 
 /// Bytes set aside for the head of a call: its keys and hash.

@@ -34,9 +34,8 @@ async fn check(replies: Replies) {
         let stores = stores(folder.path()).await;
         let comparison = compare(&stores, Sequence { seed, steps: STEPS, replies });
         let compared = tokio::time::timeout(SEQUENCE_TIME_MAX, comparison).await.expect("no store hangs");
-        if let Err(divergence) = compared {
-            panic!("{divergence}");
-        }
+        let divergence = compared.err().map(|divergence| divergence.to_string());
+        assert!(divergence.is_none(), "{}", divergence.unwrap_or_default());
     }
 }
 
@@ -55,7 +54,8 @@ async fn stores(folder: &Path) -> [(&'static str, Arc<dyn Store>); 5] {
         ("Redis Cluster", Arc::new(cluster.expect("the cluster opens"))),
     ];
     for (name, store) in &stores {
-        store.migrate().await.unwrap_or_else(|error| panic!("{name} does not migrate: {error}"));
+        let migrated = store.migrate().await;
+        assert!(migrated.is_ok(), "{name}: {migrated:?}");
     }
     stores
 }

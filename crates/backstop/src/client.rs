@@ -8,6 +8,7 @@ use crate::handler::Task;
 use crate::home::Home;
 use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
+use crate::seat::Seat;
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
 use backstop_core::port::{Answer, Enqueued, Store};
@@ -74,7 +75,8 @@ impl Backstop {
     /// Opens the store at `url` as it is, without bringing it up to date.
     pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
         let address = Address::new(url);
-        let store = Guarded::new(open_store(&address, durability)?, STORE_DEADLINE);
+        let (store, seat) = open_store(&address, durability)?;
+        let store = Guarded::new(store, STORE_DEADLINE, seat);
         let clock = StoreClock::set_to(store.time().await?);
         Ok(Self {
             store: Arc::new(store),
@@ -86,7 +88,8 @@ impl Backstop {
 
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        Self { store: Arc::new(Guarded::new(store, STORE_DEADLINE)), clock, random, home: Home::Unknown }
+        let store = Guarded::new(store, STORE_DEADLINE, Seat::Callers);
+        Self { store: Arc::new(store), clock, random, home: Home::Unknown }
     }
 
     /// Pushes a task to its queue.

@@ -58,13 +58,14 @@ fn judge(reading: Reading, lease: Span) -> Finding {
         (here.since(reading.store), "behind")
     };
     let (apart_ms, half_ms) = (apart.as_secs_f64() * 1_000.0, half.as_secs_f64() * 1_000.0);
-    let what = format!(
-        "the store's clock is {apart_ms:.1} ms {side} this machine's, give or take {half_ms:.1} ms"
-    );
+    let what =
+        format!("the store's clock is {apart_ms:.1} ms {side} this machine's, give or take {half_ms:.1} ms");
     let (grade, advice) = match apart {
         apart if apart > lease => (
             Grade::Bad,
-            Some("set one of them right: they are further apart than a lease, and times of one mislead on the other"),
+            Some(
+                "set one of them right: they are further apart than a lease, and times of one mislead on the other",
+            ),
         ),
         apart if apart > NOTICED => (
             Grade::Warning,

@@ -1,5 +1,6 @@
 //! A deadline around every call of a store: nothing here waits for ever.
 
+use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
@@ -15,17 +16,36 @@ use std::time::Duration;
 pub(crate) struct Guarded {
     inner: Arc<dyn Store>,
     deadline: Duration,
+    seat: Seat,
 }
 
 impl Guarded {
-    pub(crate) fn new(inner: Arc<dyn Store>, deadline: Span) -> Self {
-        Self { inner, deadline: deadline.into() }
+    pub(crate) fn new(inner: Arc<dyn Store>, deadline: Span, seat: Seat) -> Self {
+        Self { inner, deadline: deadline.into(), seat }
     }
 
-    async fn within<T>(&self, doing: &'static str, call: impl Future<Output = Answer<T>>) -> Answer<T> {
-        match tokio::time::timeout(self.deadline, call).await {
+    async fn within<T, F>(&self, doing: &'static str, call: impl FnOnce(Arc<dyn Store>) -> F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Answer<T>> + Send + 'static,
+    {
+        self.within_for(self.deadline, doing, call).await
+    }
+
+    async fn within_for<T, F>(
+        &self,
+        deadline: Duration,
+        doing: &'static str,
+        call: impl FnOnce(Arc<dyn Store>) -> F,
+    ) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Answer<T>> + Send + 'static,
+    {
+        let call = self.seat.run(doing, call(Arc::clone(&self.inner)));
+        match tokio::time::timeout(deadline, call).await {
             Ok(answer) => answer,
-            Err(_) => Err(StoreError::unavailable(doing, format!("no answer within {:?}", self.deadline))),
+            Err(_) => Err(StoreError::unavailable(doing, format!("no answer within {deadline:?}"))),
         }
     }
 }
@@ -33,62 +53,66 @@ impl Guarded {
 #[async_trait]
 impl Backlog for Guarded {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        self.within("enqueueing", self.inner.enqueue(jobs, now)).await
+        self.within("enqueueing", |store| async move { store.enqueue(jobs, now).await }).await
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
-        self.within("claiming", self.inner.claim(claim, now)).await
+        self.within("claiming", |store| async move { store.claim(claim, now).await }).await
     }
 
     async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
-        self.within("noting that runs begin", self.inner.begin(leases, now)).await
+        self.within("noting that runs begin", |store| async move { store.begin(leases, now).await }).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
-        self.within("settling", self.inner.settle(settlements, now)).await
+        self.within("settling", |store| async move { store.settle(settlements, now).await }).await
     }
 
     async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
-        self.within("beating", self.inner.beat(beat, now)).await
+        self.within("beating", |store| async move { store.beat(beat, now).await }).await
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        self.within("promoting", self.inner.promote(max, now)).await
+        self.within("promoting", |store| async move { store.promote(max, now).await }).await
     }
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
-        self.within("seizing", self.inner.seize(seize, now)).await
+        self.within("seizing", |store| async move { store.seize(seize, now).await }).await
     }
 }
 
 #[async_trait]
 impl Operator for Guarded {
     async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>> {
-        self.within("reading a job", self.inner.job(id, now)).await
+        self.within("reading a job", |store| async move { store.job(id, now).await }).await
     }
 
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page> {
-        self.within("listing jobs", self.inner.jobs(query, now)).await
+        self.within("listing jobs", |store| async move { store.jobs(query, now).await }).await
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        self.within("amending jobs", self.inner.amend(amendment, now)).await
+        self.within("amending jobs", |store| async move { store.amend(amendment, now).await }).await
     }
 
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>> {
-        self.within("listing queues", self.inner.queues(now)).await
+        self.within("listing queues", |store| async move { store.queues(now).await }).await
     }
 
     async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()> {
-        self.within("pausing or resuming a queue", self.inner.set_gate(queue, gate, now)).await
+        self.within(
+            "pausing or resuming a queue",
+            |store| async move { store.set_gate(queue, gate, now).await },
+        )
+        .await
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        self.within("listing workers", self.inner.workers(within, now)).await
+        self.within("listing workers", |store| async move { store.workers(within, now).await }).await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        self.within("pruning", self.inner.prune(retention, now)).await
+        self.within("pruning", |store| async move { store.prune(retention, now).await }).await
     }
 }
 
@@ -98,20 +122,20 @@ const WHOLE_STORE_FACTOR: u32 = 60;
 #[async_trait]
 impl Store for Guarded {
     async fn migrate(&self) -> Answer<Migrated> {
-        let patient = Self { inner: Arc::clone(&self.inner), deadline: self.deadline * WHOLE_STORE_FACTOR };
-        patient.within("migrating", self.inner.migrate()).await
+        let patience = self.deadline * WHOLE_STORE_FACTOR;
+        self.within_for(patience, "migrating", |store| async move { store.migrate().await }).await
     }
 
     async fn time(&self) -> Answer<Time> {
-        self.within("reading the store's clock", self.inner.time()).await
+        self.within("reading the store's clock", |store| async move { store.time().await }).await
     }
 
     fn watch(&self) -> Box<dyn Hints> {
-        self.inner.watch()
+        self.seat.enter(|| self.inner.watch())
     }
 
     async fn examine(&self) -> Answer<Examination> {
-        let patient = Self { inner: Arc::clone(&self.inner), deadline: self.deadline * WHOLE_STORE_FACTOR };
-        patient.within("examining the store", self.inner.examine()).await
+        let patience = self.deadline * WHOLE_STORE_FACTOR;
+        self.within_for(patience, "examining the store", |store| async move { store.examine().await }).await
     }
 }

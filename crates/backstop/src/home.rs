@@ -44,17 +44,19 @@ impl Home {
     /// Refuses a transaction that is not on the store's file.
     #[cfg(feature = "sqlite")]
     pub(crate) fn check_file(&self, transaction: &rusqlite::Transaction<'_>) -> Answer<()> {
+        if matches!(self, Self::Unknown) {
+            return Ok(());
+        }
+        let Self::File(ours) = self else {
+            return Err(StoreError::misuse(DOING, "the transaction is SQLite's, the store is not"));
+        };
         let theirs = transaction.path().filter(|path| !path.is_empty());
         let theirs = theirs.and_then(|path| std::path::Path::new(path).canonicalize().ok());
-        match self {
-            Self::Unknown => Ok(()),
-            Self::File(ours) if theirs.as_ref() == Some(ours) => Ok(()),
-            Self::File(ours) => {
-                let cause = format!("the transaction is on another database; begin it on {}", ours.display());
-                Err(StoreError::misuse(DOING, cause))
-            }
-            _ => Err(StoreError::misuse(DOING, "the transaction is SQLite's, the store is not")),
+        if theirs.as_ref() == Some(ours) {
+            return Ok(());
         }
+        let cause = format!("the transaction is on another database; begin it on {}", ours.display());
+        Err(StoreError::misuse(DOING, cause))
     }
 
     /// The schema to enqueue in.

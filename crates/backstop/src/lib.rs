@@ -51,6 +51,7 @@ mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
+mod seat;
 pub mod testing;
 pub mod why;
 mod worker;

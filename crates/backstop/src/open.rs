@@ -1,6 +1,7 @@
 //! From a store's address to a store.
 
 use crate::address::{Address, StoreKind};
+use crate::seat::Seat;
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
 use std::str::FromStr;
@@ -68,17 +69,21 @@ pub enum OpenError {
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Redis(#[from] backstop_redis::OpenError),
+    /// The operating system gives no more threads.
+    #[error("the threads that talk to the store could not be started: {0}")]
+    Threads(String),
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-type Opened = Result<Arc<dyn Store>, OpenError>;
+/// A store, and where its calls run.
+type Opened = Result<(Arc<dyn Store>, Seat), OpenError>;
 
 /// Opens the store behind `address`, without migrating it.
 pub(crate) fn open_store(address: &Address, durability: Durability) -> Opened {
     match address.kind() {
-        Some(StoreKind::Memory) => Ok(Arc::new(MemoryStore::new())),
+        Some(StoreKind::Memory) => Ok((Arc::new(MemoryStore::new()), Seat::Callers)),
         Some(StoreKind::Sqlite) => open_sqlite(address, durability),
         Some(StoreKind::Postgres) => open_postgres(address, durability),
         Some(StoreKind::Redis) if durability == Durability::Relaxed => Err(OpenError::RedisDecides),
@@ -95,7 +100,7 @@ fn open_sqlite(address: &Address, durability: Durability) -> Opened {
     };
     let options = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
     let file = address.sqlite_file().ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
-    Ok(Arc::new(backstop_sqlite::SqliteStore::open(file, options)?))
+    Ok((Arc::new(backstop_sqlite::SqliteStore::open(file, options)?), Seat::Callers))
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -109,7 +114,9 @@ fn open_postgres(address: &Address, durability: Durability) -> Opened {
         Durability::Full => backstop_postgres::Durability::Full,
         Durability::Relaxed => backstop_postgres::Durability::Relaxed,
     };
-    Ok(Arc::new(backstop_postgres::PostgresStore::open(address.as_written(), durability)?))
+    let seat = own_seat()?;
+    let store = seat.enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
+    Ok((Arc::new(store), seat))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -119,12 +126,19 @@ fn open_postgres(_: &Address, _: Durability) -> Opened {
 
 #[cfg(feature = "redis")]
 fn open_redis(address: &Address) -> Opened {
-    Ok(Arc::new(backstop_redis::RedisStore::open(address.as_written())?))
+    let seat = own_seat()?;
+    let store = seat.enter(|| backstop_redis::RedisStore::open(address.as_written()))?;
+    Ok((Arc::new(store), seat))
 }
 
 #[cfg(not(feature = "redis"))]
 fn open_redis(_: &Address) -> Opened {
     Err(OpenError::NotBuiltIn(StoreKind::Redis))
+}
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+fn own_seat() -> Result<Seat, OpenError> {
+    Seat::own().map_err(|error| OpenError::Threads(error.to_string()))
 }
 
 #[cfg(test)]
@@ -161,8 +175,8 @@ mod tests {
     }
 
     #[cfg(feature = "postgres")]
-    #[tokio::test]
-    async fn a_wrong_address_is_refused_without_its_password() {
+    #[test]
+    fn a_wrong_address_is_refused_without_its_password() {
         for address in ["postgres://u:secret@h:notaport/db", "postgres://u:secret@h/db?sslmode=secret"] {
             let error = refusal(address, Durability::Full);
             assert!(!error.contains("secret"), "{error}");

@@ -23,11 +23,9 @@ use crate::client::Backstop;
 use backstop_core::NewJob;
 use backstop_core::port::{Answer, Enqueued};
 
-pub use backstop_postgres::{
-    EnqueueStatement, SCHEMA, connect, enqueue_in, enqueue_statement, schema_of,
-};
 #[cfg(feature = "sqlx")]
 pub use backstop_postgres::enqueue_in_sqlx;
+pub use backstop_postgres::{EnqueueStatement, SCHEMA, connect, enqueue_in, enqueue_statement, schema_of};
 /// The driver this is built with: a transaction to enqueue in must be of this version.
 pub use tokio_postgres;
 

@@ -623,3 +623,23 @@ fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
         stopped(worker).await;
     });
 }
+
+/// A clock that fails the services only.
+#[derive(Debug)]
+struct Broken(VirtualClock);
+
+impl Clock for Broken {
+    fn now(&self) -> Time {
+        assert_ne!(std::thread::current().name(), Some("backstop-services"), "the clock is broken");
+        self.0.now()
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
+    let clock = Arc::new(Broken(VirtualClock::start()));
+    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, Random::seeded(7));
+    let worker = backstop.worker().services(Services::OwnThread).handle_raw("q", |_: Run| async { Ok(()) });
+    let mut running = worker.start().expect("it starts");
+    tokio::time::timeout(Duration::from_secs(60), running.ended()).await.expect("it stops by itself");
+}

@@ -57,7 +57,12 @@ impl BenchArgs {
 }
 
 /// Measures the store at `named`, or one in a new file beside the current folder's files if there is none.
-pub async fn run(args: &BenchArgs, named: Option<&Address>, durability: Durability, json: bool) -> Result<String> {
+pub async fn run(
+    args: &BenchArgs,
+    named: Option<&Address>,
+    durability: Durability,
+    json: bool,
+) -> Result<String> {
     let args = args.sized();
     let place = Place::choose(named)?;
     let bar = spinner();

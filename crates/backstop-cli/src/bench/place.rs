@@ -40,7 +40,8 @@ enum Leaves {
 impl Place {
     /// At `named`, or in a new file beside the current folder's files.
     pub(super) fn choose(named: Option<&Address>) -> Result<Self> {
-        let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+        let folder =
+            tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
         // No other run that goes on now has this name.
         let name = format!("backstop_bench_{}", std::process::id());
         let own = || Address::new(format!("sqlite:{}", folder.path().join("bench.db").display()));

@@ -81,7 +81,8 @@ impl Report<'_> {
             let label = "same, raw in the shape of an engine";
             self.row(&mut table, label, |raw| raw.engine, |round| round.drain);
         }
-        let heading = format!("{}, durability {}: {}", self.kind.name(), self.durability_word(), self.promise);
+        let heading =
+            format!("{}, durability {}: {}", self.kind.name(), self.durability_word(), self.promise);
         format!("{heading}\n{table}\n{}{}", self.pickup_text(), self.held_text())
     }
 

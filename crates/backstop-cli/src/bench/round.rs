@@ -40,8 +40,7 @@ pub(super) async fn measure(
     let beside = if present > 0 { format!(", {present} other jobs present") } else { String::new() };
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
-        let say =
-            |what: &str| bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat));
+        let say = |what: &str| bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat));
         repetitions.push(repeat(backstop, args, &say).await?);
     }
     let rate = |of: fn(&Repetition) -> Rate| Rate::median(repetitions.iter().map(of));

@@ -22,18 +22,19 @@ pub(crate) fn unopened(error: OpenError, address: &Address) -> Trouble {
     }
 }
 
+/// Whatever a server says while it is opened, nothing was asked of it yet that could be wrong use.
 fn unanswered(error: StoreError, address: &Address) -> Trouble {
-    let advice = match address.kind() {
-        Some(StoreKind::Postgres) => {
+    let advice = match (address.kind(), &error) {
+        (Some(StoreKind::Postgres), StoreError::Misuse { .. }) => {
+            "backstop migrate as the owner of the schema; the first time: GRANT CREATE ON DATABASE … TO …"
+        }
+        (Some(StoreKind::Postgres), _) => {
             "psql with the same address: is the server up, does it let this role in from here, is the name right?"
         }
-        Some(StoreKind::Redis) => {
+        (Some(StoreKind::Redis), _) => {
             "redis-cli -u with the same address and PING: is the server up, is the password right?"
         }
-        Some(StoreKind::Sqlite | StoreKind::Memory) | None => return error.into(),
+        (Some(StoreKind::Sqlite | StoreKind::Memory) | None, _) => return error.into(),
     };
-    match error {
-        StoreError::Unavailable { .. } => Trouble::new(format!("{address}: {error}")).advise(advice),
-        other => Trouble::from(other),
-    }
+    Trouble::new(format!("{address}: {error}")).advise(advice)
 }

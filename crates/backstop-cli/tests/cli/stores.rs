@@ -47,7 +47,7 @@ fn a_job_goes_from_push_to_done(place: &Place) {
     assert_eq!(list("ready")["jobs"].as_array().unwrap().len(), 2);
     assert_eq!(list("scheduled")["jobs"][0]["payload"], 4);
     let why = place.run(["job", "why", "later"]).succeeded().stdout;
-    assert!(why.contains("in 59m") || why.contains("in 1h"), "{why}");
+    assert!(why.contains("not due before"), "{why}");
     place.json(["job", "delete", "later"]);
     let line = "cat > $BACKSTOP_JOB_ID; echo $BACKSTOP_KIND $BACKSTOP_ATTEMPT > kind";
     let worked = place.json(["work", "q", "--exec", line, "--until-empty", "--concurrency", "1"]);
@@ -61,7 +61,8 @@ fn a_job_goes_from_push_to_done(place: &Place) {
 fn a_job_that_fails_is_tried_again_and_one_that_is_rejected_is_dead(place: &Place) {
     place.json(["push", "q", r#""again""#, "--id", "again"]);
     place.json(["push", "q", r#""never""#, "--id", "never"]);
-    let line = r#"read p; [ $p = '"never"' ] && { echo no such user >&2; exit 65; }; [ $BACKSTOP_ATTEMPT = 2 ]"#;
+    let line =
+        r#"read p; [ $p = '"never"' ] && { echo no such user >&2; exit 65; }; [ $BACKSTOP_ATTEMPT = 2 ]"#;
     let retry = r#"{"kind":"constant","every":"100ms","max_attempts":3}"#;
     let args = ["work", "q", "--exec", line, "--retry", retry, "--until-empty"];
     let worked = place.run(json_args(args)).exits(1).json();
@@ -90,7 +91,8 @@ fn a_long_list_is_read_page_by_page_and_called_off_as_a_whole(place: &Place) {
     let report = place.feed(lines(2_500).as_bytes(), json_args(["push", "q", "-"])).succeeded().json();
     assert_eq!(report["inserted"], 2_500);
     let all = place.json(["job", "list", "--queue", "q", "--all"]);
-    let mut ids: Vec<&str> = all["jobs"].as_array().unwrap().iter().filter_map(|job| job["id"].as_str()).collect();
+    let mut ids: Vec<&str> =
+        all["jobs"].as_array().unwrap().iter().filter_map(|job| job["id"].as_str()).collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 2_500);
@@ -112,7 +114,10 @@ fn doctor_says_what_can_be_relied_on(place: &Place) {
     let clock = findings.iter().find(|finding| finding["what"].as_str().is_some_and(is_clock));
     assert_eq!(clock.unwrap()["grade"], "good", "both on one machine: {answer:#?}");
     let text = place.run(["doctor"]).exits(i32::from(falls_short)).stdout;
-    assert!(text.contains("GRADE\tFINDING\tADVICE") && text.contains(shape["promise"].as_str().unwrap()), "{text}");
+    assert!(
+        text.contains("GRADE\tFINDING\tADVICE") && text.contains(shape["promise"].as_str().unwrap()),
+        "{text}"
+    );
 }
 
 fn migrate_says_from_where_to_where(place: &Place) {

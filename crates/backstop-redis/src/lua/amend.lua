@@ -21,24 +21,23 @@ end
 
 local function retry(id, record, is_final)
   if is_final then
-    local requeues = struct.unpack('>I4', record, 44)
-    local anew = struct.pack('>I4', 0) .. sub(record, 40, 43) .. struct.pack('>I4', requeues + 1)
-    record = sub(record, 1, 35) .. anew .. '0' .. sub(record, 49)
+    local requeues = struct.pack('>I4', struct.unpack('>I4', record, 54) + 1)
+    record = sub(record, 1, 18) .. '0' .. '\0\0\0\0' .. sub(record, 24, 53) .. requeues .. sub(record, 58)
   end
-  record = '1' .. sub(record, 2, 9) .. at .. NEVER .. sub(record, 26)
+  record = '1' .. NEVER .. sub(record, 10, 27) .. at .. sub(record, 36)
   call('HSET', RECORDS, id, record)
   call('ZADD', READY, place(level_of(record), tail(1)), member_of('1', record, id))
 end
 
 local function cancel(id, record)
-  record = '6' .. sub(record, 2, 17) .. at .. sub(record, 26, 47) .. ARGV[6] .. sub(record, 49)
+  record = '6' .. at .. sub(record, 10, 18) .. ARGV[6] .. sub(record, 20)
   call('HSET', RECORDS, id, record)
   call('ZADD', CANCELLED, 0, member_of('6', record, id))
   call('HINCRBY', META, 'cancelled', 1)
 end
 
 local function delete(id, record)
-  if has_key(sub(record, 35, 35)) then
+  if has_key(flags_of(record)) then
     local key = key_of(record)
     local holding = call('HGET', UNIQUE, key)
     if holding and sub(holding, 1, 16) == id then call('HDEL', UNIQUE, key) end
@@ -58,7 +57,7 @@ local function amend(id)
   local verdict = sub(ARGV[4], state + 1, state + 1)
   if verdict ~= 'A' then return verdict end
   local is_final = state == '4' or state == '5' or state == '6'
-  if action == 'R' and is_final and has_key(sub(record, 35, 35)) then
+  if action == 'R' and is_final and has_key(flags_of(record)) then
     local holder = holder_of(key_of(record), now)
     if holder and holder ~= id then return 'T' .. holder end
     take_key(id, record)

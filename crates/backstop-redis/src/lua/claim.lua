@@ -13,14 +13,14 @@ local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
 if #first == 0 then return {} end
 local ids = {}
 for at = 1, #first, 2 do ids[#ids + 1] = sub(first[at], 9) end
-local records, leases, held = read(RECORDS, ids), {}, {}
+local records, leases, held, head = read(RECORDS, ids), {}, {}, number .. '0'
 for i, id in ipairs(ids) do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.
   if record then
     held[#held + 1] = id
     leases[2 * #held - 1] = id
-    leases[2 * #held] = concat({ number, '0', sub(record, 35, 35), sub(record, 2, 9), first[2 * i] })
+    leases[2 * #held] = head .. sub(record, 36, 44) .. first[2 * i]
   end
 end
 local answer = handed_out(ids, records)

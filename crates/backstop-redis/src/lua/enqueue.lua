@@ -3,7 +3,7 @@
 -- then for each job: arrival id, record, payload
 -- Answers: one letter a job (I inserted, S same, D duplicate); then the holder for each D.
 
-local now = tonumber(ARGV[1])
+local now, READY_LETTER = tonumber(ARGV[1]), byte('1')
 local ids = {}
 for at = 2, #ARGV, 3 do ids[#ids + 1] = sub(ARGV[at], 9) end
 local known, letters, answer = read(RECORDS, ids), {}, { '' }
@@ -11,7 +11,7 @@ local fresh, inserted, ready_count = {}, {}, 0
 
 for i, id in ipairs(ids) do
   local record = ARGV[3 * i]
-  local unique = has_key(sub(record, 35, 35))
+  local unique = has_key(flags_of(record))
   local holder = unique and not known[i] and not fresh[id] and holder_of(key_of(record), now)
   if known[i] or fresh[id] then
     letters[i] = 'S'
@@ -22,7 +22,7 @@ for i, id in ipairs(ids) do
     letters[i] = 'I'
     fresh[id] = true
     inserted[#inserted + 1] = i
-    if sub(record, 1, 1) == '1' then ready_count = ready_count + 1 end
+    if byte(record) == READY_LETTER then ready_count = ready_count + 1 end
     if unique then
       -- At once: the next job of this batch may ask for the same key.
       call('HSET', RECORDS, id, record)
@@ -41,13 +41,13 @@ for at, i in ipairs(inserted) do
   records[2 * at - 1], records[2 * at] = id, record
   payloads[2 * at - 1], payloads[2 * at] = id, ARGV[3 * i + 1]
   order[2 * at - 1], order[2 * at] = 0, member
-  if sub(record, 1, 1) == '1' then
+  if byte(record) == READY_LETTER then
     ready[#ready + 1] = place(level_of(record), seq)
     ready[#ready + 1] = member
     seq = seq + 1
   else
     scheduled[#scheduled + 1] = 0
-    scheduled[#scheduled + 1] = sub(record, 10, 17) .. member
+    scheduled[#scheduled + 1] = sub(record, 28, 35) .. member
   end
 end
 write('HSET', RECORDS, records)

@@ -18,8 +18,8 @@ end
 
 local seq = tonumber(call('HGET', META, 'seq')) or 0
 for level = 0, 3 do
-  local first, last = place(level, 0), place(level + 1, 0) - 1
-  local taken = call('ZREVRANGEBYSCORE', READY, last, first, 'WITHSCORES', 'LIMIT', 0, 1)
+  local first = place(level, 0)
+  local taken = call('ZREVRANGEBYSCORE', READY, first + GIVEN_OUT - 1, first, 'WITHSCORES', 'LIMIT', 0, 1)
   if taken[2] then seq = math.max(seq, tonumber(taken[2]) - first + 1) end
 end
 if call('EXISTS', RECORDS) == 1 then call('HSET', META, 'seq', string.format('%.0f', seq)) end

@@ -5,10 +5,13 @@
 
 local now, mended = tonumber(ARGV[1]), 0
 
--- A ready job whose place is lost goes into the lower half of its level: before those whose place is known, and among
--- its like in order of arrival. Members that share a place sort by their bytes, which begin with the arrival.
+-- A ready job whose place is lost goes before those whose place is known, and among its like in order of arrival:
+-- microseconds since 2005 fit before the places given out until 2059.
 local function lost_place(record)
-  return level_of(record) * 2251799813685248
+  local high, low = struct.unpack('>I4I4', record, 37)
+  local since_2005 = (high - 2147483648) * 4294967296 + low - 1125899906842624
+  local latest = LEVEL_WIDTH - GIVEN_OUT - 1
+  return level_of(record) * LEVEL_WIDTH + math.max(0, math.min(since_2005, latest))
 end
 
 local function put(line, score, member)
@@ -22,7 +25,7 @@ local function free(id, record, lease)
 end
 
 local function mend_key(id, record, state)
-  if not has_key(sub(record, 35, 35)) or not holds(byte(record, 58), state) then return end
+  if not has_key(flags_of(record)) or not holds(byte(record, 58), state) then return end
   if is_over(tonumber(sub(record, 59, 78)), now) or call('HEXISTS', UNIQUE, key_of(record)) == 1 then return end
   take_key(id, record)
   mended = mended + 1

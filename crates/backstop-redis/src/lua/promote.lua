@@ -11,10 +11,14 @@ for at = 1, #ARGV, 2 do
     if record then
       records[#records + 1] = id
       records[#records + 1] = '1' .. sub(record, 2)
-      ready[#ready + 1] = place(level_of(record), tail(1))
+      ready[#ready + 1] = level_of(record)
       ready[#ready + 1] = sub(member, 9)
     end
   end
+end
+local seq = #ready > 0 and tail(#ready / 2)
+for at = 1, #ready, 2 do
+  ready[at] = place(ready[at], seq + (at - 1) / 2)
 end
 write('HSET', RECORDS, records)
 write('ZADD', READY, ready)

@@ -16,7 +16,7 @@ local function remove(members, state)
     order[i] = sub(member, 9)
   end
   for i, record in ipairs(read(RECORDS, ids)) do
-    if record and has_key(sub(record, 35, 35)) then leave_key(ids[i], record, state, now) end
+    if record and has_key(flags_of(record)) then leave_key(ids[i], record, state, now) end
   end
   write('HDEL', RECORDS, ids)
   write('HDEL', PAYLOADS, ids)

@@ -6,27 +6,48 @@
 --   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9-16 run_at or NULs  17- history
 -- Answers: one letter a run (A applied, S stale).
 
-local now, finished_at = tonumber(ARGV[1]), ARGV[2]
-local count, ids = (#ARGV - 2) / 2, {}
-for i = 1, count do ids[i] = sub(ARGV[2 * i + 1], 1, 16) end
+local now, count = tonumber(ARGV[1]), (#ARGV - 2) / 2
+local ids, numbers = {}, {}
+for i = 1, count do
+  local lease = ARGV[2 * i + 1]
+  ids[i], numbers[i] = sub(lease, 1, 16), sub(lease, 17)
+end
 local leases = read(LEASES, ids)
 
-local function is_current(i)
-  return leases[i] and sub(leases[i], 1, 8) == sub(ARGV[2 * i + 1], 17)
+-- Most of a batch share one change: it is taken apart once.
+local parsed
+local function parse(change)
+  if parsed and parsed.from == change then return parsed end
+  local state, run_at = sub(change, 2, 2), sub(change, 9, 16)
+  parsed = {
+    from = change, tag = sub(change, 1, 1), state = state, is_former = sub(change, 3, 3) == 'F',
+    attempts = byte(change, 4) - 48, lost = byte(change, 5) - 48, reason = sub(change, 6, 6),
+    is_gone = sub(change, 7, 7) == '1', history = sub(change, 8, 8),
+    run_at = run_at ~= NEVER and run_at,
+    finished_at = (state == '4' or state == '5' or state == '6') and ARGV[2] or NEVER,
+  }
+  parsed.start, parsed.mark = state .. parsed.finished_at, parsed.tag .. parsed.reason
+  -- What only adds an attempt leaves everything behind the attempts as it is.
+  parsed.is_simple = parsed.lost == 0 and parsed.history == '0' and not parsed.run_at
+  return parsed
+end
+
+-- Four bytes, and so many more.
+local sums = {}
+local function plus(bytes, more)
+  if more == 0 then return bytes end
+  if not sums[bytes] then sums[bytes] = struct.pack('>I4', struct.unpack('>I4', bytes) + 1) end
+  return sums[bytes]
 end
 
 -- A job that is gone at once, and has neither history nor key, ends without its record being read.
-local function is_plain(i)
-  return is_current(i) and sub(leases[i], 10, 10) == '0' and sub(ARGV[2 * i + 2], 7, 7) == '1'
-end
-
-local records = {}
+local current, all_plain = {}, true
 for i = 1, count do
-  if not is_plain(i) then
-    records = read(RECORDS, ids)
-    break
-  end
+  local lease = leases[i]
+  current[i] = lease and sub(lease, 1, 8) == numbers[i]
+  if not current[i] or byte(lease, 10) ~= 48 or not parse(ARGV[2 * i + 2]).is_gone then all_plain = false end
 end
+local records = all_plain and {} or read(RECORDS, ids)
 
 -- latest: id -> its record after this batch changed it; false once it is gone.
 local latest, letters, freed, left_claims = {}, {}, {}, {}
@@ -34,76 +55,70 @@ local gone, gone_order, gone_histories, changed, histories = {}, {}, {}, {}, {}
 local lines, totals = { ['0'] = {}, ['1'] = {}, ['3'] = {}, ['4'] = {}, ['5'] = {}, ['6'] = {} }, {}
 
 local function remove(id, lease, record)
-  local flags = sub(lease, 10, 10)
+  local flags = byte(lease, 10) - 48
   gone[#gone + 1] = id
   gone_order[#gone_order + 1] = sub(lease, 11, 18) .. id
   if has_history(flags) then gone_histories[#gone_histories + 1] = id end
-  if has_key(flags) and record then leave_key(id, record, 4, now) end
+  if has_key(flags) then leave_key(id, record, 4, now) end
   latest[id] = false
 end
 
-local function history_flag(id, record, change)
-  local asked, flag = sub(change, 8, 8), byte(record, 35) - 48
-  if asked == '0' then return flag end
-  if asked == '1' then
+local function with_history(id, record, change)
+  local flags = flags_of(record)
+  if change.history == '0' then return flags end
+  if change.history == '1' then
     histories[#histories + 1] = id
-    histories[#histories + 1] = sub(change, 17)
-    return flag % 2 == 0 and flag + 1 or flag
+    histories[#histories + 1] = sub(change.from, 17)
+    return has_history(flags) and flags or flags + 1
   end
   gone_histories[#gone_histories + 1] = id
-  return flag % 2 == 1 and flag - 1 or flag
+  return has_history(flags) and flags - 1 or flags
 end
 
 local function ended(id, number, record, change)
-  local state, run_at = sub(change, 2, 2), sub(change, 9, 16)
-  local attempts, lost = struct.unpack('>I4I4', record, 36)
-  return concat({
-    state,
-    sub(record, 2, 9),
-    run_at == NEVER and sub(record, 10, 17) or run_at,
-    (state == '4' or state == '5' or state == '6') and finished_at or NEVER,
-    sub(record, 26, 34),
-    history_flag(id, record, change),
-    struct.pack('>I4I4', attempts + byte(change, 4) - 48, lost + byte(change, 5) - 48),
-    sub(record, 44, 47),
-    sub(change, 6, 6),
-    number,
-    sub(change, 1, 1),
-    sub(record, 58),
-  })
+  local attempts = plus(sub(record, 20, 23), change.attempts)
+  if change.is_simple then
+    return change.start .. number .. change.mark .. attempts .. sub(record, 24)
+  end
+  local lost, run_at = plus(sub(record, 24, 27), change.lost), change.run_at or sub(record, 28, 35)
+  local head = change.start .. number .. change.mark .. attempts .. lost .. run_at
+  return head .. with_history(id, record, change) .. sub(record, 37)
 end
 
 local function put(id, lease, record, change)
-  local state = sub(record, 1, 1)
-  local line, score = lines[state], 0
+  local state = change.state
+  local line, score, member = lines[state], 0, sub(lease, 11, 18) .. id
   if state == '1' then
-    score = sub(change, 3, 3) == 'F' and place_of(lease) or place(level_of(record), tail(1))
+    score = change.is_former and place_of(lease) or place(level_of(record), tail(1))
+  elseif state == '0' or state == '3' then
+    member = change.run_at .. member
+  else
+    member = change.finished_at .. member
   end
   line[#line + 1] = score
-  line[#line + 1] = member_of(state, record, id)
+  line[#line + 1] = member
 end
 
 for i = 1, count do
-  local id, number, change = ids[i], sub(ARGV[2 * i + 1], 17), ARGV[2 * i + 2]
+  local id, number, change = ids[i], numbers[i], parse(ARGV[2 * i + 2])
   local record = latest[id]
   if record == nil then record = records[i] end
-  if latest[id] == nil and is_current(i) and (record or is_plain(i)) then
+  if current[i] and latest[id] == nil and (record or all_plain) then
     letters[i] = 'A'
     freed[#freed + 1] = id
     left_claims[number] = (left_claims[number] or 0) + 1
-    local state = sub(change, 2, 2)
-    totals[state] = (totals[state] or 0) + 1
-    if sub(change, 7, 7) == '1' then
+    totals[change.state] = (totals[change.state] or 0) + 1
+    if change.is_gone then
       remove(id, leases[i], record)
     else
-      latest[id] = ended(id, number, record, change)
+      record = ended(id, number, record, change)
+      latest[id] = record
       changed[#changed + 1] = id
-      changed[#changed + 1] = latest[id]
-      put(id, leases[i], latest[id], change)
+      changed[#changed + 1] = record
+      put(id, leases[i], record, change)
     end
   else
-    local repeated = record and sub(record, 49, 57) == number .. sub(change, 1, 1)
-    letters[i] = repeated and 'A' or 'S'
+    letters[i] = record and sub(record, 10, 18) == number .. change.tag and 'A' or 'S'
   end
 end
 

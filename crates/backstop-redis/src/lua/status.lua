@@ -11,5 +11,5 @@ return {
   meta[1] or 'open', meta[2] or '0', meta[3] or '0', meta[4] or '0', meta[5] or '0',
   call('ZCARD', SCHEDULED), call('ZCARD', READY), call('HLEN', LEASES), call('ZCARD', RETRYING),
   call('ZCARD', DONE), call('ZCARD', DEAD), call('ZCARD', CANCELLED),
-  record and sub(record, 10, 17),
+  record and sub(record, 28, 35),
 }

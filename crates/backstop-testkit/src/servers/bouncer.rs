@@ -8,6 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 
 /// Sessions with the database, for all clients together: few, so that a client is given another one all the time.
 const POOL_SIZE: usize = 4;
+/// A session that has seen the schemas of a hundred tests keeps the plans of all of them, and slows down.
+const SERVER_SECS_MAX: u32 = 3;
 
 /// A `PgBouncer` that gives its sessions out for one transaction at a time.
 #[derive(Debug)]
@@ -36,6 +38,7 @@ impl Bouncer {
              auth_type = any\n\
              pool_mode = transaction\n\
              default_pool_size = {POOL_SIZE}\n\
+             server_lifetime = {SERVER_SECS_MAX}\n\
              max_client_conn = 300\n",
             database.port(),
             addr.port(),

@@ -1,7 +1,7 @@
 //! A Redis Cluster of its own.
 
 use super::process::on_a_free_port;
-use super::redis::{Append, Redis, Settings};
+use super::redis::{Append, Redis, Settings, is_in_step};
 use super::unique_name;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -101,10 +101,4 @@ fn range(word: &str) -> Option<RangeInclusive<u16>> {
 /// Whether a node sees all slots served.
 fn agrees(node: &Redis) -> bool {
     node.ask(&["cluster", "info"]).is_some_and(|info| info.contains("cluster_state:ok"))
-}
-
-/// Whether a node has all that its master has; a master has.
-fn is_in_step(node: &Redis) -> bool {
-    let is = |info: &str| info.contains("role:master") || info.contains("master_link_status:up");
-    node.ask(&["info", "replication"]).is_some_and(|info| is(&info))
 }

@@ -97,12 +97,13 @@ impl Postgres {
         running("psql", admin(self.addr, "backstop", statement))
     }
 
-    /// Ends every session with the database but the one that asks for it.
-    pub fn kill_backends(&self) {
-        self.sql(
+    /// Ends every session with the database but the one that asks for it; answers how many there were.
+    pub fn kill_backends(&self) -> usize {
+        let ended = self.sql(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
               WHERE datname = 'backstop' AND pid <> pg_backend_pid()",
         );
+        ended.trim().parse().expect("a count is a number")
     }
 
     /// Stops it in good order; sessions are ended.

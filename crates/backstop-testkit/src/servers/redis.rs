@@ -128,6 +128,12 @@ pub(super) fn answers(addr: SocketAddr) -> bool {
     cli(addr, &["ping"]).is_ok_and(|answer| answer.trim() == "PONG")
 }
 
+/// Whether a node has all that its master has; a master has.
+pub(super) fn is_in_step(node: &Redis) -> bool {
+    let is = |info: &str| info.contains("role:master") || info.contains("master_link_status:up");
+    node.ask(&["info", "replication"]).is_some_and(|info| is(&info))
+}
+
 fn cli(addr: SocketAddr, words: &[&str]) -> Result<String, NotStarted> {
     let mut command = Command::new(program::find("redis-cli")?);
     command.args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()]).args(words);

@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::process::{Launch, NotStarted, Process, on_a_free_port};
-use super::redis::{Redis, Settings, answers, ask};
+use super::redis::{Redis, Settings, answers, ask, is_in_step};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,16 @@ struct Watcher {
 impl Sentinel {
     /// Starts all of them, and returns when they know each other.
     pub fn start() -> Self {
-        let master = Redis::start(Settings::default());
+        let at_once = ("repl-diskless-sync-delay", "0".to_owned());
+        let master = Redis::start(Settings { options: vec![at_once], ..Settings::default() });
         let port = master.addr().port();
         let follow = ("replicaof", format!("127.0.0.1 {port}"));
-        let options = vec![follow, ("repl-diskless-sync-delay", "0".to_owned())];
-        let replica = Redis::start(Settings { options, ..Settings::default() });
+        let replica = Redis::start(Settings { options: vec![follow], ..Settings::default() });
         let watcher = |_| on_a_free_port("a sentinel", |addr| Watcher::start_at(addr, port));
         let sentinel = Self { master, replica, sentinels: (0..SENTINELS).map(watcher).collect() };
-        sentinel.until("they know each other", |sentinel| sentinel.sentinels.iter().all(Watcher::knows_all));
+        sentinel.until("they know each other, and the replica has all", |sentinel| {
+            sentinel.sentinels.iter().all(Watcher::knows_all) && is_in_step(&sentinel.replica)
+        });
         sentinel
     }
 

@@ -36,7 +36,11 @@ async fn check(server: Server, modes: &[Mode]) {
     let mut stream = Stream::start(&server.fresh_url_at(proxy.addr())).await;
     for mode in modes {
         proxy.set(*mode);
-        tokio::time::sleep(FAULT).await;
+        tokio::time::sleep(FAULT / 2).await;
+        let ended = stream.ended();
+        tokio::time::sleep(FAULT / 2).await;
+        let lets_through = !matches!(mode, Mode::Cut | Mode::HalfOpen);
+        assert!(lets_through || stream.ended() == ended, "nothing was to get through");
     }
     proxy.set(Mode::Pass);
     stream.assert_at_work_again(&format!("{server:?} after {modes:?}")).await;

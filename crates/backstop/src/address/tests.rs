@@ -13,7 +13,10 @@ fn a_password_is_not_shown_wherever_it_stands() {
     check("redis://secret@h", "redis://[redacted]@h");
     check("postgres://u:se@cret@db/shop", "postgres://[redacted]@db/shop");
     check("redis+cluster://u:secret@a:1,b:2", "redis+cluster://[redacted]@a:1,b:2");
-    check("postgres://db/shop?user=u&password=secret", "postgres://db/shop?user=[redacted]&password=[redacted]");
+    check(
+        "postgres://db/shop?user=u&password=secret",
+        "postgres://db/shop?user=[redacted]&password=[redacted]",
+    );
     check("redis://h?auth=secret&prefix=mine", "redis://h?auth=[redacted]&prefix=mine");
 }
 

@@ -31,7 +31,7 @@ impl Running {
         let engine = Arc::new(engine);
         let (stop, force) = (CancellationToken::new(), CancellationToken::new());
         let services_stop = CancellationToken::new();
-        let services = start_services(&engine, services, services_stop.clone())?;
+        let services = start_services(&engine, services, services_stop.clone(), stop.clone())?;
         let supervise = supervise(Arc::clone(&engine), stop.clone(), force.clone(), services, services_stop);
         tracing::info!(
             worker = %engine.name,
@@ -115,13 +115,32 @@ enum ServicesEnd {
     Task(JoinHandle<()>),
 }
 
+/// A worker without beats would claim on, lose what it claims, and look healthy. If its services end before they are told
+/// to, by a panic or with their runtime, the worker stops.
+struct Indispensable {
+    stop: CancellationToken,
+    worker_stop: CancellationToken,
+}
+
+impl Drop for Indispensable {
+    fn drop(&mut self) {
+        if !self.stop.is_cancelled() && !self.worker_stop.is_cancelled() {
+            tracing::error!("beats and recovery ended unexpectedly; the worker stops");
+            self.worker_stop.cancel();
+        }
+    }
+}
+
 fn start_services(
     engine: &Arc<Engine>,
     services: Services,
     stop: CancellationToken,
+    worker_stop: CancellationToken,
 ) -> Result<ServicesEnd, BadWorker> {
     let engine = Arc::clone(engine);
+    let indispensable = Indispensable { stop: stop.clone(), worker_stop };
     let serve = async move {
+        let _indispensable = indispensable;
         tokio::join!(beat_loop(&engine, &stop), fence_loop(&engine, &stop), keeper_loop(&engine, &stop));
     };
     match services {
@@ -129,7 +148,7 @@ fn start_services(
         Services::OwnThread => {
             let failed = |error: std::io::Error| BadWorker::Thread(error.to_string());
             let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
             let thread = std::thread::Builder::new().name("backstop-services".to_owned());
             Ok(ServicesEnd::Thread(thread.spawn(move || runtime.block_on(serve)).map_err(failed)?))
         }

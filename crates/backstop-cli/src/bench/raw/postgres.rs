@@ -11,10 +11,10 @@ use super::super::server;
 use super::{Raw, id, number};
 use anyhow::{Result, ensure};
 use backstop::Durability;
+use backstop::postgres::tokio_postgres::{Client, Statement};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use backstop::postgres::tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 const SHAPE: &str = "

@@ -92,7 +92,8 @@ impl Keys {
 
     /// Bodies and ids of some jobs, in one trip.
     fn push(&self, numbers: std::ops::Range<usize>) -> Pipeline {
-        let jobs: Vec<(Vec<u8>, Vec<u8>)> = numbers.map(|n| (id(n).as_bytes().to_vec(), payload(n))).collect();
+        let jobs: Vec<(Vec<u8>, Vec<u8>)> =
+            numbers.map(|n| (id(n).as_bytes().to_vec(), payload(n))).collect();
         let mut pipeline = redis::pipe();
         let bodies = pipeline.cmd("HSET").arg(&self.bodies);
         for (id, payload) in &jobs {

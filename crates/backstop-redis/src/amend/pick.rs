@@ -1,0 +1,136 @@
+//! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
+//!
+//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and keeps its number. Lines
+//! of single states do not have that order, so that they are read whole, and only where they are short; where they are
+//! long, all jobs are walked. Either way the place reached is an arrival, and the next call is free to choose again.
+
+use super::DOING;
+use crate::base::Base;
+use crate::keys::Part;
+use crate::lines::{Direction, Found, Lines, Spot};
+use crate::list::{from_hex, queues, to_hex};
+use crate::record::MEMBER;
+use crate::view::look_at;
+use backstop_core::amend::{Action, Filter, permitted};
+use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
+use backstop_core::port::{Amendment, Answer, StoreError};
+use backstop_core::{QueueName, State};
+
+/// Tells a place of an amendment from a place in a list, which is walked the other way.
+const CURSOR: &str = "amended~";
+/// Jobs looked at in one go.
+const LOOK_AT_ONCE: usize = 5_000;
+
+/// What one call of an amendment looks for.
+pub(super) struct Wanted {
+    pub(super) filter: Filter,
+    pub(super) action: Action,
+    after: Option<Vec<u8>>,
+    max: usize,
+}
+
+/// What one call of an amendment found.
+pub(super) struct Picked {
+    pub(super) queues: Vec<QueueName>,
+    /// The jobs, in order of arrival.
+    pub(super) spots: Vec<Spot>,
+    /// Where to go on, as text.
+    pub(super) next: Option<String>,
+}
+
+impl Wanted {
+    /// What an amendment wants of the jobs that fit; a cursor of somebody else is refused.
+    pub(super) fn of(amendment: &Amendment, filter: Filter) -> Answer<Self> {
+        let read = |cursor: &String| {
+            let member = cursor.strip_prefix(CURSOR).and_then(from_hex);
+            let member = member.filter(|member| member.len() == MEMBER);
+            member.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
+        };
+        let after = amendment.cursor.as_ref().map(read).transpose()?;
+        Ok(Self { filter, action: amendment.action, after, max: amendment.max.clamp(1, AMEND_MAX) })
+    }
+
+    /// The next jobs that fit and that the action could apply to.
+    pub(super) async fn pick(&self, base: &Base) -> Answer<Picked> {
+        let queues = queues(base, DOING, &self.filter).await?;
+        let lines = Lines { base, doing: DOING, queues: &queues };
+        let mut search = Search { wanted: self, lines, looked: 0, last: None, spots: Vec::new(), next: None };
+        let states: Vec<State> = State::ALL.into_iter().filter(|state| self.reaches(*state)).collect();
+        match lines.whole(&states, SCAN_MAX).await? {
+            Some(found) => search.through(found).await?,
+            None => search.walk().await?,
+        }
+        let next = search.next.map(|member| format!("{CURSOR}{}", to_hex(&member)));
+        let spots = search.spots;
+        Ok(Picked { queues, spots, next })
+    }
+
+    fn reaches(&self, state: State) -> bool {
+        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
+    }
+}
+
+/// A call on its way through the jobs.
+struct Search<'a> {
+    wanted: &'a Wanted,
+    lines: Lines<'a>,
+    looked: usize,
+    /// The job looked at last.
+    last: Option<Vec<u8>>,
+    spots: Vec<Spot>,
+    next: Option<Vec<u8>>,
+}
+
+/// Whether a call has enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    On,
+    Full,
+}
+
+impl Search<'_> {
+    /// Looks at these jobs, as far as they are behind the place reached.
+    async fn through(&mut self, mut found: Vec<Found>) -> Answer<()> {
+        if let Some(after) = &self.wanted.after {
+            found.retain(|found| found.member > *after);
+        }
+        found.sort_unstable_by(|a, b| a.member.cmp(&b.member));
+        for slice in found.chunks(LOOK_AT_ONCE) {
+            if self.look(slice).await? == Step::Full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all jobs behind the place reached.
+    async fn walk(&mut self) -> Answer<()> {
+        self.last.clone_from(&self.wanted.after);
+        loop {
+            let found =
+                self.lines.next(Part::Order, Direction::Forward, self.last.as_deref(), LOOK_AT_ONCE).await?;
+            if found.is_empty() || self.look(&found).await? == Step::Full {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn look(&mut self, found: &[Found]) -> Answer<Step> {
+        let spots: Vec<Spot> = found.iter().map(|found| found.spot).collect();
+        let seen = look_at(self.lines.base, DOING, self.lines.queues, &spots).await?;
+        for (found, seen) in found.iter().zip(seen) {
+            let fits = seen.is_some_and(|(state, kind)| {
+                let queue = &self.lines.queues[found.spot.queue];
+                self.wanted.reaches(state) && self.wanted.filter.fits(queue, &kind, state)
+            });
+            if self.looked == SCAN_MAX || (fits && self.spots.len() == self.wanted.max) {
+                self.next.clone_from(&self.last);
+                return Ok(Step::Full);
+            }
+            self.looked += 1;
+            self.last = Some(found.member.clone());
+            self.spots.extend(fits.then_some(found.spot));
+        }
+        Ok(Step::On)
+    }
+}

@@ -1,0 +1,37 @@
+use super::*;
+
+fn node(append: Option<Append>, info: &str) -> Node {
+    Node { name: "server".to_owned(), info: info.to_owned(), append }
+}
+
+#[test]
+fn the_promise_is_that_of_the_weakest_master() {
+    let check = |appends: &[Option<Append>], expected: &str| {
+        let nodes: Vec<Node> = appends.iter().map(|append| node(*append, "")).collect();
+        assert!(promise(&nodes).contains(expected), "{appends:?}: {}", promise(&nodes));
+    };
+    check(&[Some(Append::Always), Some(Append::Always)], "survives a crash of Redis and a power cut");
+    check(&[Some(Append::Always), Some(Append::EverySecond)], "two seconds");
+    check(&[Some(Append::EverySecond), Some(Append::Off)], "may lose everything");
+    check(&[Some(Append::Off), None], "does not tell");
+}
+
+#[test]
+fn what_the_log_says_is_graded() {
+    let check = |append, grade| assert_eq!(log(&node(append, "")).grade, grade, "{append:?}");
+    check(None, Grade::Warning);
+    check(Some(Append::Off), Grade::Bad);
+    check(Some(Append::Whenever), Grade::Bad);
+    check(Some(Append::EverySecond), Grade::Warning);
+    check(Some(Append::Always), Grade::Good);
+    assert_eq!(log(&node(Some(Append::Always), "aof_last_write_status:err")).grade, Grade::Bad);
+}
+
+#[test]
+fn the_log_is_read_from_info_and_config() {
+    let config = |when: &str| Some(vec![(b"appendfsync".to_vec(), when.as_bytes().to_vec())]);
+    assert_eq!(append("aof_enabled:0\r\n", config("always")), Some(Append::Off));
+    assert_eq!(append("aof_enabled:1\r\n", config("always")), Some(Append::Always));
+    assert_eq!(append("aof_enabled:1\r\n", config("everysec")), Some(Append::EverySecond));
+    assert_eq!(append("aof_enabled:1\r\n", None), None);
+}

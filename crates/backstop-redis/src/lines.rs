@@ -1,0 +1,160 @@
+//! Lines, read over several queues at once and merged.
+
+use crate::base::{Base, readable};
+use crate::keys::Part;
+use crate::record::{MEMBER, id_of};
+use crate::reply;
+use backstop_core::port::Answer;
+use backstop_core::{JobId, QueueName, State};
+use redis::{Cmd, Value};
+
+/// Where a job is: which of the queues, and its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub(crate) queue: usize,
+    pub(crate) id: JobId,
+}
+
+/// A place in a line, and the job that stands there.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) spot: Spot,
+    pub(crate) member: Vec<u8>,
+    /// Where it stands in a ready line.
+    pub(crate) place: u64,
+}
+
+/// Which way a line is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// The lines of these queues.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines<'a> {
+    pub(crate) base: &'a Base,
+    pub(crate) doing: &'static str,
+    pub(crate) queues: &'a [QueueName],
+}
+
+impl Lines<'_> {
+    /// The next members of a line whose members sort as it does, at most so many over all queues.
+    pub(crate) async fn next(
+        &self,
+        part: Part,
+        direction: Direction,
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Answer<Vec<Found>> {
+        let command = |queue| next_members(self.base.keys.part(queue, part), direction, after, max);
+        let answers = self.base.ask_each(self.doing, self.queues.iter().map(command).collect()).await?;
+        let mut found = Vec::new();
+        for (queue, answer) in answers.into_iter().enumerate() {
+            let members = readable(self.doing, reply::all_bytes(answer))?;
+            found.extend(members.into_iter().filter_map(|member| at(queue, member)));
+        }
+        found.sort_unstable_by(|a, b| match direction {
+            Direction::Forward => a.member.cmp(&b.member),
+            Direction::Backward => b.member.cmp(&a.member),
+        });
+        found.truncate(max);
+        Ok(found)
+    }
+
+    /// The next members of the ready line of one of the queues.
+    pub(crate) async fn next_ready(&self, queue: usize, after: Option<u64>, max: usize) -> Answer<Vec<Found>> {
+        let mut command = redis::cmd("ZRANGEBYSCORE");
+        command.arg(self.base.keys.part(&self.queues[queue], Part::Ready));
+        command.arg(after.map_or("-inf".to_owned(), |place| format!("({place}"))).arg("+inf");
+        command.arg("WITHSCORES").arg("LIMIT").arg(0).arg(max);
+        let answer = self.base.link.ask(self.doing, &command).await?;
+        let places = readable(self.doing, reply::pairs(answer))?.into_iter();
+        let found = places.map(|(member, place)| {
+            let place = std::str::from_utf8(&place).ok()?.parse().ok()?;
+            Some(Found { place, ..at(queue, member)? })
+        });
+        readable(self.doing, found.collect())
+    }
+
+    /// All members of the lines of these states, each cut to arrival and id; `None` if there are more than `max`.
+    pub(crate) async fn whole(&self, states: &[State], max: usize) -> Answer<Option<Vec<Found>>> {
+        let lines: Vec<(usize, State)> = (0..self.queues.len())
+            .flat_map(|queue| states.iter().map(move |state| (queue, *state)))
+            .collect();
+        let command = |verb: fn(State) -> Cmd| {
+            let each = lines.iter().map(move |(queue, state)| {
+                let mut command = verb(*state);
+                command.arg(self.base.keys.part(&self.queues[*queue], part_of(*state)));
+                command
+            });
+            each.collect::<Vec<Cmd>>()
+        };
+        let lengths = self.base.ask_each(self.doing, command(length)).await?;
+        let total: i64 = lengths.into_iter().filter_map(reply::whole).sum();
+        if total > max as i64 {
+            return Ok(None);
+        }
+        let mut commands = command(everything);
+        for (command, (_, state)) in commands.iter_mut().zip(&lines) {
+            if *state != State::Running {
+                command.arg(0).arg(-1);
+            }
+        }
+        let answers = self.base.ask_each(self.doing, commands).await?;
+        let mut found = Vec::new();
+        for ((queue, state), answer) in lines.into_iter().zip(answers) {
+            let members = readable(self.doing, members(state, answer))?;
+            found.extend(members.into_iter().filter_map(|member| at(queue, member)));
+        }
+        Ok(Some(found))
+    }
+}
+
+fn length(state: State) -> Cmd {
+    redis::cmd(if state == State::Running { "HLEN" } else { "ZCARD" })
+}
+
+fn everything(state: State) -> Cmd {
+    redis::cmd(if state == State::Running { "HGETALL" } else { "ZRANGE" })
+}
+
+/// The line of a state.
+pub(crate) const fn part_of(state: State) -> Part {
+    match state {
+        State::Scheduled => Part::Scheduled,
+        State::Ready => Part::Ready,
+        State::Running => Part::Leases,
+        State::Retrying => Part::Retrying,
+        State::Done => Part::Done,
+        State::Dead => Part::Dead,
+        State::Cancelled => Part::Cancelled,
+    }
+}
+
+fn next_members(key: String, direction: Direction, after: Option<&[u8]>, max: usize) -> Cmd {
+    let (verb, first, last) = match direction {
+        Direction::Forward => ("ZRANGEBYLEX", b"-", "+"),
+        Direction::Backward => ("ZREVRANGEBYLEX", b"+", "-"),
+    };
+    let from = after.map_or_else(|| first.to_vec(), |after| [b"(", after].concat());
+    let mut command = redis::cmd(verb);
+    command.arg(key).arg(from).arg(last).arg("LIMIT").arg(0).arg(max);
+    command
+}
+
+fn at(queue: usize, member: Vec<u8>) -> Option<Found> {
+    let id = id_of(member.get(member.len().checked_sub(16)?..)?)?;
+    Some(Found { spot: Spot { queue, id }, member, place: 0 })
+}
+
+/// Arrivals and ids of a whole line. A lease has its arrival in the middle.
+fn members(state: State, answer: Value) -> Option<Vec<Vec<u8>>> {
+    if state == State::Running {
+        let leases = reply::pairs(answer)?.into_iter();
+        return leases.map(|(id, lease)| Some([lease.get(10..18)?, &id].concat())).collect();
+    }
+    let cut = |member: Vec<u8>| Some(member.get(member.len().checked_sub(MEMBER)?..)?.to_vec());
+    reply::all_bytes(answer)?.into_iter().map(cut).collect()
+}

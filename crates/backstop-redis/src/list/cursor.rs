@@ -1,0 +1,118 @@
+//! Where a page ended, as text.
+
+use crate::record::MEMBER;
+use backstop_core::State;
+use backstop_core::port::{Answer, PageQuery, StoreError};
+use std::fmt::{self, Write};
+
+/// Bytes of a member that begins with a time.
+const TIMED: usize = MEMBER + 8;
+
+/// A place in a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// A member of a line.
+    Member(Vec<u8>),
+    /// In the ready line of a queue.
+    Line {
+        /// The queue.
+        queue: String,
+        /// The place.
+        place: u64,
+    },
+}
+
+impl Place {
+    /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
+    pub(crate) fn of(query: &PageQuery) -> Answer<Option<Self>> {
+        let Some(cursor) = &query.cursor else { return Ok(None) };
+        let place = Self::parse(cursor);
+        let belongs = match (query.filter.state, &place) {
+            (Some(State::Ready), Some(Self::Line { .. })) => true,
+            (None | Some(State::Running), Some(Self::Member(member))) => member.len() == MEMBER,
+            (Some(state), Some(Self::Member(member))) => state != State::Ready && member.len() == TIMED,
+            _ => false,
+        };
+        if belongs {
+            return Ok(place);
+        }
+        Err(StoreError::misuse("list jobs", "the cursor is not one this store made for this list"))
+    }
+
+    /// The member, if it is one.
+    pub(crate) fn member(&self) -> Option<&[u8]> {
+        match self {
+            Self::Member(member) => Some(member),
+            Self::Line { .. } => None,
+        }
+    }
+
+    fn parse(cursor: &str) -> Option<Self> {
+        let mut parts = cursor.split('~');
+        let (list, mut part) = (parts.next()?, || parts.next());
+        let place = match list {
+            "m" => Self::Member(from_hex(part()?)?),
+            "l" => Self::Line { queue: part()?.to_owned(), place: part()?.parse().ok()? },
+            _ => return None,
+        };
+        part().is_none().then_some(place)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(member) => write!(f, "m~{}", to_hex(member)),
+            Self::Line { queue, place } => write!(f, "l~{queue}~{place}"),
+        }
+    }
+}
+
+/// Bytes as text.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes of a text.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop_core::amend::Filter;
+
+    fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
+        let filter = Filter { state, ..Filter::default() };
+        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1 };
+        assert_eq!(Place::of(&query).ok().flatten().as_ref(), expected, "{cursor} for {state:?}");
+    }
+
+    #[test]
+    fn a_cursor_reads_back_for_its_own_list_only() {
+        let timed = Place::Member((0..32).collect());
+        check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
+        check(&timed.to_string(), Some(State::Ready), None);
+        check(&timed.to_string(), None, None);
+        let line = Place::Line { queue: "a.b_c-d".to_owned(), place: 1_688_849_860_263_937 };
+        check(&line.to_string(), Some(State::Ready), Some(&line));
+        check(&line.to_string(), None, None);
+        let arrival = Place::Member(vec![255; 24]);
+        check(&arrival.to_string(), None, Some(&arrival));
+        check(&arrival.to_string(), Some(State::Done), None);
+    }
+
+    #[test]
+    fn what_no_store_made_is_refused() {
+        for cursor in ["", "x", "m~", "m~0", "m~zz", "m~00~1", "l~q", "l~q~-1", "🙂"] {
+            check(cursor, None, None);
+        }
+    }
+}

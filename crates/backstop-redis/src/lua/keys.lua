@@ -1,0 +1,57 @@
+-- Stands before every script: the keys of one queue, what they hold, and how many values are read and written at once.
+--
+-- KEYS[1]  records    hash   id -> record
+-- KEYS[2]  payloads   hash   id -> the bytes a handler gets, and the job's own retry policy
+-- KEYS[3]  histories  hash   id -> failures, of jobs that have some
+-- KEYS[4]  order      zset   arrival id, all jobs
+-- KEYS[5]  ready      zset   arrival id, by place: level, then order of becoming ready
+-- KEYS[6]  scheduled  zset   run_at arrival id
+-- KEYS[7]  retrying   zset   run_at arrival id
+-- KEYS[8]  done       zset   finished_at arrival id
+-- KEYS[9]  dead       zset   finished_at arrival id
+-- KEYS[10] cancelled  zset   finished_at arrival id
+-- KEYS[11] leases     hash   id -> lease, of jobs that run
+-- KEYS[12] claims     hash   number -> the queues the claim reaches into, newline, worker
+-- KEYS[13] terms      zset   number, by the end of the claim
+-- KEYS[14] held       hash   number -> ids given out under it
+-- KEYS[15] left       hash   number -> how many of those are not settled
+-- KEYS[16] unique     hash   unique key -> id, states, until
+-- KEYS[17] lapses     zset   unique keys that outlast their job, by the end of their period
+-- KEYS[18] meta       hash   gate, seq, totals
+--
+-- A time in a member or a record is eight bytes that sort as it does; scripts move it and never look inside. Lua has no
+-- whole numbers beyond 2^53, so lease numbers too are eight bytes.
+--
+-- A record, by byte; what a settlement changes comes first, so that the rest is moved in one piece:
+--   1 state  2-9 finished_at or NULs  10-17 number and 18 tag of the settlement accepted last  19 reason
+--   20-23 attempts  24-27 lost leases  28-35 run_at  36 flags (1 history, 2 unique key)
+--   37-44 arrival  45-52 inserted_at  53 level  54-57 requeues
+--   58 states and 59-78 end of its hold on the key  79-80 length of kind  81- kind, then unique key
+-- A lease: 1-8 number  9 begun  10 flags  11-18 arrival  19- place, then of a seized job: | number begun worker
+
+local RECORDS, PAYLOADS, HISTORIES, ORDER, READY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local SCHEDULED, RETRYING, DONE, DEAD, CANCELLED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local LEASES, CLAIMS, TERMS, HELD, LEFT = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local UNIQUE, LAPSES, META = KEYS[16], KEYS[17], KEYS[18]
+
+local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
+
+-- A function takes some thousands of values at once and no more. Even, because many commands take pairs.
+local SLICE = 4000
+
+local function write(command, key, values)
+  for first = 1, #values, SLICE do
+    call(command, key, unpack(values, first, math.min(first + SLICE - 1, #values)))
+  end
+end
+
+local function read(key, fields)
+  if #fields == 0 then return {} end
+  if #fields <= SLICE then return call('HMGET', key, unpack(fields)) end
+  local found = {}
+  for first = 1, #fields, SLICE do
+    local slice = call('HMGET', key, unpack(fields, first, math.min(first + SLICE - 1, #fields)))
+    for i = 1, #slice do found[first + i - 1] = slice[i] end
+  end
+  return found
+end

@@ -1,0 +1,16 @@
+-- Places in the ready line.
+--
+-- Places: a level is 2^51 wide. Its last quarter, 2^49, is given out in order; what comes before it is for jobs whose
+-- place was lost: see mend_jobs.lua.
+local LEVEL_WIDTH, GIVEN_OUT = 2251799813685248, 562949953421312
+
+local function place(level, seq)
+  return (level + 1) * LEVEL_WIDTH - GIVEN_OUT + seq
+end
+
+-- The first of so many places at the tail, which are then taken.
+local function tail(count)
+  return call('HINCRBY', META, 'seq', count) - count
+end
+
+local function place_of(lease) return string.match(lease, '^%d+', 19) end

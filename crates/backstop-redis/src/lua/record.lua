@@ -1,0 +1,21 @@
+-- Records taken apart, and the lines of their states.
+
+local LINES = { ['0'] = SCHEDULED, ['1'] = READY, ['3'] = RETRYING, ['4'] = DONE, ['5'] = DEAD, ['6'] = CANCELLED }
+local NEVER = string.rep('\0', 8)
+
+local function level_of(record) return byte(record, 53) - 48 end
+local function flags_of(record) return byte(record, 36) - 48 end
+local function has_history(flags) return flags % 2 == 1 end
+local function has_key(flags) return flags >= 2 end
+
+local function key_of(record)
+  return sub(record, 81 + byte(record, 79) * 256 + byte(record, 80))
+end
+
+-- The member of a job in the line of its state.
+local function member_of(state, record, id)
+  local arrival = sub(record, 37, 44)
+  if state == '1' then return arrival .. id end
+  if state == '0' or state == '3' then return sub(record, 28, 35) .. arrival .. id end
+  return sub(record, 2, 9) .. arrival .. id
+end

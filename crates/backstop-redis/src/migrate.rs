@@ -1,0 +1,75 @@
+//! The shape of the store, and what a server must be to have it.
+
+use crate::base::{Base, readable};
+use crate::link::field;
+use crate::reply;
+use backstop_core::port::{Answer, Migrated, StoreError};
+use redis::Value;
+
+const DOING: &str = "migrating";
+/// The version this program works with.
+pub(crate) const VERSION: u32 = 1;
+/// The oldest Redis that has the commands our scripts use.
+const REDIS_MIN: (u32, u32) = (6, 2);
+
+/// Checks the servers, and writes down which version of the store this is.
+pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
+    check_servers(base).await?;
+    base.guard.check(&base.link, DOING).await?;
+    let from = version(base, DOING).await?;
+    if from > VERSION {
+        return Err(too_new(from));
+    }
+    let mut set = redis::cmd("SET");
+    base.link.ask(DOING, set.arg(base.keys.schema()).arg(VERSION)).await?;
+    crate::repair::repair_what_disagrees(base).await?;
+    Ok(Migrated { from, to: VERSION })
+}
+
+async fn check_servers(base: &Base) -> Answer<()> {
+    for (node, info) in base.link.ask_masters(DOING, redis::cmd("INFO").arg("server")).await? {
+        let info = readable(DOING, reply::text(info))?;
+        let version = field(&info, "redis_version").unwrap_or_default();
+        if release(version) < REDIS_MIN {
+            let (major, minor) = REDIS_MIN;
+            let cause = format!("Redis {version} ({node}) is too old; use {major}.{minor} or newer");
+            return Err(StoreError::misuse(DOING, cause));
+        }
+    }
+    Ok(())
+}
+
+/// The first two numbers of a version.
+fn release(version: &str) -> (u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or_default());
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+}
+
+/// The version of a store; 0 if it is new.
+pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
+    match base.link.ask(doing, redis::cmd("GET").arg(base.keys.schema())).await? {
+        Value::Nil => Ok(0),
+        version => readable(doing, reply::whole(version).and_then(|version| u32::try_from(version).ok())),
+    }
+}
+
+fn too_new(version: u32) -> StoreError {
+    let cause = format!(
+        "the store has version {version} and this program knows {VERSION}; use the program that migrated it, or a newer one"
+    );
+    StoreError::misuse(DOING, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_their_numbers() {
+        assert!(release("6.2.0") >= REDIS_MIN);
+        assert!(release("7.0.15") >= REDIS_MIN);
+        assert!(release("10.0") >= REDIS_MIN);
+        assert!(release("6.0.16") < REDIS_MIN);
+        assert!(release("") < REDIS_MIN);
+    }
+}

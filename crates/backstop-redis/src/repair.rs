@@ -1,0 +1,211 @@
+//! Rebuilds the lines of a queue from its records, and removes from the lines what has no record.
+//!
+//! A script is all or nothing, also in the log of Redis and on its replicas, so that the parts of one queue are set back
+//! together. What can come apart is the registry of queues, which a cluster may keep on another master, and whatever was
+//! changed by hand. A pass goes in small steps, each a script that may be repeated and that other calls may come between.
+
+use crate::base::{Base, readable};
+use crate::keys::Part;
+use crate::link::machine_micros;
+use crate::record::state_letter;
+use crate::reply;
+use crate::script::{MEND_CLAIMS, MEND_JOBS, MEND_LINE, TALLY};
+use backstop_core::port::Answer;
+use backstop_core::{QueueName, State};
+use redis::{Cmd, Value};
+use std::sync::Arc;
+
+const DOING: &str = "repairing";
+/// Places looked at in one step.
+const STEP: usize = 200;
+/// Names looked at in one step of the search for queues.
+const SEARCH_STEP: usize = 1_000;
+/// Whoever begins a pass keeps others from doing the same for so long.
+const ALONE_FOR_SECS: u64 = 30;
+
+/// Repairs whenever another server answers than before, as long as the store is there.
+pub(crate) async fn repair_when_replaced(base: Arc<Base>) {
+    loop {
+        base.link.replaced.notified().await;
+        tracing::warn!("another Redis answers than before, or it was restarted; checking what it kept");
+        match repair_alone(&base).await {
+            Ok(0) => tracing::info!("everything is where it belongs"),
+            Ok(mended) => tracing::warn!(mended, "places were put right"),
+            Err(error) => tracing::warn!(%error, "the check was not completed; the next one will be"),
+        }
+    }
+}
+
+/// A whole pass, unless another process has just begun one.
+async fn repair_alone(base: &Base) -> Answer<usize> {
+    let mut lock = redis::cmd("SET");
+    lock.arg(base.keys.repair()).arg(1).arg("NX").arg("EX").arg(ALONE_FOR_SECS);
+    if base.link.ask(DOING, &lock).await? == Value::Nil {
+        return Ok(0);
+    }
+    let mut mended = find_queues(base).await?;
+    for queue in base.queues(DOING).await? {
+        mended += repair(base, &queue).await?;
+    }
+    Ok(mended)
+}
+
+/// Repairs the queues whose parts do not agree; to find them costs a few lengths each.
+pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
+    find_queues(base).await?;
+    for tally in tallies(base, DOING).await? {
+        if !tally.agrees() {
+            let mended = repair(base, &tally.queue).await?;
+            tracing::warn!(queue = %tally.queue, mended, "places were put right");
+        }
+    }
+    Ok(())
+}
+
+/// How many of what a queue has.
+pub(crate) struct Tally {
+    pub(crate) queue: QueueName,
+    pub(crate) records: i64,
+    payloads: i64,
+    ordered: i64,
+    placed: i64,
+    claims: [i64; 4],
+}
+
+impl Tally {
+    /// Whether every job has its payload and one place, and every claim all its parts.
+    pub(crate) fn agrees(&self) -> bool {
+        let jobs = [self.payloads, self.ordered, self.placed];
+        jobs.iter().all(|count| *count == self.records)
+            && self.claims.iter().all(|count| *count == self.claims[0])
+    }
+}
+
+/// The tallies of all queues.
+pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tally>> {
+    let queues = base.queues(doing).await?;
+    let calls = queues.iter().map(|queue| base.script(&TALLY, queue)).collect();
+    let answers = base.run_each(doing, calls).await?;
+    let read = |(queue, answer): (QueueName, Value)| {
+        let counts = reply::list(answer)?.into_iter().map(reply::whole).collect::<Option<Vec<i64>>>()?;
+        let [records, payloads, ordered, placed, claims @ ..] = &counts[..] else { return None };
+        let claims = claims.try_into().ok()?;
+        Some(Tally { queue, records: *records, payloads: *payloads, ordered: *ordered, placed: *placed, claims })
+    };
+    readable(doing, queues.into_iter().zip(answers).map(read).collect())
+}
+
+/// Registers queues that are there and not known; tells how many.
+async fn find_queues(base: &Base) -> Answer<usize> {
+    let nodes = base.link.ask_masters(DOING, &redis::cmd("PING")).await?;
+    let mut found = Vec::new();
+    for (node, _) in nodes {
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(base.keys.any_queue()).arg("COUNT").arg(SEARCH_STEP);
+            let (next, keys) = readable(DOING, read_scan(base.link.ask_at(DOING, &node, &scan).await?))?;
+            let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
+            found.extend(keys.filter_map(|key| base.keys.queue_of(&key)));
+            cursor = next;
+            if cursor == "0" {
+                break;
+            }
+        }
+    }
+    let known = base.queues(DOING).await?;
+    found.retain(|queue| known.binary_search(queue).is_err());
+    if !found.is_empty() {
+        base.register(DOING, &found.iter().collect::<Vec<_>>()).await?;
+    }
+    Ok(found.len())
+}
+
+/// Puts right what is wrong in a queue; tells how much.
+async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
+    let step = Step { base, queue };
+    // Leases first: a job is ready again, not lost, if its claim is gone.
+    let mut mended = step.strays(Part::Leases, b"L").await?;
+    mended += step.claims().await?;
+    mended += step.jobs().await?;
+    for state in State::ALL.into_iter().filter(|state| *state != State::Running) {
+        mended += step.strays(crate::lines::part_of(state), &[state_letter(state)]).await?;
+    }
+    mended += step.strays(Part::Order, b"O").await?;
+    mended += step.strays(Part::Payloads, b"P").await?;
+    mended += step.strays(Part::Histories, b"H").await?;
+    Ok(mended)
+}
+
+/// A pass through one queue, step by step.
+struct Step<'a> {
+    base: &'a Base,
+    queue: &'a QueueName,
+}
+
+impl Step<'_> {
+    /// Puts every job into its lines.
+    async fn jobs(&self) -> Answer<usize> {
+        let head = || {
+            let mut call = self.base.script(&MEND_JOBS, self.queue);
+            call.push(machine_micros().to_string().as_bytes());
+            call
+        };
+        self.each(Part::Records, head).await
+    }
+
+    /// Removes from a line what does not belong there.
+    async fn strays(&self, part: Part, which: &[u8]) -> Answer<usize> {
+        let head = || {
+            let mut call = self.base.script(&MEND_LINE, self.queue);
+            call.push(which);
+            call
+        };
+        self.each(part, head).await
+    }
+
+    /// Counts anew what claims hold.
+    async fn claims(&self) -> Answer<usize> {
+        let mut mended = 0;
+        for part in [Part::Held, Part::Terms, Part::Claims, Part::Left] {
+            mended += self.each(part, || self.base.script(&MEND_CLAIMS, self.queue)).await?;
+        }
+        Ok(mended)
+    }
+
+    /// Hands all names in a part to a script, a few at a time.
+    async fn each(&self, part: Part, head: impl Fn() -> crate::script::ScriptCall) -> Answer<usize> {
+        let (mut cursor, mut mended) = ("0".to_owned(), 0);
+        loop {
+            let scan = self.scan(part, &cursor);
+            let (next, values) = readable(DOING, read_scan(self.base.link.ask(DOING, &scan).await?))?;
+            let mut call = head();
+            values.iter().step_by(2).for_each(|name| call.push(name));
+            let answer = self.base.link.run(DOING, &call).await?;
+            mended += readable(DOING, reply::whole(answer))? as usize;
+            cursor = next;
+            if cursor == "0" {
+                return Ok(mended);
+            }
+        }
+    }
+
+    fn scan(&self, part: Part, cursor: &str) -> Cmd {
+        let verb = match part {
+            Part::Order | Part::Ready | Part::Scheduled | Part::Retrying | Part::Done | Part::Dead
+            | Part::Cancelled | Part::Terms | Part::Lapses => "ZSCAN",
+            _ => "HSCAN",
+        };
+        // Payloads come with their names, and may be large.
+        let count = if part == Part::Payloads { STEP / 10 } else { STEP };
+        let mut command = redis::cmd(verb);
+        command.arg(self.base.keys.part(self.queue, part)).arg(cursor).arg("COUNT").arg(count);
+        command
+    }
+}
+
+/// The next cursor and the values of a step.
+fn read_scan(answer: Value) -> Option<(String, Vec<Vec<u8>>)> {
+    let mut parts = reply::list(answer)?.into_iter();
+    Some((reply::text(parts.next()?)?, reply::all_bytes(parts.next()?)?))
+}

@@ -12,6 +12,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 const WAITING_MAX: usize = 4_096;
 /// Statements under way at once: one that waits for the disk, and one that the server works on meanwhile.
 const UNDER_WAY_MAX: usize = 2;
+/// Looks for another call that find none before a statement is sent. Callers that were answered at once come back one
+/// after the other, and would otherwise make many small statements of what fits into one.
+const QUIET_MAX: usize = 8;
 const DOING: &str = "enqueueing";
 
 /// A call that waits.
@@ -62,7 +65,14 @@ async fn gather(
             },
         };
         let (mut jobs, mut bytes, mut calls) = (first.jobs.len(), first.bytes, vec![first]);
-        while let Ok(call) = waiting.try_recv() {
+        let mut quiet = 0;
+        while quiet < QUIET_MAX {
+            let Ok(call) = waiting.try_recv() else {
+                quiet += 1;
+                tokio::task::yield_now().await;
+                continue;
+            };
+            quiet = 0;
             if jobs + call.jobs.len() > ENQUEUE_JOBS_MAX || bytes + call.bytes > ENQUEUE_BYTES_MAX {
                 carried = Some(call);
                 break;

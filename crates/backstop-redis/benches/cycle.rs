@@ -1,6 +1,5 @@
 //! How fast the store is by itself: `cargo bench -p backstop-redis`. Prints jobs per second, the best and the median of
-//! several rounds, on a private Redis with a log that is brought to the disk each second; an address as argument says
-//! on which other.
+//! several rounds, on a private Redis with a log that is brought to the disk each second.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::plan::Want;
@@ -47,9 +46,7 @@ async fn measure() {
 }
 
 async fn open() -> Arc<RedisStore> {
-    let address = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let address = address.unwrap_or_else(|| servers::redis().fresh_url());
-    let store = Arc::new(RedisStore::open(&address).expect("a good address"));
+    let store = Arc::new(RedisStore::open(&servers::redis().fresh_url()).expect("a good address"));
     store.migrate().await.expect("the store migrates");
     store
 }

@@ -109,9 +109,12 @@ async fn amend_in(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed) ->
     let mut done = Vec::with_capacity(ids.len());
     for slice in ids.chunks(JOBS_AT_ONCE) {
         let mut call = head(base, queue, deed);
-        slice.iter().for_each(|id| call.push(id.as_bytes()));
+        for id in slice {
+            call.push(id.as_bytes());
+        }
         let answer = base.link.run(DOING, &call).await?;
-        let letters = readable(DOING, reply::all_bytes(answer).filter(|letters| letters.len() == slice.len()))?;
+        let letters =
+            readable(DOING, reply::all_bytes(answer).filter(|letters| letters.len() == slice.len()))?;
         for letter in letters {
             done.push(readable(DOING, read(&letter))?);
         }
@@ -157,4 +160,3 @@ fn read(answer: &[u8]) -> Option<Done> {
     };
     Some(Done::Refused(refusal))
 }
-

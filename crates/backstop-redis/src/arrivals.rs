@@ -6,6 +6,7 @@
 //! wherever it orders something.
 
 use crate::link::machine_micros;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Gives out arrivals.
@@ -15,9 +16,11 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// The first of so many arrivals, where the server's clock is ahead of ours by `clock_offset_micros`.
-    pub(crate) fn draw(&self, count: usize, clock_offset_micros: i64) -> i64 {
-        self.draw_at(machine_micros() + clock_offset_micros, count as i64)
+    /// So many arrivals, where the server's clock is ahead of ours by `clock_offset_micros`.
+    pub(crate) fn draw(&self, count: usize, clock_offset_micros: i64) -> Range<i64> {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let first = self.draw_at(machine_micros() + clock_offset_micros, count);
+        first..first + count
     }
 
     fn draw_at(&self, now_micros: i64, count: i64) -> i64 {

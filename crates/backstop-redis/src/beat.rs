@@ -19,13 +19,15 @@ const LEASES_AT_ONCE: usize = 2_000;
 pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Lease>> {
     base.link.ask(DOING, &sign_of_life(base, beat, now)).await?;
     let queues = by_queue(&beat.leases);
-    let slices = queues.iter().flat_map(|(queue, leases)| {
-        leases.chunks(LEASES_AT_ONCE).map(move |slice| (*queue, slice))
-    });
+    let slices = queues
+        .iter()
+        .flat_map(|(queue, leases)| leases.chunks(LEASES_AT_ONCE).map(move |slice| (*queue, slice)));
     let slices: Vec<(&QueueName, &[&Lease])> = slices.collect();
     let calls = slices.iter().map(|(queue, leases)| {
         let mut call = extension(base, queue, beat, now, &[]);
-        leases.iter().for_each(|lease| call.push(&lease_bytes(lease)));
+        for lease in *leases {
+            call.push(&lease_bytes(lease));
+        }
         call
     });
     let answers = base.run_each(DOING, calls.collect()).await?;
@@ -53,7 +55,9 @@ fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {
 fn extension(base: &Base, queue: &QueueName, beat: &Beat, now: Time, numbers: &[&[u8]]) -> ScriptCall {
     let kept = longest_kept(beat.until, now).as_micros();
     let mut call = base.script(&BEAT, queue).arg(beat.until.as_micros()).arg(kept).arg(numbers.len());
-    numbers.iter().for_each(|number| call.push(number));
+    for number in numbers {
+        call.push(number);
+    }
     call
 }
 

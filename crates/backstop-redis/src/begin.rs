@@ -15,7 +15,9 @@ pub(crate) async fn begin(base: &Base, leases: &[Lease]) -> Answer<Vec<Lease>> {
     let queues = by_queue(leases);
     let calls = queues.iter().map(|(queue, leases)| {
         let mut call = base.script(&BEGIN, queue);
-        leases.iter().for_each(|lease| call.push(&lease_bytes(lease)));
+        for lease in leases {
+            call.push(&lease_bytes(lease));
+        }
         call
     });
     let answers = base.run_each(DOING, calls.collect()).await?;

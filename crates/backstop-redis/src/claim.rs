@@ -89,7 +89,8 @@ fn histories(value: Value) -> Option<BTreeMap<usize, Vec<u8>>> {
     let mut values = reply::list(value)?.into_iter();
     let mut histories = BTreeMap::new();
     while let (Some(at), Some(history)) = (values.next(), values.next()) {
-        histories.extend(reply::bytes(history).map(|history| Some((whole(at)?, history))).into_iter().flatten());
+        histories
+            .extend(reply::bytes(history).map(|history| Some((whole(at)?, history))).into_iter().flatten());
     }
     Some(histories)
 }

@@ -59,7 +59,8 @@ impl Dial {
             Self::Server(client) => client.get_async_pubsub().await,
             Self::Sentinel(client) => client.lock().await.async_get_client().await?.get_async_pubsub().await,
             Self::Cluster { nodes, .. } => {
-                let mut failure = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node is known"));
+                let mut failure =
+                    RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node is known"));
                 for node in nodes {
                     match node.get_async_pubsub().await {
                         Ok(subscriber) => return Ok(subscriber),

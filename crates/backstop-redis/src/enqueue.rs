@@ -14,8 +14,12 @@ const DOING: &str = "enqueueing";
 /// Jobs of one script: while it runs, the server does nothing else.
 const JOBS_AT_ONCE: usize = 1_000;
 
-/// A job and where its answer belongs.
-type Numbered<'a> = (usize, &'a NewJob);
+/// A job, its arrival, and where its answer belongs.
+struct Arrived<'a> {
+    job: &'a NewJob,
+    arrival: i64,
+    at: usize,
+}
 
 /// Takes jobs in: queues side by side, the jobs of a queue in order.
 pub(crate) async fn enqueue(base: &Base, jobs: &[NewJob], now: Time) -> Answer<Vec<Enqueued>> {
@@ -23,17 +27,17 @@ pub(crate) async fn enqueue(base: &Base, jobs: &[NewJob], now: Time) -> Answer<V
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let first = base.arrivals.draw(jobs.len(), base.link.clock_offset_micros());
-    let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
-    for (at, job) in jobs.iter().enumerate() {
-        queues.entry(&job.queue).or_default().push((at, job));
+    let arrivals = base.arrivals.draw(jobs.len(), base.link.clock_offset_micros());
+    let mut queues: BTreeMap<&QueueName, Vec<Arrived<'_>>> = BTreeMap::new();
+    for (at, (job, arrival)) in jobs.iter().zip(arrivals).enumerate() {
+        queues.entry(&job.queue).or_default().push(Arrived { job, arrival, at });
     }
     let names: Vec<&QueueName> = queues.keys().copied().collect();
-    let parts = queues.iter().map(|(queue, jobs)| enqueue_in(base, queue, jobs, first, now));
+    let parts = queues.iter().map(|(queue, jobs)| enqueue_in(base, queue, jobs, now));
     let ((), parts) = try_join(base.register(DOING, &names), try_join_all(parts)).await?;
     let mut answers = vec![Enqueued::Same; jobs.len()];
-    for (at, answer) in queues.into_values().flatten().map(|(at, _)| at).zip(parts.into_iter().flatten()) {
-        answers[at] = answer;
+    for (arrived, answer) in queues.values().flatten().zip(parts.into_iter().flatten()) {
+        answers[arrived.at] = answer;
     }
     if answers.contains(&Enqueued::Inserted) {
         base.bell.ring();
@@ -44,17 +48,15 @@ pub(crate) async fn enqueue(base: &Base, jobs: &[NewJob], now: Time) -> Answer<V
 async fn enqueue_in(
     base: &Base,
     queue: &QueueName,
-    jobs: &[Numbered<'_>],
-    first: i64,
+    jobs: &[Arrived<'_>],
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
     let mut answers = Vec::with_capacity(jobs.len());
     for slice in jobs.chunks(JOBS_AT_ONCE) {
         let mut call = base.script(&ENQUEUE, queue).arg(now.as_micros());
-        for (at, job) in slice {
-            let arrival = first + *at as i64;
-            call.push(&record::member(arrival, job.id));
-            call.push(&record::pack(job, arrival, now));
+        for Arrived { job, arrival, .. } in slice {
+            call.push(&record::member(*arrival, job.id));
+            call.push(&record::pack(job, *arrival, now));
             call.push(&record::pack_payload(job));
         }
         let answer = base.link.run(DOING, &call).await?;

@@ -21,7 +21,10 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
     let mut findings = Vec::new();
     for node in &nodes {
         findings.extend([version(node), eviction(node), log(node), snapshot(node), replication(node)]);
-        findings.extend(faults::known(node.version()).map(|fault| said(node, Grade::Warning, fault.what, Some(fault.advice))));
+        findings.extend(
+            faults::known(node.version())
+                .map(|fault| said(node, Grade::Warning, fault.what, Some(fault.advice))),
+        );
     }
     findings.extend(cluster(base, &nodes).await?);
     findings.push(clock(base).await?);
@@ -133,12 +136,19 @@ fn eviction(node: &Node) -> Finding {
 
 fn log(node: &Node) -> Finding {
     if node.append.is_some_and(|append| append > Append::Off) && node.get("aof_last_write_status") == "err" {
-        return said(node, Grade::Bad, "the log of writes cannot be written", Some("free some space on its disk"));
+        return said(
+            node,
+            Grade::Bad,
+            "the log of writes cannot be written",
+            Some("free some space on its disk"),
+        );
     }
     let (grade, what, advice) = match node.append {
-        None => {
-            (Grade::Warning, "appendfsync is unknown", Some("allow CONFIG GET, or ask whoever runs this Redis"))
-        }
+        None => (
+            Grade::Warning,
+            "appendfsync is unknown",
+            Some("allow CONFIG GET, or ask whoever runs this Redis"),
+        ),
         Some(Append::Off) => (
             Grade::Bad,
             "appendonly = no",
@@ -193,7 +203,11 @@ async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
         return Ok(Some(finding(Grade::Good, what, None)));
     }
     let what = format!("the cluster is not whole, says {}", bad.join(", "));
-    Ok(Some(finding(Grade::Bad, what, Some("run redis-cli --cluster check, and bring the missing slots back"))))
+    Ok(Some(finding(
+        Grade::Bad,
+        what,
+        Some("run redis-cli --cluster check, and bring the missing slots back"),
+    )))
 }
 
 async fn clock(base: &Base) -> Answer<Finding> {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a good answer counts.
-const CHECKED_FOR: Duration = Duration::from_secs(60);
+const CHECKED_FOR: Duration = Duration::from_mins(1);
 const SAFE: &str = "noeviction";
 
 /// Remembers when the policy was found to be safe.

@@ -5,13 +5,16 @@ use crate::base::Base;
 use async_trait::async_trait;
 use backstop_core::port::Hints;
 use futures_util::StreamExt;
+use redis::aio::PubSub;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// After a hint was told, the next ones are gathered for so long.
 const GATHER: Duration = Duration::from_millis(2);
+/// How long a subscription may take to be made.
+const SUBSCRIBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// After a subscription failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -81,9 +84,15 @@ pub(crate) async fn hear(base: Arc<Base>) {
     }
 }
 
-async fn hear_once(base: &Base) -> redis::RedisResult<()> {
+async fn subscribe(base: &Base) -> redis::RedisResult<PubSub> {
     let mut subscriber = base.link.dial().subscriber().await?;
     subscriber.subscribe(base.keys.hints()).await?;
+    Ok(subscriber)
+}
+
+async fn hear_once(base: &Base) -> redis::RedisResult<()> {
+    let mut subscriber =
+        timeout(SUBSCRIBE_TIME_MAX, subscribe(base)).await.map_err(std::io::Error::from)??;
     // What was told before the subscription began is not heard any more.
     base.bell.ring_here();
     let mut messages = subscriber.on_message();

@@ -64,7 +64,12 @@ impl Lines<'_> {
     }
 
     /// The next members of the ready line of one of the queues.
-    pub(crate) async fn next_ready(&self, queue: usize, after: Option<u64>, max: usize) -> Answer<Vec<Found>> {
+    pub(crate) async fn next_ready(
+        &self,
+        queue: usize,
+        after: Option<u64>,
+        max: usize,
+    ) -> Answer<Vec<Found>> {
         let mut command = redis::cmd("ZRANGEBYSCORE");
         command.arg(self.base.keys.part(&self.queues[queue], Part::Ready));
         command.arg(after.map_or("-inf".to_owned(), |place| format!("({place}"))).arg("+inf");
@@ -92,8 +97,8 @@ impl Lines<'_> {
             each.collect::<Vec<Cmd>>()
         };
         let lengths = self.base.ask_each(self.doing, command(length)).await?;
-        let total: i64 = lengths.into_iter().filter_map(reply::whole).sum();
-        if total > max as i64 {
+        let total: usize = lengths.into_iter().filter_map(reply::count).sum();
+        if total > max {
             return Ok(None);
         }
         let mut commands = command(everything);

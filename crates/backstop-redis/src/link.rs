@@ -95,8 +95,7 @@ impl Link {
         doing: &'static str,
         command: &Cmd,
     ) -> Answer<Vec<(String, Value)>> {
-        let answers =
-            self.persist(doing, |wire| async move { ask_masters(wire, command).await }).await?;
+        let answers = self.persist(doing, |wire| async move { ask_masters(wire, command).await }).await?;
         let Value::Map(answers) = answers else { return Err(crate::error::strange(doing)) };
         Ok(answers.into_iter().filter_map(|(node, answer)| Some((reply::text(node)?, answer))).collect())
     }

@@ -90,7 +90,9 @@ impl Walk<'_> {
         loop {
             let after = self.last.as_ref().and_then(Place::member);
             let found = lines.next(part, direction, after, self.at_once()).await?;
-            if found.is_empty() || self.look(found, |found| Place::Member(found.member.clone())).await? == Step::Full {
+            if found.is_empty()
+                || self.look(found, |found| Place::Member(found.member.clone())).await? == Step::Full
+            {
                 return Ok(());
             }
         }

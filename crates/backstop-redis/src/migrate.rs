@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::link::field;
+use crate::repair::repair_what_is_wrong;
 use crate::reply;
 use backstop_core::port::{Answer, Migrated, StoreError};
 use redis::Value;
@@ -22,7 +23,7 @@ pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
     }
     let mut set = redis::cmd("SET");
     base.link.ask(DOING, set.arg(base.keys.schema()).arg(VERSION)).await?;
-    crate::repair::repair_what_disagrees(base).await?;
+    repair_what_is_wrong(base).await?;
     Ok(Migrated { from, to: VERSION })
 }
 

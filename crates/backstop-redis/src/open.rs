@@ -35,7 +35,9 @@ pub enum OpenError {
     )]
     Path,
     /// A percent sign that is not followed by two hexadecimal digits.
-    #[error("a percent sign in user, password or file is followed by two hexadecimal digits; write %25 for %")]
+    #[error(
+        "a percent sign in user, password or file is followed by two hexadecimal digits; write %25 for %"
+    )]
     Escape,
     /// The prefix cannot stand in a key.
     #[error("a prefix has 1 to {PREFIX_CHARS_MAX} of A-Z a-z 0-9 _ -; write ?prefix=NAME")]
@@ -118,7 +120,7 @@ impl Address {
         let (user, password) = login.map_or(Ok((None, None)), parse_login)?;
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
-        let shape = parse_path(shape, path)?;
+        let shape = parse_path(&shape, path)?;
         let hosts = parse_hosts(hosts, &shape)?;
         let mut address = Self { tls, shape, hosts, user, password, prefix: PREFIX.to_owned(), ca: None };
         for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -138,8 +140,7 @@ impl Address {
 
     fn certificates(&self) -> Result<Option<TlsCertificates>, OpenError> {
         let Some(path) = &self.ca else { return Ok(None) };
-        let root_cert =
-            std::fs::read(path).map_err(|cause| OpenError::Ca { path: path.clone(), cause })?;
+        let root_cert = std::fs::read(path).map_err(|cause| OpenError::Ca { path: path.clone(), cause })?;
         Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) }))
     }
 
@@ -190,12 +191,12 @@ impl Address {
                 };
                 Ok(Dial::Server(client))
             }
-            Shape::Cluster => self.dial_cluster(certificates),
+            Shape::Cluster => self.dial_cluster(certificates.as_ref()),
             Shape::Sentinel { master, db } => self.dial_sentinel(master, *db),
         }
     }
 
-    fn dial_cluster(&self, certificates: Option<TlsCertificates>) -> redis::RedisResult<Dial> {
+    fn dial_cluster(&self, certificates: Option<&TlsCertificates>) -> redis::RedisResult<Dial> {
         let infos = self.infos(0)?;
         let mut builder = ClusterClientBuilder::new(infos.clone())
             .connection_timeout(crate::link::CONNECT_TIME_MAX)
@@ -204,10 +205,10 @@ impl Address {
         if self.tls == Tls::Verified {
             builder = builder.tls(TlsMode::Secure);
         }
-        if let Some(certificates) = &certificates {
+        if let Some(certificates) = certificates {
             builder = builder.certs(certificates.clone());
         }
-        let node = |info: ConnectionInfo| match &certificates {
+        let node = |info: ConnectionInfo| match certificates {
             Some(certificates) => Client::build_with_tls(info, certificates.clone()),
             None => Client::open(info),
         };
@@ -238,7 +239,7 @@ fn parse_login(login: &str) -> Result<Login, OpenError> {
     }
 }
 
-fn parse_path(shape: Shape, path: &str) -> Result<Shape, OpenError> {
+fn parse_path(shape: &Shape, path: &str) -> Result<Shape, OpenError> {
     let db = |text: &str| match text {
         "" => Ok(0),
         text => text.parse::<u16>().map(i64::from).map_err(|_| OpenError::Path),
@@ -250,7 +251,11 @@ fn parse_path(shape: Shape, path: &str) -> Result<Shape, OpenError> {
         Shape::Sentinel { .. } => {
             let (master, number) = path.split_once('/').unwrap_or((path, ""));
             let master = unescape(master)?;
-            if master.is_empty() { Err(OpenError::Path) } else { Ok(Shape::Sentinel { master, db: db(number)? }) }
+            if master.is_empty() {
+                Err(OpenError::Path)
+            } else {
+                Ok(Shape::Sentinel { master, db: db(number)? })
+            }
         }
     }
 }
@@ -285,7 +290,8 @@ fn unescape(text: &str) -> Result<String, OpenError> {
             bytes.push(byte);
             continue;
         }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(OpenError::Escape);
+        let mut digit =
+            || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(OpenError::Escape);
         bytes.push((digit()? * 16 + digit()?) as u8);
     }
     String::from_utf8(bytes).map_err(|_| OpenError::Escape)

@@ -12,8 +12,7 @@ use redis::{Cmd, Value};
 use std::collections::BTreeMap;
 
 const DOING: &str = "promoting";
-const WAITING: [(State, Part); 2] =
-    [(State::Scheduled, Part::Scheduled), (State::Retrying, Part::Retrying)];
+const WAITING: [(State, Part); 2] = [(State::Scheduled, Part::Scheduled), (State::Retrying, Part::Retrying)];
 
 /// Makes jobs ready whose time has come.
 pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promoted> {
@@ -25,7 +24,8 @@ pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promot
     if max == 0 || !firsts.iter().any(is_due) {
         return Ok(Promoted { moved: 0, next_due: firsts.into_iter().flatten().min() });
     }
-    let due: Vec<_> = lines.iter().zip(&firsts).filter(|(_, first)| is_due(first)).map(|(line, _)| *line).collect();
+    let due: Vec<_> =
+        lines.iter().zip(&firsts).filter(|(_, first)| is_due(first)).map(|(line, _)| *line).collect();
     let moved = promote_from(base, &due, max.min(PROMOTE_MAX), now).await?;
     if moved > 0 {
         base.bell.ring();
@@ -44,13 +44,14 @@ async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<Vec<Option<Tim
         command
     };
     let answers = base.ask_each(DOING, lines.iter().map(first).collect()).await?;
-    answers.into_iter().map(|answer| readable(DOING, first_time(answer))).collect()
+    answers.into_iter().map(first_time).collect()
 }
 
-fn first_time(answer: Value) -> Option<Option<Time>> {
-    let members = reply::all_bytes(answer)?;
-    let Some(member) = members.first() else { return Some(None) };
-    Some(Some(Time::from_micros(unsorted(member.get(..8)?)?)))
+fn first_time(answer: Value) -> Answer<Option<Time>> {
+    let members = readable(DOING, reply::all_bytes(answer))?;
+    let Some(member) = members.first() else { return Ok(None) };
+    let micros = member.get(..8).and_then(unsorted);
+    readable(DOING, micros).map(|micros| Some(Time::from_micros(micros)))
 }
 
 async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) -> Answer<usize> {
@@ -70,7 +71,7 @@ async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) ->
         call.push(member);
     }
     let moved = base.run_each(DOING, calls.into_values().collect()).await?;
-    moved.into_iter().map(|moved| readable(DOING, reply::whole(moved)).map(|moved| moved as usize)).sum()
+    moved.into_iter().map(|moved| readable(DOING, reply::count(moved))).sum()
 }
 
 /// The members of a line that are due, at most so many.

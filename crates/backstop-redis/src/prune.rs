@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::record::sortable;
+use crate::repair::repair_what_disagrees;
 use crate::reply;
 use crate::script::{PRUNE, ScriptCall};
 use crate::workers::forget_silent;
@@ -12,7 +13,8 @@ use redis::Value;
 
 const DOING: &str = "pruning";
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Looks after the rest while it is there: this
+/// is what a keeper calls now and then.
 pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answer<Pruned> {
     let max = retention.max.min(PRUNE_MAX);
     let (mut pruned, mut room, mut keys_room) = (Pruned::default(), max, max);
@@ -31,6 +33,7 @@ pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answ
         keys_room -= removed.keys;
     }
     forget_silent(base, now).await?;
+    repair_what_disagrees(base).await?;
     Ok(pruned)
 }
 

@@ -9,17 +9,17 @@ use backstop_core::port::{Answer, Counts, Gate, QueueStatus, Totals};
 use backstop_core::{QueueName, State, Time};
 use redis::Value;
 
+const DOING: &str = "listing queues";
 const PAUSED: &str = "paused";
 const OPEN: &str = "open";
 
 /// All queues, by name.
 pub(crate) async fn queues(base: &Base) -> Answer<Vec<QueueStatus>> {
-    let doing = "listing queues";
-    let names = base.queues(doing).await?;
+    let names = base.queues(DOING).await?;
     let calls = names.iter().map(|name| base.script(&STATUS, name)).collect();
     let mut queues = Vec::with_capacity(names.len());
-    for (name, answer) in names.iter().zip(base.run_each(doing, calls).await?) {
-        queues.extend(readable(doing, status(name, answer))?);
+    for (name, answer) in names.iter().zip(base.run_each(DOING, calls).await?) {
+        queues.extend(status(name, answer)?);
     }
     Ok(queues)
 }
@@ -37,10 +37,17 @@ pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answ
 }
 
 /// The status of an answer; nothing for a name that was registered and whose queue never came to be.
-fn status(name: &QueueName, answer: Value) -> Option<Option<QueueStatus>> {
-    let mut parts = reply::list(answer)?.into_iter();
-    let Some(gate) = parts.next() else { return Some(None) };
-    let gate = if reply::text(gate)? == PAUSED { Gate::Paused } else { Gate::Open };
+fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
+    let parts = readable(DOING, reply::list(answer))?;
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    readable(DOING, read(name, parts)).map(Some)
+}
+
+fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
+    let mut parts = parts.into_iter();
+    let gate = if reply::text(parts.next()?)? == PAUSED { Gate::Paused } else { Gate::Open };
     let mut number = || parts.next().and_then(reply::whole).and_then(|number| u64::try_from(number).ok());
     let totals = Totals { enqueued: number()?, done: number()?, dead: number()?, cancelled: number()? };
     let mut counts = Counts::default();
@@ -48,5 +55,5 @@ fn status(name: &QueueName, answer: Value) -> Option<Option<QueueStatus>> {
         *counts.of_mut(state) = number()?;
     }
     let next_ready = parts.next().and_then(reply::bytes).and_then(|at| unsorted(&at)).map(Time::from_micros);
-    Some(Some(QueueStatus { name: name.clone(), gate, counts, totals, next_ready }))
+    Some(QueueStatus { name: name.clone(), gate, counts, totals, next_ready })
 }

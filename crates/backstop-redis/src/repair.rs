@@ -50,9 +50,14 @@ async fn repair_alone(base: &Base) -> Answer<usize> {
     Ok(mended)
 }
 
+/// Finds queues that nobody knows, and repairs those whose parts do not agree.
+pub(crate) async fn repair_what_is_wrong(base: &Base) -> Answer<()> {
+    find_queues(base).await?;
+    repair_what_disagrees(base).await
+}
+
 /// Repairs the queues whose parts do not agree; to find them costs a few lengths each.
 pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
-    find_queues(base).await?;
     for tally in tallies(base, DOING).await? {
         if !tally.agrees() {
             let mended = repair(base, &tally.queue).await?;
@@ -90,7 +95,14 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
         let counts = reply::list(answer)?.into_iter().map(reply::whole).collect::<Option<Vec<i64>>>()?;
         let [records, payloads, ordered, placed, claims @ ..] = &counts[..] else { return None };
         let claims = claims.try_into().ok()?;
-        Some(Tally { queue, records: *records, payloads: *payloads, ordered: *ordered, placed: *placed, claims })
+        Some(Tally {
+            queue,
+            records: *records,
+            payloads: *payloads,
+            ordered: *ordered,
+            placed: *placed,
+            claims,
+        })
     };
     readable(doing, queues.into_iter().zip(answers).map(read).collect())
 }
@@ -180,9 +192,11 @@ impl Step<'_> {
             let scan = self.scan(part, &cursor);
             let (next, values) = readable(DOING, read_scan(self.base.link.ask(DOING, &scan).await?))?;
             let mut call = head();
-            values.iter().step_by(2).for_each(|name| call.push(name));
+            for name in values.iter().step_by(2) {
+                call.push(name);
+            }
             let answer = self.base.link.run(DOING, &call).await?;
-            mended += readable(DOING, reply::whole(answer))? as usize;
+            mended += readable(DOING, reply::count(answer))?;
             cursor = next;
             if cursor == "0" {
                 return Ok(mended);
@@ -192,8 +206,15 @@ impl Step<'_> {
 
     fn scan(&self, part: Part, cursor: &str) -> Cmd {
         let verb = match part {
-            Part::Order | Part::Ready | Part::Scheduled | Part::Retrying | Part::Done | Part::Dead
-            | Part::Cancelled | Part::Terms | Part::Lapses => "ZSCAN",
+            Part::Order
+            | Part::Ready
+            | Part::Scheduled
+            | Part::Retrying
+            | Part::Done
+            | Part::Dead
+            | Part::Cancelled
+            | Part::Terms
+            | Part::Lapses => "ZSCAN",
             _ => "HSCAN",
         };
         // Payloads come with their names, and may be large.

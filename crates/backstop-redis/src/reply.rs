@@ -14,8 +14,7 @@ pub(crate) fn list(value: Value) -> Option<Vec<Value>> {
 pub(crate) fn bytes(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) => Some(text.into_bytes()),
-        Value::VerbatimString { text, .. } => Some(text.into_bytes()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.into_bytes()),
         _ => None,
     }
 }
@@ -31,6 +30,11 @@ pub(crate) fn whole(value: Value) -> Option<i64> {
         Value::Int(number) => Some(number),
         other => text(other)?.parse().ok(),
     }
+}
+
+/// A number of things.
+pub(crate) fn count(value: Value) -> Option<usize> {
+    usize::try_from(whole(value)?).ok()
 }
 
 /// A list of bytes.

@@ -38,12 +38,7 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
     Ok(answers)
 }
 
-async fn settle_in(
-    base: &Base,
-    queue: &QueueName,
-    runs: &[Numbered<'_>],
-    now: Time,
-) -> Answer<Vec<Settled>> {
+async fn settle_in(base: &Base, queue: &QueueName, runs: &[Numbered<'_>], now: Time) -> Answer<Vec<Settled>> {
     let mut answers = Vec::with_capacity(runs.len());
     for slice in runs.chunks(RUNS_AT_ONCE) {
         let mut call = base.script(&SETTLE, queue).arg(now.as_micros());

@@ -34,7 +34,7 @@ pub(crate) async fn jobs_at(
     let answers = each_at(base, doing, &FETCH, WHOLE_AT_ONCE, queues, spots).await?;
     let mut jobs = Vec::with_capacity(spots.len());
     for (spot, answer) in spots.iter().zip(answers) {
-        jobs.extend(readable(doing, read_job(&queues[spot.queue], spot.id, answer))?);
+        jobs.extend(job_of(doing, &queues[spot.queue], spot.id, answer)?);
     }
     Ok(jobs)
 }
@@ -47,7 +47,7 @@ pub(crate) async fn look_at(
     spots: &[Spot],
 ) -> Answer<Vec<Option<(State, Kind)>>> {
     let answers = each_at(base, doing, &LOOK, LOOKS_AT_ONCE, queues, spots).await?;
-    answers.into_iter().map(|answer| readable(doing, read_look(answer))).collect()
+    answers.into_iter().map(|answer| look_of(doing, answer)).collect()
 }
 
 /// What a script answers for each of these spots, in their order.
@@ -69,7 +69,9 @@ async fn each_at(
         .collect();
     let calls = slices.iter().map(|(queue, slice)| {
         let mut call = base.script(script, &queues[*queue]);
-        slice.iter().for_each(|at| call.push(spots[*at].id.as_bytes()));
+        for at in *slice {
+            call.push(spots[*at].id.as_bytes());
+        }
         call
     });
     let answers = base.run_each(doing, calls.collect()).await?;
@@ -82,26 +84,35 @@ async fn each_at(
     Ok(each)
 }
 
-fn read_job(queue: &QueueName, id: JobId, answer: Value) -> Option<Option<Job>> {
-    let mut parts = reply::list(answer)?.into_iter();
-    let Some(record) = parts.next() else { return Some(None) };
-    let record = Record::parse(&reply::bytes(record)?)?;
+fn job_of(doing: &'static str, queue: &QueueName, id: JobId, answer: Value) -> Answer<Option<Job>> {
+    let parts = readable(doing, reply::list(answer))?;
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    readable(doing, read_job(queue, id, parts)).map(Some)
+}
+
+fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
+    let mut parts = parts.into_iter();
+    let record = Record::parse(&reply::bytes(parts.next()?)?)?;
     let payload = parts.next().and_then(reply::bytes).unwrap_or_else(|| record::NO_PAYLOAD.to_vec());
     let history = parts.next().and_then(reply::bytes);
     let worker = parts.next().and_then(reply::text);
     let until = parts.next().and_then(reply::whole);
-    let holder = worker.zip(until).map(|(worker, until)| Holder {
-        worker: WorkerName::new(&worker),
-        until: Time::from_micros(until),
-    });
-    record.view(queue, id, payload, history, holder).map(Some)
+    let holder = worker
+        .zip(until)
+        .map(|(worker, until)| Holder { worker: WorkerName::new(&worker), until: Time::from_micros(until) });
+    record.view(queue, id, payload, history, holder)
 }
 
-fn read_look(answer: Value) -> Option<Option<(State, Kind)>> {
+fn look_of(doing: &'static str, answer: Value) -> Answer<Option<(State, Kind)>> {
     if answer == Value::Nil {
-        return Some(None);
+        return Ok(None);
     }
-    let seen = reply::text(answer)?;
+    readable(doing, reply::text(answer).and_then(|seen| read_look(&seen))).map(Some)
+}
+
+fn read_look(seen: &str) -> Option<(State, Kind)> {
     let (state, kind) = seen.split_at_checked(1)?;
-    Some(Some((state_of(state.as_bytes()[0])?, Kind::new(kind).ok()?)))
+    Some((state_of(state.as_bytes()[0])?, Kind::new(kind).ok()?))
 }

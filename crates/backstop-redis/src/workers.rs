@@ -50,9 +50,8 @@ async fn signs(base: &Base) -> Answer<BTreeMap<String, Sign>> {
         Some(Sign { seen_at: Time::from_micros(seen_at.parse().ok()?), queues })
     };
     let pairs = readable(DOING, reply::pairs(answer))?.into_iter();
-    let signs = pairs.map(|(name, text)| {
-        Some((String::from_utf8(name).ok()?, sign(std::str::from_utf8(&text).ok()?)?))
-    });
+    let signs = pairs
+        .map(|(name, text)| Some((String::from_utf8(name).ok()?, sign(std::str::from_utf8(&text).ok()?)?)));
     readable(DOING, signs.collect())
 }
 

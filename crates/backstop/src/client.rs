@@ -5,6 +5,7 @@ use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::guarded::Guarded;
 use crate::handler::Task;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use crate::home::Home;
 use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
@@ -29,6 +30,8 @@ pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Random,
+    /// To recognise transactions that are elsewhere.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Home,
 }
 
@@ -82,6 +85,7 @@ impl Backstop {
             store: Arc::new(store),
             clock: Arc::new(clock),
             random: Random::from_system(),
+            #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::of(&address),
         })
     }
@@ -89,7 +93,13 @@ impl Backstop {
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
         let store = Guarded::new(store, STORE_DEADLINE, Seat::Callers);
-        Self { store: Arc::new(store), clock, random, home: Home::Unknown }
+        Self {
+            store: Arc::new(store),
+            clock,
+            random,
+            #[cfg(any(feature = "sqlite", feature = "postgres"))]
+            home: Home::Unknown,
+        }
     }
 
     /// Pushes a task to its queue.

@@ -1,12 +1,8 @@
 //! Where a store is, to recognise transactions that are elsewhere: jobs there would be jobs that nobody works.
 
-use crate::address::Address;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use crate::address::StoreKind;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use crate::address::{Address, StoreKind};
 use backstop_core::port::{Answer, StoreError};
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
 const DOING: &str = "enqueue in your transaction";
 
 /// Where a store is.
@@ -62,10 +58,12 @@ impl Home {
     /// The schema to enqueue in.
     #[cfg(feature = "postgres")]
     pub(crate) fn schema(&self) -> Answer<&str> {
-        match self {
-            Self::Schema(schema) => Ok(schema),
-            Self::Unknown => Ok(backstop_postgres::SCHEMA),
-            _ => Err(StoreError::misuse(DOING, "the transaction is PostgreSQL's, the store is not")),
+        if matches!(self, Self::Unknown) {
+            return Ok(backstop_postgres::SCHEMA);
         }
+        let Self::Schema(schema) = self else {
+            return Err(StoreError::misuse(DOING, "the transaction is PostgreSQL's, the store is not"));
+        };
+        Ok(schema)
     }
 }

@@ -46,6 +46,7 @@ mod examine;
 mod exec;
 mod guarded;
 mod handler;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod home;
 mod open;
 #[cfg(feature = "postgres")]

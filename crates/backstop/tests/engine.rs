@@ -641,5 +641,5 @@ async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
     let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, Random::seeded(7));
     let worker = backstop.worker().services(Services::OwnThread).handle_raw("q", |_: Run| async { Ok(()) });
     let mut running = worker.start().expect("it starts");
-    tokio::time::timeout(Duration::from_secs(60), running.ended()).await.expect("it stops by itself");
+    tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops by itself");
 }

@@ -85,7 +85,7 @@ BEGIN
     IF p_lease IS NULL THEN
       DELETE FROM returned WHERE queue = p_job.queue AND level = p_job.level AND seq = p_job.seq;
     ELSE
-      PERFORM leave_leases(ARRAY[p_lease], NULL);
+      PERFORM close_leases(ARRAY[p_lease]);
     END IF;
   ELSIF p_state IN (0, 3) THEN
     DELETE FROM waiting WHERE id = p_job.id;

@@ -28,15 +28,15 @@ BEGIN
     v_handed := (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(p_seqs) s);
   END IF;
   IF v_handed IS NULL OR v_jobs <= v_ranges_max OR (SELECT count(*) FROM unnest(v_handed)) <= v_ranges_max THEN
-    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed, live)
-    VALUES (p_number, p_worker, p_until, p_queue, p_level, p_seqs[1], p_seqs[v_jobs], v_handed, v_jobs);
+    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed)
+    VALUES (p_number, p_worker, p_until, p_queue, p_level, p_seqs[1], p_seqs[v_jobs], v_handed);
     RETURN;
   END IF;
   FOR i IN 0 .. (v_jobs - 1) / v_ranges_max LOOP
     v_part := p_seqs[i * v_ranges_max + 1 : (i + 1) * v_ranges_max];
-    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed, live)
+    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed)
     VALUES (p_number, p_worker, p_until, p_queue, p_level, v_part[1], v_part[cardinality(v_part)],
-      (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_part) s), cardinality(v_part));
+      (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_part) s));
   END LOOP;
 END $$;
 
@@ -62,7 +62,8 @@ BEGIN
   v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.name = ANY (p_queues) ORDER BY q.id FOR UPDATE);
   IF EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
     RETURN QUERY SELECT * FROM held(p_number);
-    RETURN;
+    -- Once nothing is left of it, the number is as good as new.
+    IF FOUND THEN RETURN; END IF;
   END IF;
   FOR v_want IN 1 .. cardinality(p_queues) LOOP
     SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[v_want] AND q.id = ANY (v_locked) AND NOT q.paused;

@@ -23,18 +23,15 @@ BEGIN
     OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.settled_lease = p_number AND f.settled_tag = p_tag);
 END $$;
 
--- Notes that jobs left leases, one entry for each; a lease that holds nothing is gone. Those still in line are given back by their
--- places; 0 for the others.
-CREATE FUNCTION leave_leases(p_leases bigint[], p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+-- Removes those of these leases that hold nothing any more. One that somebody else settles at this moment stays, and is removed by
+-- whoever finds it expired.
+CREATE FUNCTION close_leases(p_leases bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  WITH gone AS MATERIALIZED (
-    SELECT u.lease, count(*)::int AS jobs, array_agg(u.seq) FILTER (WHERE u.seq > 0) AS back
-    FROM unnest(p_leases, p_seqs) u(lease, seq) GROUP BY u.lease
-  ), closed AS (
-    DELETE FROM lease l USING gone g WHERE l.no = g.lease AND l.live <= g.jobs
-  )
-  UPDATE lease l SET live = l.live - g.jobs, given_back = l.given_back || g.back FROM gone g WHERE l.no = g.lease AND l.live > g.jobs;
+  DELETE FROM lease WHERE no = ANY (ARRAY(
+    SELECT l.no FROM lease l WHERE l.no = ANY (p_leases) AND NOT EXISTS (
+      SELECT 1 FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
+        AND (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)))
+    FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Ends runs that succeeded, all at once: the common end. Answers which ones were stale, by number from 1 on. The leases must be
@@ -60,8 +57,8 @@ BEGIN
   ), freed AS MATERIALIZED (
     SELECT leave_key(queue, unique_key, id, unique_states, unique_until, 4::smallint, p_now) FROM ended
     WHERE unique_key IS NOT NULL AND NOT p_keep
-  ) SELECT array_agg(at), array_agg(lease) INTO v_ended, v_left FROM ended WHERE (SELECT count(*) FROM freed) >= 0;
-  PERFORM leave_leases(v_left, NULL);
+  ) SELECT array_agg(at), array_agg(DISTINCT lease) INTO v_ended, v_left FROM ended WHERE (SELECT count(*) FROM freed) >= 0;
+  PERFORM close_leases(v_left);
   IF coalesce(cardinality(v_ended), 0) < cardinality(p_ids) THEN
     RETURN QUERY SELECT o::int FROM unnest(p_ids, p_numbers) WITH ORDINALITY u(id, number, o)
       WHERE (v_ended IS NULL OR NOT o IN (SELECT unnest(v_ended))) AND NOT is_settled(id, number, p_tag);
@@ -107,9 +104,15 @@ DECLARE
   v_ended int[] := '{}';
   v_leases bigint[] := '{}';
   v_back bigint[] := '{}';
+  v_back_of bigint[] := '{}';
 BEGIN
-  -- In one order for everybody, so that nobody waits in a circle; a seizer waits, or is waited for.
-  PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR UPDATE;
+  -- In one order for everybody, so that nobody waits in a circle. Runs of one lease may be settled at the same time by several
+  -- calls; a seizer passes over a lease that is being settled. Only who gives jobs back changes the lease.
+  IF true = ANY (p_former) THEN
+    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR UPDATE;
+  ELSE
+    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR KEY SHARE;
+  END IF;
   IF cardinality(p_done_ids) > 0 THEN
     RETURN QUERY SELECT s.stale FROM settle_done(p_done_ids, p_done_queues, p_done_numbers, p_done_tag, p_done_keep, p_now) s;
   END IF;
@@ -122,6 +125,7 @@ BEGIN
       WHERE ctid = v_run.tid;
       INSERT INTO returned (queue, level, seq) VALUES (v_run.queue, v_run.level, v_run.seq);
       v_back := v_back || v_run.seq;
+      v_back_of := v_back_of || v_run.lease;
     ELSE
       DELETE FROM job WHERE ctid = v_run.tid RETURNING * INTO v_job;
       v_job.attempts := v_job.attempts + p_attempts[v_run.at];
@@ -135,14 +139,17 @@ BEGIN
       ELSE
         PERFORM place(v_job, p_states[v_run.at], p_reasons[v_run.at], p_now);
       END IF;
-      v_back := v_back || 0::bigint;
     END IF;
     PERFORM tell(v_run.queue, 2, p_states[v_run.at], 1);
     IF p_gone[v_run.at] THEN PERFORM tell(v_run.queue, 4, NULL, 1); END IF;
     v_leases := v_leases || v_run.lease;
     v_ended := v_ended || v_run.at;
   END LOOP;
-  PERFORM leave_leases(v_leases, v_back);
+  -- At the end and all at once: a row that is changed a thousand times in one transaction is read a thousand times each time.
+  UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
+    FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b
+    WHERE l.no = b.lease;
+  PERFORM close_leases(v_leases);
   IF cardinality(v_ended) < cardinality(p_ids) THEN
     RETURN QUERY SELECT -o::int FROM unnest(p_ids, p_numbers, p_tags) WITH ORDINALITY u(id, number, tag, o)
       WHERE NOT o IN (SELECT unnest(v_ended)) AND NOT is_settled(id, number, tag);

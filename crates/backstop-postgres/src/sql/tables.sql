@@ -104,8 +104,8 @@ CREATE TABLE reached (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- A lease over the jobs of one queue and level with places from `lo` to `hi`. `handed` says which of these places were given
--- out; NULL means every one. `given_back` are those that left it and are still in line. `live` counts what is left.
--- `begun` are the places whose runs are known to have begun.
+-- out; NULL means every one. `given_back` are those that left it and are still in line; the others that left it have left
+-- `job` too. `begun` are the places whose runs are known to have begun.
 CREATE TABLE lease (
   no              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   number          bigint   NOT NULL,
@@ -113,7 +113,6 @@ CREATE TABLE lease (
   hi              bigint   NOT NULL,
   until           bigint   NOT NULL,
   queue           int      NOT NULL,
-  live            int      NOT NULL,
   level           smallint NOT NULL,
   worker          text     NOT NULL,
   handed          int8multirange,

@@ -79,12 +79,18 @@ async fn a_late_job_beside_a_lease_with_holes_is_nobodys_but_its_own() {
     let held = scene.claim_as(&claim).await;
     assert_eq!(names(&held), ["before", "after"]);
     transaction.commit().await.expect("it commits");
-    assert_eq!(names(&scene.claim_as(&claim).await), ["before", "after"], "a repeated claim gets what it had");
+    assert_eq!(
+        names(&scene.claim_as(&claim).await),
+        ["before", "after"],
+        "a repeated claim gets what it had"
+    );
     let late = scene.claim("q", 10).await;
     assert_eq!(names(&late), ["late"]);
     for run in held.iter().chain(&late) {
         assert_eq!(
-            scene.settle(&run.lease, backstop_core::Outcome::Done(backstop_core::verdict::Keep::Listed)).await,
+            scene
+                .settle(&run.lease, backstop_core::Outcome::Done(backstop_core::verdict::Keep::Listed))
+                .await,
             backstop_core::port::Settled::Applied
         );
     }

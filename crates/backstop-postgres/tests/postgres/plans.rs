@@ -124,7 +124,8 @@ async fn every_function_that_can_be_called_is_among_the_calls() {
 }
 
 async fn functions(client: &Client, schema: &str) -> BTreeSet<String> {
-    let entries = "SELECT proname::text FROM pg_proc WHERE prosecdef AND pronamespace = $1::text::regnamespace";
+    let entries =
+        "SELECT proname::text FROM pg_proc WHERE prosecdef AND pronamespace = $1::text::regnamespace";
     let rows = client.query(entries, &[&schema]).await.expect("the catalogue");
     rows.iter().map(|row| row.get(0)).collect()
 }

@@ -31,7 +31,8 @@ async fn a_worker_needs_no_right_to_the_tables() {
             "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
         ],
     );
-    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
+    let store: Arc<dyn Store> =
+        Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
     assert_eq!(store.migrate().await.expect("nothing to do").from, 1);
     let mut scene = Scene::new(Arc::clone(&store));
     scene.insert([job("q", "a"), job("q", "b").at(at(60))]).await;
@@ -40,8 +41,11 @@ async fn a_worker_needs_no_right_to_the_tables() {
     scene.settle(&runs[0].lease, backstop_testkit::given::dead()).await;
     assert_eq!(store.examine().await.expect("it may look").findings.len() > 5, true);
     let client = backstop_postgres::connect(&address).await.expect("it may connect");
-    for forbidden in ["SELECT * FROM SCHEMA_NAME.job", "DELETE FROM SCHEMA_NAME.finished", "DROP TABLE SCHEMA_NAME.job"] {
-        let error = client.batch_execute(&forbidden.replace("SCHEMA_NAME", &schema)).await.expect_err(forbidden);
+    for forbidden in
+        ["SELECT * FROM SCHEMA_NAME.job", "DELETE FROM SCHEMA_NAME.finished", "DROP TABLE SCHEMA_NAME.job"]
+    {
+        let error =
+            client.batch_execute(&forbidden.replace("SCHEMA_NAME", &schema)).await.expect_err(forbidden);
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42501"), "{forbidden}");
     }
 }
@@ -61,7 +65,10 @@ async fn a_producer_may_enqueue_and_nothing_else() {
     let producing = Scene::new(Arc::new(producer));
     producing.insert([job("q", "a")]).await;
     let refused = producing.store.queues(at(0)).await.expect_err("it may not look");
-    assert!(matches!(refused, StoreError::Misuse { .. }) && refused.to_string().contains("grant"), "{refused}");
+    assert!(
+        matches!(refused, StoreError::Misuse { .. }) && refused.to_string().contains("grant"),
+        "{refused}"
+    );
     assert_eq!(names(&Scene::new(store).claim("q", 10).await), ["a"]);
 }
 
@@ -69,7 +76,8 @@ async fn a_producer_may_enqueue_and_nothing_else() {
 async fn a_temporary_table_of_a_caller_cannot_stand_in_for_ours() {
     let (store, schema) = fresh_store().await;
     let client = super::user().await;
-    let trap = "CREATE TEMP TABLE queue (id int, name text, paused boolean); CREATE TEMP TABLE job (id uuid);";
+    let trap =
+        "CREATE TEMP TABLE queue (id int, name text, paused boolean); CREATE TEMP TABLE job (id uuid);";
     client.batch_execute(trap).await.expect("a user may have such tables");
     let call = format!("SELECT {schema}.enqueue('q', 'k', '{{}}')");
     client.query_one(&call, &[]).await.expect("it is taken in");

@@ -14,7 +14,9 @@ async fn a_claim_costs_the_same_however_long_a_snapshot_is_held() {
     let (store, schema) = fresh_store().await;
     let (mut scene, client) = (Scene::new(store), user().await);
     let idle = user().await;
-    idle.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await.expect("a snapshot");
+    idle.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+        .await
+        .expect("a snapshot");
     let (mut first, mut last) = (0, 0);
     for round in 0..ROUNDS {
         scene.insert((0..BATCH).map(|n| job("q", &format!("{round}-{n}")))).await;
@@ -38,12 +40,21 @@ async fn blocks(client: &Client, schema: &str) -> i64 {
         "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) SELECT * FROM {schema}.claim(5, 'w', 90000000000, '{{q}}', '{{{BATCH}}}', 5)"
     );
     // The first call of a connection also reads the catalogue.
-    client.simple_query(&claim.replace("claim(5", "claim(6").replace("{q}", "{none}")).await.expect("it explains");
+    client
+        .simple_query(&claim.replace("claim(5", "claim(6").replace("{q}", "{none}"))
+        .await
+        .expect("it explains");
     let lines = client.simple_query(&claim).await.expect("it explains");
     client.batch_execute("ROLLBACK").await.expect("it rolls back");
     let buffers = lines.iter().find_map(|line| match line {
-        SimpleQueryMessage::Row(row) => row.get(0).and_then(|text| text.trim().strip_prefix("Buffers: shared ")),
+        SimpleQueryMessage::Row(row) => {
+            row.get(0).and_then(|text| text.trim().strip_prefix("Buffers: shared "))
+        }
         _ => None,
     });
-    buffers.expect("a line of buffers").split(' ').filter_map(|word| word.split_once('=')?.1.parse::<i64>().ok()).sum()
+    buffers
+        .expect("a line of buffers")
+        .split(' ')
+        .filter_map(|word| word.split_once('=')?.1.parse::<i64>().ok())
+        .sum()
 }

@@ -14,7 +14,10 @@ fn jobs(named: &[&str]) -> Vec<NewJob> {
 async fn jobs_and_the_users_rows_commit_together() {
     let (store, schema) = fresh_store().await;
     let (mut scene, mut client) = (Scene::new(store), user().await);
-    client.batch_execute(&format!("CREATE TABLE {schema}.orders (id int PRIMARY KEY)")).await.expect("a table");
+    client
+        .batch_execute(&format!("CREATE TABLE {schema}.orders (id int PRIMARY KEY)"))
+        .await
+        .expect("a table");
     let transaction = client.transaction().await.expect("a transaction");
     transaction.batch_execute(&format!("INSERT INTO {schema}.orders VALUES (1)")).await.expect("a row");
     let answers = enqueue_in(&transaction, &schema, &jobs(&["a", "b", "a"]), at(0)).await.expect("jobs");
@@ -28,11 +31,14 @@ async fn jobs_and_the_users_rows_commit_together() {
 async fn the_function_serves_whoever_speaks_sql() {
     let (store, schema) = fresh_store().await;
     let (scene, client) = (Scene::new(store), user().await);
-    let call = format!("SELECT {schema}.enqueue('q', 'mail', '{{\"to\" :  1.10}}', priority => 'high', unique_key => 'k')");
+    let call = format!(
+        "SELECT {schema}.enqueue('q', 'mail', '{{\"to\" :  1.10}}', priority => 'high', unique_key => 'k')"
+    );
     let first: uuid::Uuid = client.query_one(&call, &[]).await.expect("a job").get(0);
     let again: uuid::Uuid = client.query_one(&call, &[]).await.expect("the same job").get(0);
     assert_eq!(first, again, "the holder of the key answers");
-    let job = scene.store.job(backstop_core::JobId::from_bytes(*first.as_bytes()), at(0)).await.expect("a job");
+    let job =
+        scene.store.job(backstop_core::JobId::from_bytes(*first.as_bytes()), at(0)).await.expect("a job");
     let job = job.expect("it is there");
     assert_eq!((job.state, job.kind.as_str(), job.priority), (State::Ready, "mail", Priority::High));
     assert_eq!(job.payload.as_bytes(), br#"{"to" :  1.10}"#, "byte for byte");
@@ -65,12 +71,17 @@ async fn the_statement_is_text_with_parameters() {
     let prepared = client.prepare(&statement.text).await.expect("it prepares");
     let types: Vec<&str> = prepared.params().iter().map(tokio_postgres::types::Type::name).collect();
     assert_eq!(types, statement.parameters.map(|(_, kind)| kind));
-    let text = format!("{}::text", statement.text.replace("$3::json", "$3::text::json").replace("$9::uuid", "$9::text::uuid"));
+    let text = format!(
+        "{}::text",
+        statement.text.replace("$3::json", "$3::text::json").replace("$9::uuid", "$9::text::uuid")
+    );
     let nothing = None::<&str>;
     let named = id("x").to_string();
     let row = client
         .query_one(
-            &text.replace("$4::timestamptz", "$4::text::timestamptz").replace("$7::interval", "$7::text::interval")
+            &text
+                .replace("$4::timestamptz", "$4::text::timestamptz")
+                .replace("$7::interval", "$7::text::interval")
                 .replace("$8::json", "$8::text::json"),
             &[&"q", &"k", &"{}", &"2200-01-01", &nothing, &nothing, &nothing, &nothing, &named],
         )
@@ -87,13 +98,15 @@ async fn a_transaction_of_sqlx_takes_jobs_in() {
     use sqlx_core::connection::Connection;
     let (store, schema) = fresh_store().await;
     let mut scene = Scene::new(store);
-    let mut connection = sqlx_postgres::PgConnection::connect(&servers::postgres().url()).await.expect("a connection");
+    let mut connection =
+        sqlx_postgres::PgConnection::connect(&servers::postgres().url()).await.expect("a connection");
     let mut undone = connection.begin().await.expect("a transaction");
     backstop_postgres::enqueue_in_sqlx(&mut undone, &schema, &jobs(&["undone"]), at(0)).await.expect("jobs");
     undone.rollback().await.expect("it rolls back");
     let mut transaction = connection.begin().await.expect("a transaction");
     let all = [job("q", "a").unique("k").into(), job("q", "b").unique("k").at(at(60)).into()];
-    let answers = backstop_postgres::enqueue_in_sqlx(&mut transaction, &schema, &all, at(0)).await.expect("jobs");
+    let answers =
+        backstop_postgres::enqueue_in_sqlx(&mut transaction, &schema, &all, at(0)).await.expect("jobs");
     assert_eq!(answers, [Enqueued::Inserted, Enqueued::Duplicate(id("a"))]);
     transaction.commit().await.expect("it commits");
     assert_eq!(names(&scene.claim("q", 10).await), ["a"]);

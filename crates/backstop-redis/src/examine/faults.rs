@@ -49,9 +49,15 @@ mod tests {
 
     #[test]
     fn a_version_has_the_faults_it_was_released_with() {
-        for (version, count) in
-            [("6.2.5", 2), ("7.0.15", 2), ("7.2.6", 1), ("7.2.11", 0), ("8.2.1", 1), ("8.2.2", 0), ("9.0.0", 0)]
-        {
+        for (version, count) in [
+            ("6.2.5", 2),
+            ("7.0.15", 2),
+            ("7.2.6", 1),
+            ("7.2.11", 0),
+            ("8.2.1", 1),
+            ("8.2.2", 0),
+            ("9.0.0", 0),
+        ] {
             assert_eq!(known(version).count(), count, "{version}");
         }
     }

@@ -78,7 +78,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 
 /// The bytes of a text.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || text.len() % 2 != 0 {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()

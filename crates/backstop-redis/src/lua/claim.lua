@@ -2,7 +2,7 @@
 -- ARGV[1] number
 -- ARGV[2] the queues the claim reaches into, newline, worker
 -- ARGV[3] until
--- ARGV[4] at most so many
+-- ARGV[4] at most so many; fewer if their payloads are large
 -- Answers: see handed_out; nothing if there is nothing.
 
 local number, max = ARGV[1], tonumber(ARGV[4])
@@ -11,8 +11,20 @@ if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 
 local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
 if #first == 0 then return {} end
-local ids = {}
+local ids, payloads, bytes = {}, {}, 0
 for at = 1, #first, 2 do ids[#ids + 1] = sub(first[at], 9) end
+
+-- A few at a time, and no more once there is enough to carry: payloads may be large.
+local BYTES_MAX, AT_ONCE = 16777216, 32
+while #payloads < #ids and bytes < BYTES_MAX do
+  local taken = #payloads
+  for i, payload in ipairs(call('HMGET', PAYLOADS, unpack(ids, taken + 1, math.min(taken + AT_ONCE, #ids)))) do
+    payloads[taken + i] = payload
+    bytes = bytes + (payload and #payload or 0)
+  end
+end
+for i = #payloads + 1, #ids do ids[i] = nil end
+
 local records, leases, held, head = read(RECORDS, ids), {}, {}, number .. '0'
 for i, id in ipairs(ids) do
   local record = records[i]
@@ -23,7 +35,7 @@ for i, id in ipairs(ids) do
     leases[2 * #held] = head .. sub(record, 36, 44) .. first[2 * i]
   end
 end
-local answer = handed_out(ids, records)
+local answer = handed_out(ids, records, payloads)
 call('ZREMRANGEBYRANK', READY, 0, #ids - 1)
 if #held > 0 then
   write('HSET', LEASES, leases)

@@ -18,7 +18,7 @@ local function held_under(number)
 end
 
 -- What a worker gets of these jobs: ids, records, payloads, and of those that have some: which, history.
-local function handed_out(ids, records)
+local function handed_out(ids, records, payloads)
   local histories = {}
   for i, record in ipairs(records) do
     if record and has_history(flags_of(record)) then
@@ -26,13 +26,13 @@ local function handed_out(ids, records)
       histories[#histories + 1] = call('HGET', HISTORIES, ids[i])
     end
   end
-  return { concat(ids), records, read(PAYLOADS, ids), histories }
+  return { concat(ids), records, payloads, histories }
 end
 
 local function handed_out_again(held)
   local ids, leases = {}, {}
   for i, run in ipairs(held) do ids[i], leases[i] = run.id, run.lease end
-  local answer = handed_out(ids, read(RECORDS, ids))
+  local answer = handed_out(ids, read(RECORDS, ids), read(PAYLOADS, ids))
   answer[5] = leases
   return answer
 end

@@ -1,7 +1,7 @@
 -- Puts jobs where their records say they are.
 -- ARGV[1] now
 -- then ids
--- Answers: how many places were missing.
+-- Answers: how much was missing.
 
 local now, mended = tonumber(ARGV[1]), 0
 
@@ -34,6 +34,8 @@ end
 local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
+  -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and does not vanish.
+  mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0')
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end
   if lease then return free(id, record, lease) end

@@ -1,7 +1,5 @@
--- Places in the ready line.
---
--- Places: a level is 2^51 wide. Its last quarter, 2^49, is given out in order; what comes before it is for jobs whose
--- place was lost: see mend_jobs.lua.
+-- Places in the ready line. A level is 2^51 wide. Its last quarter, 2^49, is given out in order; what comes before it
+-- is for jobs whose place was lost: see mend_jobs.lua.
 local LEVEL_WIDTH, GIVEN_OUT = 2251799813685248, 562949953421312
 
 local function place(level, seq)

@@ -1,7 +1,7 @@
 use super::*;
 
 fn parsed(text: &str) -> Address {
-    Address::parse(text).ok().expect("the address is good")
+    Address::parse(text).expect("the address is good")
 }
 
 #[test]

@@ -22,7 +22,10 @@ fn a_job_reads_back_as_it_came_in() {
     job.retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).ok();
     let record = Record::parse(&pack(&job, 42, now)).expect("a record");
     let seen = record.view(&queue, job.id, pack_payload(&job), None, None).expect("a job");
-    assert_eq!((seen.state, seen.run_at, seen.inserted_at), (State::Scheduled, job.run_at.expect("set"), now));
+    assert_eq!(
+        (seen.state, seen.run_at, seen.inserted_at),
+        (State::Scheduled, job.run_at.expect("set"), now)
+    );
     assert_eq!((seen.payload, seen.priority, seen.kind), (job.payload, job.priority, job.kind));
     assert_eq!((seen.unique_key, seen.retry.decode()), (job.unique.map(|unique| unique.key), job.retry));
     assert_eq!((seen.attempt, seen.finished_at, seen.reason), (0, None, None));

@@ -4,28 +4,49 @@ use super::Engine;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Outcome};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Settlements of one call.
 const BATCH_MAX: usize = 1_000;
+/// Calls under way at once: one that waits for a disk or a network, and one that the store works on meanwhile.
+const UNDER_WAY_MAX: usize = 2;
+/// Settlements that are worth a call beside another.
+const BESIDE_MIN: usize = 250;
 /// Ended runs that may wait to be settled; handlers then wait too, and nothing more is claimed.
 pub(crate) const WAITING_MAX: usize = 8_192;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
-/// Settles until every sender is gone.
+/// Settles until every sender is gone. A batch waits a moment for company; while others are under way it waits for more of
+/// it, and goes out beside them once it is worth a call.
 pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settlement>) {
-    let mut batch = Vec::with_capacity(BATCH_MAX);
-    while ended.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        if batch.len() < BATCH_MAX && !engine.timing.settle_linger.is_zero() {
-            tokio::time::sleep(engine.timing.settle_linger.into()).await;
-            while batch.len() < BATCH_MAX {
-                let Ok(settlement) = ended.try_recv() else { break };
-                batch.push(settlement);
-            }
+    let linger: Duration = engine.timing.settle_linger.into();
+    let mut under_way = FuturesUnordered::new();
+    let (mut batch, mut is_open, mut due) = (Vec::with_capacity(BATCH_MAX), true, Instant::now());
+    while is_open || !batch.is_empty() || !under_way.is_empty() {
+        let waited = linger.is_zero() || !is_open || Instant::now() >= due;
+        let is_ready = match under_way.len() {
+            0 => !batch.is_empty() && (waited || batch.len() >= BATCH_MAX),
+            others => others < UNDER_WAY_MAX && batch.len() >= BESIDE_MIN,
+        };
+        if is_ready {
+            under_way.push(settle(engine, std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX))));
         }
-        settle(engine, std::mem::take(&mut batch)).await;
+        let room = BATCH_MAX - batch.len();
+        tokio::select! {
+            biased;
+            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+            got = ended.recv_many(&mut batch, room), if is_open && room > 0 => {
+                is_open = got > 0;
+                if got == batch.len() {
+                    due = Instant::now() + linger;
+                }
+            }
+            () = tokio::time::sleep_until(due), if under_way.is_empty() && !batch.is_empty() => {}
+        }
     }
 }
 

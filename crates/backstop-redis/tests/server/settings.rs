@@ -1,0 +1,134 @@
+//! Settings of the server: refused, or told.
+
+use crate::place::{Place, open};
+use backstop_core::amend::Filter;
+use backstop_core::port::{Backlog, Examination, Grade, Store, StoreError};
+use backstop_testkit::given::{DONE, START, job};
+use backstop_testkit::servers::redis::{Append, Settings};
+use backstop_testkit::servers::{self, Redis};
+use std::time::Duration;
+
+fn with(append: Append, options: &[(&'static str, &str)]) -> Redis {
+    let options = options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Redis::start(Settings { append, options })
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_until_it_does_not() {
+    let server = with(Append::Off, &[("maxmemory-policy", "allkeys-lru")]);
+    let store = open(&server.fresh_url());
+    let refused = store.migrate().await;
+    assert!(
+        matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("noeviction")),
+        "{refused:?}"
+    );
+    let refused = store.enqueue(vec![job("q", "a").into()], START).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("allkeys-lru")),
+        "{refused:?}"
+    );
+    server.cli(&["config", "set", "maxmemory-policy", "noeviction"]);
+    store.migrate().await.expect("nothing stands against it");
+    store.enqueue(vec![job("q", "a").into()], START).await.expect("the job goes in");
+}
+
+#[tokio::test]
+async fn scripts_the_server_forgot_are_loaded_again() {
+    let server = with(Append::Off, &[]);
+    let place = Place::on(&server).await;
+    let mut scene = place.scene();
+    scene.insert([job("q", "a"), job("q", "b")]).await;
+    let forget = || server.cli(&["script", "flush"]);
+    forget();
+    let run = scene.claim_one("q").await;
+    forget();
+    assert_eq!(scene.begin(std::slice::from_ref(&run.lease)).await, []);
+    forget();
+    scene.settle(&run.lease, DONE).await;
+    forget();
+    assert_eq!(scene.promote().await, 0);
+    forget();
+    assert_eq!(scene.seize("rescuer").await, []);
+    forget();
+    assert_eq!(scene.list(&Filter::default()).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_of_a_newer_program_is_refused() {
+    let place = Place::on(servers::redis()).await;
+    place.server.cli(&["set", &format!("{}:schema", place.prefix()), "7"]);
+    let refused = open(&place.url).migrate().await;
+    assert!(
+        matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("version 7")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_misuse_and_not_repeated() {
+    let server = with(Append::Off, &[]);
+    server.cli(&["config", "set", "requirepass", "right"]);
+    let at = |login: &str| open(&format!("redis://{login}{}", server.addr()));
+    for login in ["", ":hunter2@", "ada:hunter2@"] {
+        let refused = at(login).migrate().await;
+        let Err(error @ StoreError::Misuse { .. }) = refused else { panic!("{login}: {refused:?}") };
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    at(":right@").migrate().await.expect("it is the password");
+}
+
+fn graded(examination: &Examination, grade: Grade, what: &str) {
+    let found =
+        examination.findings.iter().any(|finding| finding.grade == grade && finding.what.contains(what));
+    assert!(found, "no {grade:?} {what}: {examination:#?}");
+}
+
+#[tokio::test]
+async fn what_a_crash_may_lose_is_said_in_words() {
+    for (append, grade, what, promise) in [
+        (Append::Off, Grade::Bad, "appendonly = no", "may lose everything"),
+        (Append::EverySecond, Grade::Warning, "appendfsync = everysec", "two seconds"),
+        (Append::Always, Grade::Good, "appendfsync = always", "survives a crash"),
+    ] {
+        let server = with(append, &[]);
+        let place = Place::on(&server).await;
+        let examination = place.store.examine().await.expect("it is examined");
+        graded(&examination, grade, what);
+        graded(&examination, Grade::Good, "maxmemory-policy = noeviction");
+        graded(&examination, Grade::Good, "store version 1");
+        assert!(examination.promise.contains(promise), "{}", examination.promise);
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_rights_beyond_its_keys_is_enough() {
+    let server = with(Append::EverySecond, &[]);
+    let rights = ["~shop:*", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
+    server.cli(&[&["acl", "setuser", "ada", "on", ">secret"][..], &rights].concat());
+    let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
+    store.migrate().await.expect("it may");
+    store.enqueue(vec![job("q", "a").into()], START).await.expect("it may");
+    let examination = store.examine().await.expect("it may");
+    graded(&examination, Grade::Warning, "appendfsync is unknown");
+    assert!(examination.promise.contains("does not tell"), "{}", examination.promise);
+}
+
+#[tokio::test]
+async fn a_hint_reaches_other_processes() {
+    let place = Place::on(servers::redis()).await;
+    let mut hints = open(&place.url).watch();
+    let elsewhere = open(&place.url);
+    let mut heard = elsewhere.watch();
+    // The subscription itself is a hint: something may have come before it.
+    heard.next().await;
+    place.scene().insert([job("q", "a")]).await;
+    let hint = tokio::time::timeout(Duration::from_secs(30), heard.next()).await;
+    assert!(hint.is_ok(), "no hint came from the other store");
+    // A store that is gone gives no more hints, and harms nobody who still waits.
+    let hint = tokio::time::timeout(Duration::from_millis(50), async {
+        loop {
+            hints.next().await;
+        }
+    });
+    assert!(hint.await.is_err());
+}

@@ -73,12 +73,13 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let lanes = lanes(args, &context.config)?;
     let backstop = context.open().await?;
     let started = Instant::now();
+    let signals = serve::Signals::listen()?;
     let running = start(&backstop, &lanes)?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
-    let progress = serve::serve(running, &backstop, &queues, until, context).await?;
+    let progress = serve::serve(running, signals, &backstop, &queues, until, context).await;
     summarise(&worker, progress, started.elapsed(), context)?;
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })

@@ -31,6 +31,10 @@ fn unanswered(error: StoreError, address: &Address) -> Trouble {
         (Some(StoreKind::Postgres), _) => {
             "psql with the same address: is the server up, does it let this role in from here, is the name right?"
         }
+        // The message names its next step.
+        (Some(StoreKind::Redis), StoreError::Misuse { .. }) => {
+            return Trouble::new(format!("{address}: {error}"));
+        }
         (Some(StoreKind::Redis), _) => {
             "redis-cli -u with the same address and PING: is the server up, is the password right?"
         }

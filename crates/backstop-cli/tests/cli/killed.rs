@@ -22,8 +22,10 @@ fn a_load_killed_half_way_and_repeated_ends_with_one_job_per_line(place: &Place)
     let before = place.count("q", "ready");
     assert!(before > 0 && before < LINES, "{before} jobs went in before the end");
     let report = place.json(load);
-    assert_eq!(report["inserted"].as_u64().unwrap() + before, LINES);
-    assert_eq!(report["same"].as_u64(), Some(before));
+    let (inserted, same) = (report["inserted"].as_u64().unwrap(), report["same"].as_u64().unwrap());
+    assert_eq!(inserted + same, LINES);
+    // A server ends what the dead process had asked for: more may have gone in after the count.
+    assert!(same >= before, "{same} of {before} were recognised");
     assert_eq!(place.count("q", "ready"), LINES);
 }
 

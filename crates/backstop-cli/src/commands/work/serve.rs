@@ -27,12 +27,12 @@ pub(super) enum Until {
 /// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a second signal.
 pub(super) async fn serve(
     mut running: Running,
+    mut signals: Signals,
     backstop: &Backstop,
     queues: &[QueueName],
     until: Until,
     context: &Context,
-) -> Result<Progress, Trouble> {
-    let mut signals = Signals::listen()?;
+) -> Progress {
     let mut watch = Watch::new(context);
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -51,7 +51,7 @@ pub(super) async fn serve(
         }
     }
     watch.line.finish_and_clear();
-    Ok(running.progress())
+    running.progress()
 }
 
 /// How far a worker is on its way out.
@@ -81,13 +81,14 @@ impl Stage {
 }
 
 /// The signals that ask for an end.
-struct Signals {
+pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn listen() -> Result<Self, Trouble> {
+    /// Listens from now on. A signal that comes before would end the process, and every run with it.
+    pub(super) fn listen() -> Result<Self, Trouble> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 

@@ -1,10 +1,11 @@
 //! From an address to everything that is needed to connect.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 
 /// The schema where nobody says another.
 pub const SCHEMA: &str = "backstop";
@@ -79,6 +80,7 @@ impl FromStr for Address {
             root_certificate: None,
         };
         let mut rest = Vec::new();
+        let says_tls = query.split('&').any(|pair| pair.starts_with("sslmode="));
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if let Some(kept) = read.parameter(name, value)? {
@@ -88,7 +90,7 @@ impl FromStr for Address {
         let separator = if rest.is_empty() { "" } else { "?" };
         let server = format!("{server}{separator}{}", rest.join("&"));
         read.config = Config::from_str(&server).map_err(|error| OpenError::Address(reason(&error)))?;
-        read.finish();
+        read.finish(says_tls);
         Ok(read)
     }
 }
@@ -119,7 +121,7 @@ impl Address {
         Ok(None)
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, says_tls: bool) {
         let config = &mut self.config;
         if config.get_application_name().is_none() {
             config.application_name("backstop");
@@ -129,9 +131,23 @@ impl Address {
         }
         config.tcp_user_timeout(SILENCE_MAX).keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(KEEPALIVE_INTERVAL);
-        if config.get_ssl_mode() == SslMode::Prefer && self.root_certificate.is_some() {
+        // `prefer` would go without TLS if somebody in between says that there is none.
+        let is_far = !config.get_hosts().iter().all(is_near);
+        if config.get_ssl_mode() == SslMode::Prefer
+            && (self.root_certificate.is_some() || (is_far && !says_tls))
+        {
             config.ssl_mode(SslMode::Require);
         }
+    }
+}
+
+/// Whether a host is this machine.
+fn is_near(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+        }
+        Host::Unix(_) => true,
     }
 }
 

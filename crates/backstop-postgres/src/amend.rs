@@ -52,7 +52,11 @@ async fn amend(
     let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
     let mut amended = Amended { applied: ids.len() - rows.len(), ..Amended::default() };
     for row in &rows {
-        amended.refused.extend(refused(ids, row)?);
+        let refused = refused(ids, row)?;
+        // By filter, what does not fit any more is passed in silence.
+        amended
+            .refused
+            .extend(refused.filter(|(_, why)| filter.is_none() || matches!(why, Refusal::Twin(_))));
     }
     Ok(amended)
 }

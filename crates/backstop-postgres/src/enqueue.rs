@@ -20,6 +20,9 @@ const FUNCTION: &str = "enqueue_jobs";
 ///
 /// Works on a `tokio_postgres::Transaction`, and on whatever else is a client of that driver. After an error the
 /// transaction can only be rolled back, as after every error of PostgreSQL.
+///
+/// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes into being with it:
+/// until it commits, others that push to that queue wait.
 pub async fn enqueue_in(
     transaction: &impl GenericClient,
     schema: &str,
@@ -30,7 +33,7 @@ pub async fn enqueue_in(
     if schema.contains(['"', '\0']) {
         return Err(StoreError::misuse(DOING, format!("{schema:?} is not the name of a schema")));
     }
-    let batch = Batch::of(jobs.iter().map(|job| (job, now)));
+    let batch = Batch { careful: true, ..Batch::of(jobs.iter().map(|job| (job, now))) };
     let params = batch.params();
     let sql = statement(&format!("\"{schema}\""), Commit::Durable, FUNCTION, params.len());
     let rows = transaction.query_typed(&sql, &params).await;
@@ -64,6 +67,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) key_untils: Vec<Option<i64>>,
     pub(crate) retries: Vec<Option<Vec<u8>>>,
     pub(crate) singly: bool,
+    /// For a transaction that may go on for long.
+    pub(crate) careful: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -98,7 +103,7 @@ impl<'a> Batch<'a> {
         self.retries.push(StoredRetry::encode(job.retry.as_ref()).as_bytes().map(<[u8]>::to_vec));
     }
 
-    fn params(&self) -> [Param<'_>; 13] {
+    fn params(&self) -> [Param<'_>; 14] {
         [
             (&self.queues, Type::TEXT_ARRAY),
             (&self.queue_at, Type::INT4_ARRAY),
@@ -113,6 +118,7 @@ impl<'a> Batch<'a> {
             (&self.key_untils, Type::INT8_ARRAY),
             (&self.retries, Type::BYTEA_ARRAY),
             (&self.singly, Type::BOOL),
+            (&self.careful, Type::BOOL),
         ]
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             "28" | "3D" => {
                 StoreError::unavailable(doing, format!("{cause}; check user, password and database"))
             }
-            "22" | "54" => StoreError::misuse(doing, cause),
+            "0A" | "22" | "54" => StoreError::misuse(doing, cause),
             _ => StoreError::corrupt(doing, cause),
         },
     }

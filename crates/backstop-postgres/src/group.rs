@@ -21,6 +21,8 @@ const DOING: &str = "enqueueing";
 struct Call {
     jobs: Vec<NewJob>,
     bytes: usize,
+    /// Whether it may have to wait for others: then it does not make those wait that need not.
+    keyed: bool,
     now: Time,
     answer: oneshot::Sender<Answer<Vec<Enqueued>>>,
 }
@@ -36,12 +38,18 @@ impl Group {
         Self(calls)
     }
 
+    /// Whether it takes nothing in any more: its runtime is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
     /// Takes jobs in with whatever else waits.
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         let (answer, answered) = oneshot::channel();
         let bytes = jobs.iter().map(|job| job.payload.len()).sum();
+        let keyed = jobs.iter().any(|job| job.unique.is_some());
         let gone = || StoreError::unavailable(DOING, "the store is being closed");
-        self.0.send(Call { jobs, bytes, now, answer }).await.map_err(|_| gone())?;
+        self.0.send(Call { jobs, bytes, keyed, now, answer }).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }
@@ -73,7 +81,8 @@ async fn gather(
                 continue;
             };
             quiet = 0;
-            if jobs + call.jobs.len() > ENQUEUE_JOBS_MAX || bytes + call.bytes > ENQUEUE_BYTES_MAX {
+            let fits = jobs + call.jobs.len() <= ENQUEUE_JOBS_MAX && bytes + call.bytes <= ENQUEUE_BYTES_MAX;
+            if !fits || call.keyed != calls[0].keyed {
                 carried = Some(call);
                 break;
             }

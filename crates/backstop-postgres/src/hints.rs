@@ -11,7 +11,7 @@ use backstop_core::port::{Answer, Hints, StoreError};
 use futures_util::StreamExt;
 use rand::RngExt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
@@ -106,10 +106,14 @@ impl Post {
             drop(link);
             match connected {
                 Ok((client, messages)) => {
-                    wait = WAIT_FIRST;
+                    let connected_at = Instant::now();
                     // What was said while nobody listened is not said again.
                     self.rings.send_modify(|rings| *rings += 1);
                     self.carry(&client, messages, &channel).await;
+                    // One that ends at once would otherwise be made anew ten times a second.
+                    if connected_at.elapsed() > WAIT_LAST {
+                        wait = WAIT_FIRST;
+                    }
                 }
                 Err(error) => tracing::debug!(%error, "no hints from other processes; polling goes on"),
             }

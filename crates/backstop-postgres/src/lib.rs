@@ -44,7 +44,7 @@ use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use group::Group;
 use hints::Bell;
 use link::{Commit, Link};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,7 +60,7 @@ pub enum Durability {
 pub struct PostgresStore {
     link: Arc<Link>,
     bell: Arc<Bell>,
-    group: OnceLock<Group>,
+    group: Mutex<Option<Arc<Group>>>,
     commit: Commit,
 }
 
@@ -75,20 +75,24 @@ impl PostgresStore {
             Durability::Relaxed => Commit::Quick,
         };
         let link = Arc::new(Link::new(address.parse()?)?);
-        Ok(Self { link, bell: Arc::new(Bell::new()), group: OnceLock::new(), commit })
+        Ok(Self { link, bell: Arc::new(Bell::new()), group: Mutex::new(None), commit })
     }
 
     fn stir(&self) {
         self.bell.ring(&self.link);
     }
 
-    /// Where callers that enqueue meet: made by the first of them, which has a runtime.
-    fn group(&self) -> &Group {
-        self.group.get_or_init(|| {
-            let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
-            let ringing = Arc::clone(&link);
-            Group::begin(link, self.commit, move || bell.ring(&ringing))
-        })
+    /// Where callers that enqueue meet: made by the first of them, which has a runtime, and anew if that runtime is gone.
+    fn group(&self) -> Arc<Group> {
+        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = group.as_ref().filter(|group| !group.is_closed()) {
+            return Arc::clone(open);
+        }
+        let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
+        let ringing = Arc::clone(&link);
+        let begun = Arc::new(Group::begin(link, self.commit, move || bell.ring(&ringing)));
+        *group = Some(Arc::clone(&begun));
+        begun
     }
 }
 

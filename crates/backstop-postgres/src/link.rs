@@ -19,7 +19,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// One try of one call. The server gives up a little before, so that nothing goes on that nobody waits for.
 const TRY_MAX: Duration = Duration::from_secs(5);
-const STATEMENT_TIMEOUT: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000";
+const SESSION: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000 \
+    -c default_transaction_isolation=read\\ committed";
 /// All tries of one call: less than the library's own deadline.
 const CALL_MAX: Duration = Duration::from_millis(9_500);
 const WAIT_FIRST: Duration = Duration::from_millis(20);
@@ -50,7 +51,7 @@ impl Link {
     pub(crate) fn new(mut address: Address) -> Result<Self, OpenError> {
         let tls = connector(&address)?;
         if address.pooler == Pooler::None && address.config.get_options().is_none() {
-            address.config.options(STATEMENT_TIMEOUT);
+            address.config.options(SESSION);
         }
         let recycling_method = RecyclingMethod::Fast;
         let config = ManagerConfig { recycling_method };
@@ -125,9 +126,11 @@ impl Link {
     ) -> Result<Vec<Row>, Failure> {
         let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
         let rows = client.get().query_typed(sql, params).await;
-        let rows = rows.map_err(|error| Failure::of(doing, &error))?;
-        client.give_back();
-        Ok(rows)
+        // Whatever the server has answered, it is done with: the connection is as good as before.
+        if rows.as_ref().err().is_none_or(|error| error.as_db_error().is_some()) {
+            client.give_back();
+        }
+        rows.map_err(|error| Failure::of(doing, &error))
     }
 
     /// A connection from the pool, for a few statements that belong together.

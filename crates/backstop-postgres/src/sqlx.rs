@@ -20,11 +20,11 @@ pub async fn enqueue_in_sqlx(
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs)?;
-    let batch = Batch::of(jobs.iter().map(|job| (job, now)));
+    let batch = Batch { careful: true, ..Batch::of(jobs.iter().map(|job| (job, now))) };
     let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
     // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's program may not want.
     let sql = format!(
-        "SELECT at, holder::text FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        "SELECT at, holder::text FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
         schema.replace('"', "\"\"")
     );
     let rows = sqlx_core::query::query(sqlx_core::sql_str::AssertSqlSafe(sql))
@@ -41,6 +41,7 @@ pub async fn enqueue_in_sqlx(
         .bind(&batch.key_untils)
         .bind(&batch.retries)
         .bind(batch.singly)
+        .bind(batch.careful)
         .fetch_all(connection)
         .await
         .map_err(|error| sqlx_error(&error))?;

@@ -79,6 +79,7 @@ macro_rules! store_contract {
                 an_ended_job_shows_its_end
                 a_death_by_crashes_counts_a_loss_and_no_attempt
                 attempts_count_the_runs
+                jobs_given_back_while_others_claim_are_never_lost
                 too_many_settlements_are_misuse
             }
             lease: run {

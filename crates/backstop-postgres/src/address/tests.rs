@@ -18,8 +18,12 @@ fn what_is_ours_is_taken_and_the_rest_is_the_drivers() {
 #[test]
 fn a_certificate_to_check_with_means_tls_or_nothing() {
     let mode = |text: &str| read(text).config.get_ssl_mode();
-    assert_eq!(mode("postgres://h/db"), SslMode::Prefer);
-    assert_eq!(mode("postgres://h/db?sslrootcert=/ca.pem"), SslMode::Require);
+    assert_eq!(mode("postgres://localhost/db"), SslMode::Prefer);
+    assert_eq!(mode("postgres://127.0.0.1/db"), SslMode::Prefer);
+    assert_eq!(mode("postgres://h/db"), SslMode::Require, "another machine");
+    assert_eq!(mode("postgres://localhost,h/db"), SslMode::Require);
+    assert_eq!(mode("postgres://h/db?sslmode=prefer"), SslMode::Prefer, "who says so gets it");
+    assert_eq!(mode("postgres://localhost/db?sslrootcert=/ca.pem"), SslMode::Require);
     assert_eq!(mode("postgres://h/db?sslmode=verify-full"), SslMode::Require);
     assert_eq!(mode("postgres://h/db?sslmode=disable"), SslMode::Disable);
 }

@@ -6,24 +6,26 @@
 CREATE FUNCTION amend(p_ids uuid[], p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint)
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE v_answer record;
+DECLARE
+  v_answer record;
+  v_locked int[];
 BEGIN
   -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
-  PERFORM 1 FROM queue q WHERE q.id IN (SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
+  v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id IN (SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
     UNION SELECT w.queue FROM waiting w WHERE w.id = ANY (p_ids)
-    UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids)) ORDER BY q.id FOR UPDATE;
+    UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids)) ORDER BY q.id FOR UPDATE);
   PERFORM 1 FROM lease l WHERE l.no IN (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids))
     ORDER BY l.no FOR UPDATE;
   PERFORM ticket();
   FOR i IN 1 .. cardinality(p_ids) LOOP
-    SELECT * INTO v_answer FROM amend_one(p_ids[i], p_action, p_filtered, p_queue, p_kind, p_state, p_now);
+    SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_filtered, p_queue, p_kind, p_state, p_now);
     IF v_answer.refusal IS NOT NULL THEN
       RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
     END IF;
   END LOOP;
 END $$;
 
-CREATE FUNCTION amend_one(p_id uuid, p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint,
+CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint,
   OUT refusal int, OUT twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,10 +48,16 @@ BEGIN
         f.unique_states, f.unique_until, f.retry, f.history, f.settled_lease, f.settled_tag INTO v_job
         FROM finished f WHERE f.id = p_id FOR UPDATE;
       v_state := (SELECT f.state FROM finished f WHERE f.id = p_id);
+      IF v_state IS NULL THEN
+        -- It may have been promoted between the looks: then it is in line now, and cannot leave it unseen.
+        SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
+        v_state := CASE WHEN FOUND THEN 1 END;
+      END IF;
     END IF;
   END IF;
+  -- A job that came in after the queues were locked is not there yet.
   refusal := CASE
-    WHEN v_state IS NULL THEN 0
+    WHEN v_state IS NULL OR NOT v_job.queue = ANY (p_locked) THEN 0
     WHEN p_filtered AND (p_kind <> v_job.kind OR p_state <> v_state
       OR p_queue <> (SELECT q.name FROM queue q WHERE q.id = v_job.queue)) THEN 6
     WHEN p_action IN (0, 2) AND v_state = 2 THEN 1

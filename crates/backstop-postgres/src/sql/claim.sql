@@ -81,7 +81,9 @@ BEGIN
       FOR v_level IN 0 .. 3 LOOP
         v_seqs := ARRAY(SELECT r.seq FROM returned r WHERE r.queue = v_queue AND r.level = v_level ORDER BY r.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
-          DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level AND r.seq <= v_seqs[cardinality(v_seqs)];
+          -- These and no others: a job may have been given back since they were read.
+          DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level
+            AND r.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)] AND r.seq = ANY (v_seqs);
           PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
           RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
               j.retry, j.history, NULL::text, NULL::bigint, false

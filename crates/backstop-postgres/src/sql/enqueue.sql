@@ -16,20 +16,28 @@ BEGIN
 END $$;
 
 -- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key; NULL if their id is known.
--- A plain job goes into `job`, one with a time into `waiting`, even if that time has come: there every repetition of it meets
--- the first. `p_singly` is for batches with keys, or with an id twice.
+-- Every job goes into `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id meet, at
+-- whatever time they are to run. `p_singly` is for batches with keys, or with an id twice; `p_careful` for transactions that may
+-- go on for long: they touch no id that is known.
 -- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states, its end, policy
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
-  p_singly boolean)
+  p_singly boolean, p_careful boolean)
 RETURNS TABLE (at int, holder uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n) FROM unnest(p_queues) WITH ORDINALITY u(n, o) ORDER BY o);
   v_nos bigint[];
   v_in uuid[];
+  v_late uuid[];
   v_known uuid[];
+  v_met uuid[] := '{}';
 BEGIN
+  -- Ids are looked for where they may have moved a moment ago: an old snapshot would not see them there.
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'jobs are taken in by transactions that are READ COMMITTED; this one is %', upper(current_setting('transaction_isolation'))
+      USING ERRCODE = 'feature_not_supported', HINT = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
+  END IF;
   PERFORM ticket();
   IF p_singly OR array_position(v_queues, NULL) IS NOT NULL THEN
     FOR i IN 1 .. cardinality(p_ids) LOOP
@@ -38,64 +46,38 @@ BEGIN
     END LOOP;
     RETURN;
   END IF;
+  IF p_careful THEN v_met := known_outside(2, p_ids); END IF;
   v_nos := ARRAY(SELECT nextval('line') FROM generate_series(1, cardinality(p_ids)));
   WITH placed AS (
     INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
-    SELECT s, s, n, n, v_queues[a], 0, 0, 0, l, i, k, p, r
+    SELECT s, s, coalesce(t, n), n, v_queues[a], 0, 0, 0, l, i, k, p, r
     FROM unnest(v_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
-    WHERE t IS NULL
-    ON CONFLICT (id) DO NOTHING RETURNING id
-  ) SELECT array_agg(id) INTO v_in FROM placed;
+    WHERE NOT p_careful OR NOT i IN (SELECT unnest(v_met))
+    ON CONFLICT (id) DO NOTHING RETURNING id, run_at > inserted_at AS is_late
+  ) SELECT array_agg(id), array_agg(id) FILTER (WHERE is_late) INTO v_in, v_late FROM placed;
   v_known := known_outside(0, v_in);
   IF cardinality(v_known) > 0 THEN DELETE FROM job WHERE id = ANY (v_known); END IF;
-  IF cardinality(v_known) > 0 OR coalesce(cardinality(v_in), 0) < cardinality(p_ids) THEN
-    INSERT INTO tally (queue, ready, total_enqueued)
-      SELECT queue, count(*), count(*) FROM job WHERE id = ANY (v_in) GROUP BY queue;
-    v_known := v_known || enqueue_timed(v_nos, v_queues, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries);
-    RETURN QUERY SELECT o::int, NULL::uuid FROM unnest(p_ids, p_run_ats) WITH ORDINALITY u(i, t, o)
-      WHERE i IN (SELECT unnest(v_known)) OR (t IS NULL AND NOT i IN (SELECT unnest(v_in)));
+  IF v_late IS NOT NULL THEN PERFORM postpone(v_late); END IF;
+  IF cardinality(v_known) > 0 OR v_late IS NOT NULL OR coalesce(cardinality(v_in), 0) < cardinality(p_ids) THEN
+    INSERT INTO tally (queue, ready, scheduled, total_enqueued)
+      SELECT x.queue, sum(x.ready), sum(1 - x.ready), count(*) FROM (
+        SELECT queue, 1 AS ready FROM job WHERE id = ANY (v_in) UNION ALL SELECT queue, 0 FROM waiting WHERE id = ANY (v_in)
+          AND NOT id IN (SELECT unnest(v_known))) x GROUP BY x.queue;
+    RETURN QUERY SELECT o::int, NULL::uuid FROM unnest(p_ids) WITH ORDINALITY u(i, o)
+      WHERE v_in IS NULL OR i IN (SELECT unnest(v_known)) OR NOT i IN (SELECT unnest(v_in));
   ELSE
     INSERT INTO tally (queue, ready, total_enqueued)
       SELECT v_queues[a], count(*), count(*) FROM unnest(p_queue_at) a GROUP BY a;
   END IF;
 END $$;
 
--- The jobs with a time of a batch; answers whose ids are known.
-CREATE FUNCTION enqueue_timed(p_nos bigint[], p_queues int[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[],
-  p_kinds text[], p_payloads bytea[], p_run_ats bigint[], p_retries bytea[])
-RETURNS uuid[] LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-  v_in uuid[];
-  v_due uuid[];
-  v_known uuid[];
-BEGIN
-  IF NOT EXISTS (SELECT 1 FROM unnest(p_run_ats) t WHERE t IS NOT NULL) THEN RETURN '{}'; END IF;
-  WITH placed AS (
-    INSERT INTO waiting (run_at, no, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload, retry)
-    SELECT t, s, n, p_queues[a], 0, 0, 0, l, 0, i, k, p, r
-    FROM unnest(p_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
-    WHERE t IS NOT NULL
-    ON CONFLICT (id) DO NOTHING RETURNING id
-  ) SELECT array_agg(id) INTO v_in FROM placed;
-  v_known := known_outside(1, v_in);
-  IF cardinality(v_known) > 0 THEN DELETE FROM waiting WHERE id = ANY (v_known); END IF;
-  v_due := ARRAY(SELECT i FROM unnest(p_ids, p_nows, p_run_ats) u(i, n, t)
-    WHERE t <= n AND i IN (SELECT unnest(v_in)) AND NOT i IN (SELECT unnest(v_known)));
-  INSERT INTO tally (queue, scheduled, ready, total_enqueued)
-    SELECT w.queue, count(*) FILTER (WHERE NOT w.is_due), count(*) FILTER (WHERE w.is_due), count(*)
-    FROM (SELECT queue, id IN (SELECT unnest(v_due)) AS is_due FROM waiting WHERE id = ANY (v_in)) w GROUP BY w.queue;
-  IF cardinality(v_due) > 0 THEN PERFORM make_ready(v_due); END IF;
-  RETURN v_known || ARRAY(SELECT i FROM unnest(p_ids, p_run_ats) u(i, t) WHERE t IS NOT NULL AND NOT i IN (SELECT unnest(v_in)));
-END $$;
-
--- Moves jobs of this very transaction into line, at the places they were numbered with: nobody has passed these unseen.
-CREATE FUNCTION make_ready(p_ids uuid[]) RETURNS void LANGUAGE sql AS $$
-  WITH due AS (DELETE FROM waiting WHERE id = ANY (p_ids) RETURNING *)
-  INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
+-- Moves jobs of this very transaction out of the line: their time is still to come.
+CREATE FUNCTION postpone(p_ids uuid[]) RETURNS void LANGUAGE sql AS $$
+  WITH late AS (DELETE FROM job WHERE id = ANY (p_ids) RETURNING *)
+  INSERT INTO waiting (run_at, no, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload, unique_key,
     unique_states, unique_until, retry)
-  SELECT no, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key, unique_states,
-    unique_until, retry FROM due
+  SELECT run_at, no, inserted_at, queue, attempts, lost, requeues, level, 0, id, kind, payload, unique_key, unique_states,
+    unique_until, retry FROM late
 $$;
 
 -- Takes one job in; answers one row if it was not, with who holds its key.
@@ -115,27 +97,26 @@ BEGIN
   v_queue := queue_or_new(p_queue);
   IF p_key IS NOT NULL THEN
     holder := take_key(v_queue, p_key, p_id, p_key_states, p_key_until, false, p_now);
-    IF holder IS NOT NULL THEN RETURN NEXT; RETURN; END IF;
+    IF holder IS NOT NULL THEN
+      -- Its own first push, which came in while this one waited for the key.
+      IF holder = p_id AND state_of(p_id) IS NOT NULL THEN holder := NULL; END IF;
+      RETURN NEXT;
+      RETURN;
+    END IF;
   END IF;
   v_no := nextval('line');
-  IF p_run_at IS NULL THEN
-    INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
-      unique_states, unique_until, retry)
-    VALUES (v_no, v_no, p_now, p_now, v_queue, 0, 0, 0, p_level, p_id, p_kind, p_payload, p_key, p_key_states, p_key_until, p_retry)
-    ON CONFLICT (id) DO NOTHING;
-  ELSE
-    INSERT INTO waiting (run_at, no, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload, unique_key,
-      unique_states, unique_until, retry)
-    VALUES (p_run_at, v_no, p_now, v_queue, 0, 0, 0, p_level, 0, p_id, p_kind, p_payload, p_key, p_key_states, p_key_until, p_retry)
-    ON CONFLICT (id) DO NOTHING;
-  END IF;
-  IF NOT FOUND THEN RETURN QUERY SELECT NULL::uuid; RETURN; END IF;
-  IF cardinality(known_outside((p_run_at IS NOT NULL)::int, ARRAY[p_id])) > 0 THEN
-    DELETE FROM job WHERE id = p_id AND p_run_at IS NULL;
-    DELETE FROM waiting WHERE id = p_id AND p_run_at IS NOT NULL AND no = v_no;
+  INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
+    unique_states, unique_until, retry)
+  VALUES (v_no, v_no, coalesce(p_run_at, p_now), p_now, v_queue, 0, 0, 0, p_level, p_id, p_kind, p_payload, p_key, p_key_states,
+    p_key_until, p_retry)
+  ON CONFLICT (id) DO NOTHING;
+  IF NOT FOUND OR cardinality(known_outside(0, ARRAY[p_id])) > 0 THEN
+    -- Known after all: nothing of this push stays, neither the row nor the key.
+    DELETE FROM job WHERE id = p_id AND no = v_no;
+    DELETE FROM key WHERE queue = v_queue AND key = p_key AND id = p_id;
     RETURN QUERY SELECT NULL::uuid;
     RETURN;
   END IF;
-  IF p_run_at IS NOT NULL AND NOT v_waits THEN PERFORM make_ready(ARRAY[p_id]); END IF;
+  IF v_waits THEN PERFORM postpone(ARRAY[p_id]); END IF;
   PERFORM tell(v_queue, NULL, CASE WHEN v_waits THEN 0 ELSE 1 END, 1);
 END $$;

@@ -9,6 +9,11 @@ CREATE FUNCTION take_key(p_queue int, p_key text, p_id uuid, p_states smallint, 
 RETURNS uuid LANGUAGE plpgsql AS $$
 DECLARE v_key key%ROWTYPE;
 BEGIN
+  -- Without a lock first: who is refused must not keep the holder from ending while their own transaction goes on.
+  SELECT * INTO v_key FROM key k WHERE k.queue = p_queue AND k.key = p_key;
+  IF FOUND AND NOT (p_own AND v_key.id = p_id) AND is_held(v_key.states, v_key.until, state_of(v_key.id), p_now) THEN
+    RETURN v_key.id;
+  END IF;
   LOOP
     INSERT INTO key (queue, key, id, states, until) VALUES (p_queue, p_key, p_id, p_states, p_until)
     ON CONFLICT (queue, key) DO NOTHING;

@@ -29,6 +29,6 @@ BEGIN
     ARRAY[kind], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[(extract(epoch FROM run_at) * 1000000)::bigint], ARRAY[unique_key],
     ARRAY[CASE WHEN unique_key IS NOT NULL THEN 15 END]::smallint[],
     ARRAY[v_now + (extract(epoch FROM unique_for) * 1000000)::bigint], ARRAY[convert_to(retry::text, 'UTF8')],
-    unique_key IS NOT NULL) e;
+    unique_key IS NOT NULL, true) e;
   RETURN coalesce(v_holder, id);
 END $$;

@@ -14,7 +14,7 @@ DECLARE
 BEGIN
   -- Two calls under one number: the second waits, and then finds what the first has taken.
   PERFORM pg_advisory_xact_lock(p_number);
-  IF NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
+  IF p_max > 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
     FOR v_lease IN
       SELECT l.* FROM lease l WHERE l.until < p_now OR l.until > p_longest
       ORDER BY l.until, l.number, (SELECT q.name FROM queue q WHERE q.id = l.queue), l.level, l.lo FOR UPDATE OF l SKIP LOCKED

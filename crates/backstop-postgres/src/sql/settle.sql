@@ -123,11 +123,14 @@ BEGIN
         history = CASE WHEN p_rewrite[v_run.at] THEN p_histories[v_run.at] ELSE history END,
         settled_lease = p_numbers[v_run.at], settled_tag = p_tags[v_run.at]
       WHERE ctid = v_run.tid;
+      -- Somebody else ended it while we waited for its row.
+      CONTINUE WHEN NOT FOUND;
       INSERT INTO returned (queue, level, seq) VALUES (v_run.queue, v_run.level, v_run.seq);
       v_back := v_back || v_run.seq;
       v_back_of := v_back_of || v_run.lease;
     ELSE
       DELETE FROM job WHERE ctid = v_run.tid RETURNING * INTO v_job;
+      CONTINUE WHEN NOT FOUND;
       v_job.attempts := v_job.attempts + p_attempts[v_run.at];
       v_job.lost := v_job.lost + p_lost[v_run.at];
       v_job.run_at := coalesce(p_run_ats[v_run.at], v_job.run_at);

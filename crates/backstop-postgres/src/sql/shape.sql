@@ -2,7 +2,7 @@
 CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
 
 -- What everything here looks like: tables by their columns and settings, indexes by their definition and whether they can be used,
--- functions by their text, settings and rights.
+-- functions by their text and settings, and whether they run as their owner.
 CREATE FUNCTION shapes() RETURNS TABLE (name text, digest text) LANGUAGE sql STABLE AS $$
   SELECT 'table ' || c.relname, md5(concat(c.reloptions::text, (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod),
       a.attnotnull), ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)))

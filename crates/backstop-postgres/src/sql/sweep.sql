@@ -24,9 +24,11 @@ BEGIN
   FOR v_level IN 0 .. 3 LOOP
     v_floor := least(v_last.at[v_level + 1], coalesce(v_ended, v_last.at[v_level + 1]));
     CONTINUE WHEN v_floor >= p_at[v_level + 1];
-    SELECT coalesce(range_agg(coalesce(l.handed, int8multirange(int8range(l.lo, l.hi, '[]')))
-        - coalesce((SELECT range_agg(int8range(g, g, '[]')) FROM unnest(l.given_back) g), '{}'::int8multirange)), '{}')
-      INTO v_leased FROM (SELECT * FROM lease l WHERE l.queue = p_queue AND l.level = v_level AND l.hi > v_floor) l;
+    -- Range by range: PostgreSQL 14 adds up no multiranges.
+    SELECT coalesce(range_agg(r), '{}') INTO v_leased
+      FROM (SELECT * FROM lease l WHERE l.queue = p_queue AND l.level = v_level AND l.hi > v_floor) l
+      CROSS JOIN LATERAL unnest(coalesce(l.handed, int8multirange(int8range(l.lo, l.hi, '[]')))
+        - coalesce((SELECT range_agg(int8range(g, g, '[]')) FROM unnest(l.given_back) g), '{}'::int8multirange)) r;
     INSERT INTO returned (queue, level, seq)
       SELECT p_queue, v_level, j.seq FROM job j
       WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_floor AND j.seq <= p_at[v_level + 1] AND NOT v_leased @> j.seq

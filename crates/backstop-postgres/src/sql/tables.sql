@@ -7,7 +7,7 @@ CREATE TABLE version (number int NOT NULL);
 
 CREATE TABLE queue (
   id     int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  name   text COLLATE "C" NOT NULL UNIQUE,
+  name   text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
   paused boolean NOT NULL DEFAULT false
 );
 

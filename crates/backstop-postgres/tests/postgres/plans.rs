@@ -34,7 +34,7 @@ const CALLS: [(&str, i64); 27] = [
            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 1000)), array_fill(2::smallint, ARRAY[1000]),
            array_fill('k'::text, ARRAY[1000]), array_fill(''::bytea, ARRAY[1000]),
            ARRAY(SELECT CASE WHEN n % 2 = 0 THEN n END FROM generate_series(1, 1000) n), array_fill(NULL::text, ARRAY[1000]),
-           array_fill(NULL::smallint, ARRAY[1000]), array_fill(NULL::bigint, ARRAY[1000]), array_fill(NULL::bytea, ARRAY[1000]), false)",
+           array_fill(NULL::smallint, ARRAY[1000]), array_fill(NULL::bigint, ARRAY[1000]), array_fill(NULL::bytea, ARRAY[1000]), false, true)",
         1_000,
     ),
     ("SELECT * FROM claim(9, 'w', 90000000000, '{q,other}', '{1000,500}', 5)", 1_500),

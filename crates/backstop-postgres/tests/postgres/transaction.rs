@@ -112,3 +112,54 @@ async fn a_transaction_of_sqlx_takes_jobs_in() {
     assert_eq!(names(&scene.claim("q", 10).await), ["a"]);
     assert_eq!(scene.find("undone").await, None);
 }
+
+#[tokio::test]
+async fn twenty_thousand_jobs_in_one_transaction_take_one_lock() {
+    let (store, schema) = fresh_store().await;
+    let client = user().await;
+    let many = format!("SELECT count({schema}.enqueue('q', 'k', '{{}}')) FROM generate_series(1, 20000)");
+    client.batch_execute(&many).await.expect("the server's table of locks has room for one");
+    assert_eq!(Scene::new(store).queue("q").await.counts.of(State::Ready), 20_000);
+}
+
+#[tokio::test]
+async fn a_transaction_with_an_old_snapshot_is_refused_with_what_to_do() {
+    let (_store, schema) = fresh_store().await;
+    let mut client = user().await;
+    let serializable =
+        client.build_transaction().isolation_level(tokio_postgres::IsolationLevel::Serializable);
+    let transaction = serializable.start().await.expect("a transaction");
+    let refused = enqueue_in(&transaction, &schema, &jobs(&["a"]), at(0)).await.expect_err("it is refused");
+    assert!(refused.to_string().contains("READ COMMITTED"), "{refused}");
+}
+
+#[tokio::test]
+async fn one_id_pushed_for_now_and_for_later_at_once_is_one_job() {
+    let (store, schema) = fresh_store().await;
+    let (scene, mut client) = (Scene::new(store), user().await);
+    scene.insert([job("q", "other")]).await;
+    let transaction = client.transaction().await.expect("a transaction");
+    enqueue_in(&transaction, &schema, &jobs(&["x"]), at(0)).await.expect("a job");
+    let (later, committed) = tokio::join!(scene.enqueue([job("q", "x").at(at(60))]), async {
+        tokio::task::yield_now().await;
+        transaction.commit().await
+    });
+    committed.expect("it commits");
+    assert_eq!(later, [Enqueued::Same]);
+    assert_eq!(scene.queue("q").await.counts.live(), 2);
+}
+
+#[tokio::test]
+async fn who_is_refused_a_key_keeps_nobody_from_ending() {
+    let (store, schema) = fresh_store().await;
+    let (mut scene, mut client) = (Scene::new(store), user().await);
+    scene.insert([job("q", "holder").unique("k")]).await;
+    let run = scene.claim_one("q").await;
+    let transaction = client.transaction().await.expect("a transaction");
+    let twin = [job("q", "twin").unique("k").into()];
+    let refused = enqueue_in(&transaction, &schema, &twin, at(0)).await.expect("an answer");
+    assert_eq!(refused, [Enqueued::Duplicate(id("holder"))]);
+    let gone = backstop_core::Outcome::Done(backstop_core::verdict::Keep::Gone);
+    assert_eq!(scene.settle(&run.lease, gone).await, backstop_core::port::Settled::Applied);
+    transaction.commit().await.expect("it commits");
+}

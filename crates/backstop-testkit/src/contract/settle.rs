@@ -245,3 +245,39 @@ pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
     assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
     assert_eq!(scene.state("a").await, Some(State::Running));
 }
+
+/// Every job is given back once, by many at a time, and still ends: nobody who claims takes another's job out of the line.
+pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn Store>) {
+    const JOBS: usize = 200;
+    const WORKERS: u32 = 6;
+    let scene = Scene::new(store);
+    scene.insert((0..JOBS).map(|n| job("q", &format!("job-{n}")))).await;
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 1..=WORKERS {
+        let mut scene = scene.apart(worker);
+        workers.spawn(async move {
+            let mut seen = std::collections::HashSet::new();
+            loop {
+                let runs = scene.claim("q", 5).await;
+                if runs.is_empty() {
+                    return;
+                }
+                for run in runs {
+                    let first = seen.insert(run.lease.job);
+                    let outcome =
+                        if first { Outcome::Released { at: scene.now } } else { Outcome::Done(Keep::Listed) };
+                    assert_eq!(scene.settle(&run.lease, outcome).await, Settled::Applied);
+                }
+            }
+        });
+    }
+    while let Some(worked) = workers.join_next().await {
+        worked.expect("no worker panics");
+    }
+    // Somebody may have looked while the last ones were on their way back.
+    let mut last = scene.apart(WORKERS + 1);
+    for run in last.claim("q", JOBS).await {
+        last.settle(&run.lease, Outcome::Done(Keep::Listed)).await;
+    }
+    assert_eq!(scene.queue("q").await.counts.of(State::Done), JOBS as u64);
+}

@@ -3,17 +3,15 @@
 mod faults;
 
 use crate::base::{Base, readable};
-use crate::link::{field, machine_micros, time_micros};
+use crate::link::field;
 use crate::migrate;
 use crate::repair::tallies;
 use crate::reply;
 use backstop_core::port::{Answer, Examination, Finding, Grade};
-use redis::{Cmd, Value};
+use redis::Value;
 use std::collections::BTreeMap;
 
 const DOING: &str = "examining";
-/// Clocks further apart than this are worth a word.
-const CLOCK_MICROS_MAX: u64 = 1_000_000;
 
 /// Looks at everything.
 pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
@@ -27,7 +25,6 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
         );
     }
     findings.extend(cluster(base, &nodes).await?);
-    findings.push(clock(base).await?);
     findings.push(schema(base).await?);
     findings.push(drift(base).await?);
     let versions: Vec<&str> = nodes.iter().map(Node::version).collect();
@@ -208,19 +205,6 @@ async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
         what,
         Some("run redis-cli --cluster check, and bring the missing slots back"),
     )))
-}
-
-async fn clock(base: &Base) -> Answer<Finding> {
-    let before = machine_micros();
-    let server = readable(DOING, time_micros(base.link.ask(DOING, &Cmd::new().arg("TIME").clone()).await?))?;
-    let middle = before + (machine_micros() - before) / 2;
-    let apart = server.abs_diff(middle);
-    let what = format!("its clock is {} ms from this machine's", apart / 1_000);
-    if apart > CLOCK_MICROS_MAX {
-        let advice = "set both clocks by NTP; jobs are timed by the server's";
-        return Ok(finding(Grade::Warning, what, Some(advice)));
-    }
-    Ok(finding(Grade::Good, what, None))
 }
 
 async fn schema(base: &Base) -> Answer<Finding> {

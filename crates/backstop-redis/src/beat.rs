@@ -10,14 +10,15 @@ use backstop_core::port::{Answer, Beat};
 use backstop_core::{Lease, QueueName, Time};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 const DOING: &str = "beating";
 /// Leases of one script: while it runs, the server does nothing else.
 const LEASES_AT_ONCE: usize = 2_000;
+const SIGN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Keeps claims alive, and tells which leases are lost.
 pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Lease>> {
-    base.link.ask(DOING, &sign_of_life(base, beat, now)).await?;
     let queues = by_queue(&beat.leases);
     let slices = queues
         .iter()
@@ -40,7 +41,21 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Leas
         extension(base, &queue, beat, now, &numbers)
     });
     base.run_each(DOING, calls.collect()).await?;
+    sign(base, beat, now).await?;
     Ok(lost)
+}
+
+/// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and they are what counts.
+async fn sign(base: &Base, beat: &Beat, now: Time) -> Answer<()> {
+    let sign = sign_of_life(base, beat, now);
+    let signing = base.link.ask(DOING, &sign);
+    if beat.leases.is_empty() {
+        return signing.await.map(drop);
+    }
+    if !matches!(tokio::time::timeout(SIGN_TIME_MAX, signing).await, Ok(Ok(_))) {
+        tracing::warn!("Redis does not list this worker as alive; its leases are kept");
+    }
+    Ok(())
 }
 
 fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {

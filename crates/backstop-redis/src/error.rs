@@ -20,6 +20,23 @@ pub(crate) enum Kind {
 
 /// What kind of error this is.
 pub(crate) fn kind(error: &RedisError) -> Kind {
+    let kind = plain_kind(error);
+    if kind == Kind::Damage { wrapped_kind(&error.to_string()).unwrap_or(kind) } else { kind }
+}
+
+/// Before version 7 an error inside a script comes wrapped into another; its own word is in the text.
+fn wrapped_kind(text: &str) -> Option<Kind> {
+    if !text.contains("user_script") {
+        return None;
+    }
+    let says = |word: &&str| text.contains(&format!("-{word}"));
+    if ["READONLY", "MASTERDOWN"].iter().any(says) {
+        return Some(Kind::Connection);
+    }
+    ["OOM", "MISCONF", "NOREPLICAS"].iter().any(says).then_some(Kind::Passing)
+}
+
+fn plain_kind(error: &RedisError) -> Kind {
     match error.kind() {
         ErrorKind::Server(server) => server_kind(server),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => Kind::Refused,

@@ -45,6 +45,8 @@ struct Node {
 enum Append {
     Off,
     Whenever,
+    /// Always, but not while the log or a snapshot is being rewritten.
+    NotOnRewrite,
     EverySecond,
     Always,
 }
@@ -62,7 +64,7 @@ impl Node {
 async fn nodes(base: &Base) -> Answer<Vec<Node>> {
     let infos = base.link.ask_masters(DOING, redis::cmd("INFO").arg("all")).await?;
     let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("append*");
+    config.arg("GET").arg("*append*");
     // Forbidden on managed services: then only INFO speaks.
     let configs = base.link.ask_masters(DOING, &config).await.unwrap_or_default();
     let configs: BTreeMap<String, Value> = configs.into_iter().collect();
@@ -80,8 +82,10 @@ fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append>
         return Some(Append::Off);
     }
     let config = config?;
-    let (_, when) = config.iter().find(|(name, _)| name == b"appendfsync")?;
-    Some(match &when[..] {
+    let get = |wanted: &[u8]| config.iter().find(|(name, _)| name == wanted).map(|(_, value)| &value[..]);
+    let waits = get(b"no-appendfsync-on-rewrite") == Some(b"yes");
+    Some(match get(b"appendfsync")? {
+        b"always" if waits => Append::NotOnRewrite,
         b"always" => Append::Always,
         b"everysec" => Append::EverySecond,
         _ => Append::Whenever,
@@ -90,13 +94,19 @@ fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append>
 
 /// What the weakest of the masters allows to promise.
 fn promise(nodes: &[Node]) -> &'static str {
-    match nodes.iter().map(|node| node.append).min().flatten() {
+    let weakest = nodes.iter().filter_map(|node| node.append).min();
+    let is_known = nodes.iter().all(|node| node.append.is_some()) || weakest == Some(Append::Off);
+    match weakest.filter(|_| is_known) {
         None => {
             "Redis does not tell when its log of writes reaches the disk (CONFIG is forbidden): ask whoever runs it what \
              a crash may lose."
         }
         Some(Append::Off | Append::Whenever) => {
             "A crash of Redis may lose everything since its last snapshot, acknowledged or not."
+        }
+        Some(Append::NotOnRewrite) => {
+            "An acknowledged enqueue survives a crash of Redis, and a power cut unless Redis rewrites its log or takes a \
+             snapshot at that moment: then half a minute may be lost."
         }
         Some(Append::EverySecond) => {
             "An acknowledged enqueue survives a crash of Redis unless it is younger than about two seconds; a replica \
@@ -154,6 +164,13 @@ fn log(node: &Node) -> Finding {
         Some(Append::Whenever) => {
             (Grade::Bad, "appendonly = yes, appendfsync = no", Some("set appendfsync always, or everysec"))
         }
+        Some(Append::NotOnRewrite) => (
+            Grade::Warning,
+            "appendfsync = always, but no-appendfsync-on-rewrite = yes",
+            Some(
+                "set no-appendfsync-on-rewrite no: while the log is rewritten nothing reaches the disk for sure",
+            ),
+        ),
         Some(Append::EverySecond) => (
             Grade::Warning,
             "appendonly = yes, appendfsync = everysec",

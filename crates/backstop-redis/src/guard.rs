@@ -3,6 +3,7 @@
 use crate::link::{Link, field};
 use crate::reply;
 use backstop_core::port::{Answer, StoreError};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,15 @@ const SAFE: &str = "noeviction";
 /// Remembers when the policy was found to be safe.
 #[derive(Default)]
 pub(crate) struct Guard {
-    safe_since: Mutex<Option<Instant>>,
+    /// When, and how many servers had been replaced by then: another server has a policy of its own.
+    safe_since: Mutex<Option<(Instant, u64)>>,
 }
 
 impl Guard {
     /// Makes sure that no server evicts keys; asked anew each minute, and each time while one does.
     pub(crate) async fn check(&self, link: &Link, doing: &'static str) -> Answer<()> {
-        if self.safe_since().is_some_and(|since| since.elapsed() < CHECKED_FOR) {
+        let replacements = link.replacements.load(Ordering::Acquire);
+        if self.safe_since().is_some_and(|(since, of)| since.elapsed() < CHECKED_FOR && of == replacements) {
             return Ok(());
         }
         for (node, policy) in policies(link, doing).await? {
@@ -27,11 +30,12 @@ impl Guard {
                 return Err(evicts(doing, &node, &policy));
             }
         }
-        *self.safe_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.safe_since.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Instant::now(), replacements));
         Ok(())
     }
 
-    fn safe_since(&self) -> Option<Instant> {
+    fn safe_since(&self) -> Option<(Instant, u64)> {
         *self.safe_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

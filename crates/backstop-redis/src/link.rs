@@ -37,6 +37,8 @@ pub(crate) struct Link {
     servers: Mutex<BTreeSet<String>>,
     /// Rings when a server was met that was not known: it restarted, or another took its place.
     pub(crate) replaced: Notify,
+    /// How often that happened.
+    pub(crate) replacements: AtomicU64,
     clock_offset_micros: AtomicI64,
 }
 
@@ -56,6 +58,7 @@ impl Link {
             turns: AtomicU64::new(0),
             servers: Mutex::new(BTreeSet::new()),
             replaced: Notify::new(),
+            replacements: AtomicU64::new(0),
             clock_offset_micros: AtomicI64::new(0),
         }
     }
@@ -79,10 +82,7 @@ impl Link {
     pub(crate) async fn run(&self, doing: &'static str, call: &ScriptCall) -> Answer<Value> {
         self.persist(doing, |mut wire| async move {
             match wire.send(&call.command).await {
-                Err(error) if kind(&error) == Kind::NoScript => {
-                    wire.send(&call.script.load()).await?;
-                    wire.send(&call.command).await
-                }
+                Err(error) if kind(&error) == Kind::NoScript => wire.send(&call.whole()).await,
                 answer => answer,
             }
         })
@@ -199,6 +199,7 @@ impl Link {
         let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.is_empty() && !met.is_subset(&known) {
             self.replaced.notify_one();
+            self.replacements.fetch_add(1, Ordering::AcqRel);
         }
         *known = met;
         Ok(())

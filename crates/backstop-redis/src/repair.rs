@@ -217,8 +217,13 @@ impl Step<'_> {
             | Part::Lapses => "ZSCAN",
             _ => "HSCAN",
         };
-        // Payloads come with their names, and may be large.
-        let count = if part == Part::Payloads { STEP / 10 } else { STEP };
+        let count = match part {
+            // Payloads come with their names, and may be large.
+            Part::Payloads => STEP / 10,
+            // A claim may hold thousands of jobs, and all of them are looked at.
+            Part::Claims | Part::Held | Part::Terms | Part::Left => STEP / 20,
+            _ => STEP,
+        };
         let mut command = redis::cmd(verb);
         command.arg(self.base.keys.part(self.queue, part)).arg(cursor).arg("COUNT").arg(count);
         command

@@ -1,4 +1,4 @@
-//! Scripts: called by their hash, and loaded into a server that does not know them.
+//! Scripts: called by their hash, and sent as a whole to a server that does not know them.
 
 use crate::keys::{Keys, Part};
 use backstop_core::QueueName;
@@ -63,22 +63,27 @@ impl Script {
         }
         ScriptCall { script: self, command }
     }
-
-    /// What makes a server know the script.
-    pub(crate) fn load(&self) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg("SCRIPT").arg("LOAD").arg(self.source);
-        command
-    }
 }
 
 /// A call of a script, with its arguments.
 pub(crate) struct ScriptCall {
-    pub(crate) script: &'static Script,
+    script: &'static Script,
     pub(crate) command: Cmd,
 }
 
 impl ScriptCall {
+    /// The same call with the script itself: it goes where its keys are, and the server there knows it from then on.
+    pub(crate) fn whole(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(self.script.source);
+        for arg in self.command.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = arg {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+
     /// One more argument.
     #[must_use]
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {

@@ -60,9 +60,11 @@ async fn a_producer_may_enqueue_and_nothing_else() {
         &[
             "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
             "GRANT EXECUTE ON FUNCTION SCHEMA_NAME.enqueue, SCHEMA_NAME.enqueue_jobs TO ROLE_NAME",
+            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
         ],
     );
     let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
+    assert_eq!(producer.migrate().await.expect("nothing to do").from, 1, "every command looks first");
     let producing = Scene::new(Arc::new(producer));
     producing.insert([job("q", "a")]).await;
     let refused = producing.store.queues(at(0)).await.expect_err("it may not look");

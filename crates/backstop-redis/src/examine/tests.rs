@@ -13,7 +13,9 @@ fn the_promise_is_that_of_the_weakest_master() {
     check(&[Some(Append::Always), Some(Append::Always)], "survives a crash of Redis and a power cut");
     check(&[Some(Append::Always), Some(Append::EverySecond)], "two seconds");
     check(&[Some(Append::EverySecond), Some(Append::Off)], "may lose everything");
-    check(&[Some(Append::Off), None], "does not tell");
+    check(&[Some(Append::Off), None], "may lose everything");
+    check(&[Some(Append::Always), None], "does not tell");
+    check(&[Some(Append::Always), Some(Append::NotOnRewrite)], "rewrites its log");
 }
 
 #[test]
@@ -22,6 +24,7 @@ fn what_the_log_says_is_graded() {
     check(None, Grade::Warning);
     check(Some(Append::Off), Grade::Bad);
     check(Some(Append::Whenever), Grade::Bad);
+    check(Some(Append::NotOnRewrite), Grade::Warning);
     check(Some(Append::EverySecond), Grade::Warning);
     check(Some(Append::Always), Grade::Good);
     assert_eq!(log(&node(Some(Append::Always), "aof_last_write_status:err")).grade, Grade::Bad);

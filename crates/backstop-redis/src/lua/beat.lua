@@ -5,6 +5,9 @@
 -- then their numbers; then id number for each lease
 -- Answers: the leases that are not current; then for each claim that is alive by a lease: number, its holder.
 
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+call('HDEL', LEASES, '')
+
 local till, kept, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local alive, seen, ids, lost = {}, {}, {}, {}
 for at = 4 + count, #ARGV do ids[#ids + 1] = sub(ARGV[at], 1, 16) end

@@ -7,10 +7,17 @@
 -- then for each claim: number, at most so many of its jobs
 -- Answers: see handed_out, and the leases; nothing if there is nothing.
 
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+call('HDEL', LEASES, '')
+
 local number, now, far = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
 if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
 
 local ids, leases, left = {}, {}, {}
+
+-- As much as a claim may carry, and no more places looked at than that takes: the server does nothing else meanwhile.
+local BYTES_MAX, LOOKS_MAX = 16777216, 20000
+local bytes, looked = 0, 0
 
 -- A seizer that died before it judged did not run the job: the first to vanish stays the one to name.
 local function vanished(lease, former, worker)
@@ -22,10 +29,14 @@ end
 local function take_over(former, max)
   local till = tonumber(call('ZSCORE', TERMS, former))
   if not till or (till >= now and till <= far) then return end
+  if bytes >= BYTES_MAX or looked >= LOOKS_MAX then return end
+  looked = looked + call('HSTRLEN', HELD, former) / 16
   local held = held_under(former)
   if #held == 0 then close_claim(former) end
   local worker = worker_of(call('HGET', CLAIMS, former)) or ''
   for i = 1, math.min(max, #held) do
+    if bytes >= BYTES_MAX then return end
+    bytes = bytes + call('HSTRLEN', PAYLOADS, held[i].id)
     local id, lease = held[i].id, held[i].lease
     ids[#ids + 1] = id
     leases[#leases + 1] = id

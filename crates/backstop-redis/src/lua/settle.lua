@@ -6,6 +6,9 @@
 --   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9-16 run_at or NULs  17- history
 -- Answers: one letter a run (A applied, S stale).
 
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+call('HDEL', LEASES, '')
+
 local now, count = tonumber(ARGV[1]), (#ARGV - 2) / 2
 local ids, numbers = {}, {}
 for i = 1, count do

@@ -132,3 +132,24 @@ async fn a_hint_reaches_other_processes() {
     });
     assert!(hint.await.is_err());
 }
+
+#[tokio::test]
+async fn a_full_server_takes_no_jobs_but_lets_claimed_ones_be_kept_and_ended() {
+    let server = with(Append::Off, &[]);
+    let place = Place::on(&server).await;
+    let mut scene = place.scene();
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 2).await;
+    let leases: Vec<_> = runs.iter().map(|run| run.lease.clone()).collect();
+    server.cli(&["config", "set", "maxmemory", "1"]);
+    assert_eq!(scene.begin(&leases).await, []);
+    assert_eq!(scene.beat(&leases, START.after(backstop_core::Span::secs(60))).await, []);
+    assert_eq!(scene.settle(&leases[0], DONE).await, backstop_core::port::Settled::Applied);
+    let refused = place.store.enqueue(vec![job("q", "c").into()], START).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable { cause, .. }) if cause.contains("full")),
+        "{refused:?}"
+    );
+    server.cli(&["config", "set", "maxmemory", "0"]);
+    scene.insert([job("q", "c")]).await;
+}

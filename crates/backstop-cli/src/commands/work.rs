@@ -197,7 +197,8 @@ fn summarise(worker: &str, progress: Progress, elapsed: Duration, context: &Cont
         format!("{} retried", count(retried)),
         if dead > 0 { paint.bad(dead_text) } else { dead_text },
     ];
-    let rare = [("cancelled", cancelled), ("released", released), ("lost", lost), ("recovered", recovered)];
+    let rare =
+        [("cancelled", cancelled), ("released", released), ("leases lost", lost), ("recovered", recovered)];
     parts.extend(rare.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{} {word}", count(*n))));
     context.output.line(format!("{} in {:.1}s", parts.join(", "), elapsed.as_secs_f64()))?;
     if dead > 0 {

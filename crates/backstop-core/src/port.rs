@@ -13,6 +13,6 @@ pub use backlog::{Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settl
 pub use error::{Answer, StoreError};
 pub use operator::{
     Amended, Amendment, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf,
-    Totals, WorkerStatus,
+    Sought, Totals, WorkerStatus,
 };
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};

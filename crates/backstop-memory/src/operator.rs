@@ -3,12 +3,11 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
+use backstop_core::amend::{Action, Filter, Refusal, permitted};
 use backstop_core::limits::{AMEND_MAX, PRUNE_MAX, SCAN_MAX};
-use backstop_core::port::backlog::check_count;
 use backstop_core::port::{
     Amended, Amendment, Answer, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention,
-    StoreError, WorkerStatus,
+    Sought, StoreError, WorkerStatus,
 };
 use backstop_core::verdict::{Place, Reason};
 use backstop_core::{Job, JobId, QueueName, Span, State, Time};
@@ -80,16 +79,9 @@ impl Operator for MemoryStore {
 }
 
 fn amend(shelves: &mut Shelves, amendment: &Amendment, now: Time) -> Answer<Amended> {
-    let (ids, next) = match &amendment.selection {
-        Selection::Ids(ids) => {
-            check_count("amend", ids.len(), AMEND_MAX)?;
-            (ids.clone(), None)
-        }
-        Selection::Matching(filter) if filter.is_empty() => {
-            return Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"));
-        }
-        Selection::Matching(filter) => shelves.fitting(filter, amendment)?,
-        Selection::All => shelves.fitting(&Filter::default(), amendment)?,
+    let (ids, next) = match amendment.sought()? {
+        Sought::Ids(ids) => (ids.to_vec(), None),
+        Sought::Fitting(filter) => shelves.fitting(&filter, amendment)?,
     };
     let mut amended = Amended { next, ..Amended::default() };
     for id in ids {

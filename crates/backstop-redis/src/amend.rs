@@ -9,10 +9,8 @@ use crate::lines::Spot;
 use crate::record::{self, reason_letter, sortable, state_letter};
 use crate::reply;
 use crate::script::{AMEND, ScriptCall};
-use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::backlog::check_count;
-use backstop_core::port::{Amended, Amendment, Answer, StoreError};
+use backstop_core::amend::{Action, Refusal, permitted};
+use backstop_core::port::{Amended, Amendment, Answer, Sought};
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, QueueName, State, Time};
 use futures_util::future::try_join_all;
@@ -26,19 +24,10 @@ const JOBS_AT_ONCE: usize = 500;
 
 /// Does something to jobs.
 pub(crate) async fn amend(base: &Base, amendment: &Amendment, now: Time) -> Answer<Amended> {
-    let filter = match &amendment.selection {
-        Selection::Ids(ids) => {
-            check_count("amend", ids.len(), AMEND_MAX)?;
-            return amend_ids(base, ids, amendment.action, now).await;
-        }
-        Selection::Matching(filter) if filter.is_empty() => {
-            return Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"));
-        }
-        Selection::Matching(filter) => filter.clone(),
-        Selection::All => Filter::default(),
-    };
-    let wanted = Wanted::of(amendment, filter)?;
-    amend_fitting(base, &wanted, now).await
+    match amendment.sought()? {
+        Sought::Ids(ids) => amend_ids(base, ids, amendment.action, now).await,
+        Sought::Fitting(filter) => amend_fitting(base, &Wanted::of(amendment, filter)?, now).await,
+    }
 }
 
 /// What is to be done, and to jobs of which state.

@@ -1,9 +1,11 @@
 //! Looking and intervening.
 
-use super::error::Answer;
+use super::backlog::check_count;
+use super::error::{Answer, StoreError};
 use crate::amend::{Action, Filter, Refusal, Selection};
 use crate::job::{Job, JobId, State};
 use crate::lease::WorkerName;
+use crate::limits::AMEND_MAX;
 use crate::name::QueueName;
 use crate::time::{Span, Time};
 use async_trait::async_trait;
@@ -40,6 +42,32 @@ pub struct Amendment {
     pub cursor: Option<String>,
     /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids do not heed it.
     pub max: usize,
+}
+
+/// What an amendment selects, once it is clear that it says what it means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sought<'a> {
+    /// These, and an answer for each.
+    Ids(&'a [JobId]),
+    /// Those that fit; an empty filter, which only `All` comes to, fits every job.
+    Fitting(Filter),
+}
+
+impl Amendment {
+    /// What it selects. One that is over the limits, or whose filter says nothing, is refused.
+    pub fn sought(&self) -> Answer<Sought<'_>> {
+        match &self.selection {
+            Selection::Ids(ids) => {
+                check_count("amend", ids.len(), AMEND_MAX)?;
+                Ok(Sought::Ids(ids))
+            }
+            Selection::Matching(filter) if filter.is_empty() => {
+                Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"))
+            }
+            Selection::Matching(filter) => Ok(Sought::Fitting(filter.clone())),
+            Selection::All => Ok(Sought::Fitting(Filter::default())),
+        }
+    }
 }
 
 /// What an amendment did.

@@ -1,9 +1,8 @@
 //! Where a page of a list, or a call of an amendment, ended: the cursors of stores that number their jobs.
 
-use super::backlog::check_count;
 use super::error::{Answer, StoreError};
-use super::operator::{Amendment, PageQuery};
-use crate::amend::{Action, Filter, Selection, permitted};
+use super::operator::{Amendment, PageQuery, Sought};
+use crate::amend::{Action, Filter, permitted};
 use crate::job::{JobId, State};
 use crate::limits::AMEND_MAX;
 use std::fmt;
@@ -107,16 +106,9 @@ impl Reach {
     /// What an amendment is to reach. One that is over the limits, that does not say what it means, or that goes on where
     /// nobody ended is refused.
     pub fn of(amendment: &Amendment) -> Answer<Self> {
-        let filter = match &amendment.selection {
-            Selection::Ids(ids) => {
-                check_count("amend", ids.len(), AMEND_MAX)?;
-                return Ok(Self::Ids(ids.clone()));
-            }
-            Selection::Matching(filter) if filter.is_empty() => {
-                return Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"));
-            }
-            Selection::Matching(filter) => filter.clone(),
-            Selection::All => Filter::default(),
+        let filter = match amendment.sought()? {
+            Sought::Ids(ids) => return Ok(Self::Ids(ids.to_vec())),
+            Sought::Fitting(filter) => filter,
         };
         let after = amendment.cursor.as_ref().map_or(Ok(i64::MIN), |cursor| {
             let no = cursor.strip_prefix(AMENDED).and_then(|no| no.parse().ok());

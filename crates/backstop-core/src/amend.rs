@@ -5,6 +5,9 @@
 //! | retry | ready now | is ready | refused | refused | ready, with all attempts again |
 //! | cancel | cancelled | cancelled | cancelled, the worker is told | refused | refused |
 //! | delete | gone | gone | refused | gone | gone |
+//! | move | refused | refused | refused | refused | ready in the other queue, with all attempts again |
+//!
+//! Who means only jobs in one state says so: a job that has left it is refused as elsewhere.
 //!
 //! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is paged through like a
 //! list. One call looks at the next jobs that fit, in order of arrival, applies the action or refuses it, and answers
@@ -15,12 +18,13 @@
 //!   left to the next round.
 //! - A cursor the store did not make is misuse.
 
+use crate::fingerprint::Fingerprint;
 use crate::job::{JobId, State};
 use crate::name::{Kind, QueueName};
 use std::fmt;
 
 /// What to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Run it now.
     Retry,
@@ -28,6 +32,8 @@ pub enum Action {
     Cancel,
     /// Remove it with its history.
     Delete,
+    /// Give it, with its history, to another queue. It is never in neither, and keeps its id.
+    Move(QueueName),
 }
 
 /// Why an action does not apply to a job. Nothing was changed.
@@ -45,6 +51,10 @@ pub enum Refusal {
     Ended,
     /// Another live job holds its unique key.
     Twin(JobId),
+    /// It has not ended; only dead and cancelled jobs are moved.
+    Alive,
+    /// It is not in the state that was meant.
+    Elsewhere(State),
 }
 
 impl fmt::Display for Refusal {
@@ -55,18 +65,23 @@ impl fmt::Display for Refusal {
             Self::Done => f.write_str("it succeeded; push a new job to do the work again"),
             Self::Ready => f.write_str("it is ready already"),
             Self::Ended => f.write_str("it has ended already"),
+            Self::Alive => f.write_str("it has not ended; only dead and cancelled jobs are moved"),
+            Self::Elsewhere(state) => write!(f, "it is {state} by now"),
             Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
         }
     }
 }
 
 /// Whether `action` applies to a job in `state`.
-pub const fn permitted(action: Action, state: State) -> Result<(), Refusal> {
+pub const fn permitted(action: &Action, state: State) -> Result<(), Refusal> {
     match (action, state) {
         (Action::Retry, State::Ready) => Err(Refusal::Ready),
         (Action::Retry | Action::Delete, State::Running) => Err(Refusal::Running),
-        (Action::Retry, State::Done) => Err(Refusal::Done),
+        (Action::Retry | Action::Move(_), State::Done) => Err(Refusal::Done),
         (Action::Cancel, State::Done | State::Dead | State::Cancelled) => Err(Refusal::Ended),
+        (Action::Move(_), State::Scheduled | State::Ready | State::Running | State::Retrying) => {
+            Err(Refusal::Alive)
+        }
         _ => Ok(()),
     }
 }
@@ -91,12 +106,21 @@ pub struct Filter {
     pub kind: Option<Kind>,
     /// In this state.
     pub state: Option<State>,
+    /// Dead of this; no other job has a fingerprint.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 impl Filter {
     /// Whether a job fits.
-    pub fn fits(&self, queue: &QueueName, kind: &Kind, state: State) -> bool {
-        self.queue.as_ref().is_none_or(|wanted| wanted == queue)
+    pub fn fits(
+        &self,
+        queue: &QueueName,
+        kind: &Kind,
+        state: State,
+        fingerprint: Option<Fingerprint>,
+    ) -> bool {
+        (self.fingerprint.is_none() || self.fingerprint == fingerprint)
+            && self.queue.as_ref().is_none_or(|wanted| wanted == queue)
             && self.kind.as_ref().is_none_or(|wanted| wanted == kind)
             && self.state.is_none_or(|wanted| wanted == state)
     }
@@ -113,20 +137,23 @@ mod tests {
 
     #[test]
     fn every_action_in_every_state_has_its_answer() {
-        let answers = |action| State::ALL.map(|state| permitted(action, state).err());
+        let answers = |action| State::ALL.map(|state| permitted(&action, state).err());
         let (running, done, ready, ended) =
             (Some(Refusal::Running), Some(Refusal::Done), Some(Refusal::Ready), Some(Refusal::Ended));
         //                    scheduled ready  running  retrying done  dead   cancelled
         assert_eq!(answers(Action::Retry), [None, ready, running, None, done, None, None]);
         assert_eq!(answers(Action::Cancel), [None, None, None, None, ended, ended, ended]);
         assert_eq!(answers(Action::Delete), [None, None, running, None, None, None, None]);
+        let other = Action::Move(QueueName::new("other").expect("a name"));
+        let alive = Some(Refusal::Alive);
+        assert_eq!(answers(other), [alive, alive, alive, alive, done, None, None]);
     }
 
     #[test]
     fn a_final_state_is_left_only_by_an_operators_retry_and_done_never() {
         for state in State::ALL.into_iter().filter(|state| state.is_final()) {
-            assert_eq!(permitted(Action::Retry, state).is_ok(), state != State::Done);
-            assert!(permitted(Action::Cancel, state).is_err());
+            assert_eq!(permitted(&Action::Retry, state).is_ok(), state != State::Done);
+            assert!(permitted(&Action::Cancel, state).is_err());
         }
     }
 }

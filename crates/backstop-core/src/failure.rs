@@ -6,6 +6,7 @@ use crate::limits::{ERROR_CHARS_MAX, HISTORY_MAX, RESPONSE_CHARS_MAX, STACK_CHAR
 use crate::time::{Span, Time};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Why a run did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -89,12 +90,44 @@ pub struct Failure {
     /// How long the job then waited, if it was tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_in: Option<Span>,
+    /// What else was known, if it was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
+}
+
+/// What was known about the world when a job died. What could not be found out is absent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Context {
+    /// Live jobs of the queues the worker serves.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub queue_depths: BTreeMap<String, u64>,
+    /// States of the breakers and gates it heeds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub breakers: BTreeMap<String, String>,
+    /// The worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// The machine it ran on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The version of backstop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 impl Failure {
     /// The record of a failure, cut to the limits.
     pub fn new(at: Time, attempt: u32, cause: Cause, worker: &WorkerName, error: ErrorReport) -> Self {
-        Self { at, attempt, cause, worker: worker.to_string(), error: error.bounded(), retry_in: None }
+        Self {
+            at,
+            attempt,
+            cause,
+            worker: worker.to_string(),
+            error: error.bounded(),
+            retry_in: None,
+            context: None,
+        }
     }
 
     /// The record of a worker that vanished in the middle.
@@ -134,6 +167,15 @@ impl History {
     /// The words of the latest failure; empty if there is none.
     pub fn last_error(&self) -> String {
         self.failures().pop().map(|failure| failure.error.message).unwrap_or_default()
+    }
+
+    /// This history with what is known about its last failure.
+    #[must_use]
+    pub fn in_context(&self, context: Context) -> Self {
+        let mut failures = self.failures();
+        let Some(last) = failures.last_mut() else { return self.clone() };
+        last.context = Some(context);
+        Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
     /// This history with one more failure. The first is always kept, then the latest.

@@ -1,6 +1,7 @@
 //! A job: what a producer hands in, and what an operator sees.
 
 use crate::failure::History;
+use crate::fingerprint::Fingerprint;
 use crate::lease::WorkerName;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
@@ -347,6 +348,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// What its death has in common with others, if it is dead.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        (self.state == State::Dead).then(|| Fingerprint::of_death(self.reason, &self.history))
+    }
+
     /// How long ago it came in.
     pub fn age(&self, now: Time) -> Span {
         now.since(self.inserted_at)

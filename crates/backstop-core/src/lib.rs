@@ -10,11 +10,21 @@
 //! | [`verdict`] | what the end of a run means for its job |
 //! | [`plan`] | which queues to claim from, and how many |
 //! | [`amend`] | what an operator may do to a job in which state |
+//! | [`bounds`] | how much a queue holds, and what gives way |
+//! | [`fingerprint`] | which deaths have the same cause |
+//! | [`redact`] | what must not be shown |
 //! | [`unique`] | whether a unique key is still held |
+//! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
+//! | [`redact`] | what is hidden from view |
+//! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
 pub mod amend;
+pub mod bounds;
+pub mod breaker;
 pub mod failure;
+pub mod fingerprint;
+pub mod gate;
 pub mod job;
 pub mod lease;
 pub mod limits;
@@ -22,11 +32,15 @@ pub mod name;
 pub mod payload;
 pub mod plan;
 pub mod port;
+pub mod redact;
 pub mod retry;
+pub mod simulate;
 pub mod time;
 pub mod unique;
 pub mod verdict;
 
+pub use bounds::{Bounds, Overflow};
+pub use fingerprint::Fingerprint;
 pub use job::{Job, JobId, NewJob, Priority, State};
 pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
 pub use name::{Kind, QueueName};

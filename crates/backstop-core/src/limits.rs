@@ -24,6 +24,16 @@ pub const PROMOTE_MAX: usize = 1_000;
 pub const SEIZE_MAX: usize = 500;
 /// Jobs one call of an amendment touches, and ids it may name; the caller goes on at `next`.
 pub const AMEND_MAX: usize = 1_000;
+/// Dead letters one burial takes in.
+pub const BURY_MAX: usize = 1_000;
+/// Groups of deaths one call answers with.
+pub const GROUPS_MAX: usize = 1_000;
+/// Cells one call reads, lists or changes.
+pub const CELLS_MAX: usize = 1_000;
+/// Bytes of a cell's value.
+pub const CELL_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a cell's name.
+pub const CELL_NAME_BYTES_MAX: usize = 512;
 /// Finished jobs one pruning removes.
 pub const PRUNE_MAX: usize = 2_000;
 /// Jobs of one page of a list.
@@ -61,3 +71,23 @@ pub const LEASE_ASKED_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].
 pub const LOST_WITHIN: Span = Span::hours(72);
+
+/// Changes of phase a breaker remembers.
+pub const BREAKER_EVENTS_MAX: usize = 20;
+/// Characters of the reason for a change of phase.
+pub const WHY_CHARS_MAX: usize = 256;
+/// Probes a breaker may let through.
+pub const BREAKER_CALLS_MAX: u32 = 1_000;
+/// The longest a breaker may wait for its first probe.
+pub const RECOVERY_TIMEOUT_MAX: Span = Span::hours(24);
+/// The shortest time over which a gate counts deaths.
+pub const DEATHS_WITHIN_MIN: Span = Span::secs(1);
+/// The longest time over which a gate counts deaths.
+pub const DEATHS_WITHIN_MAX: Span = Span::hours(24);
+/// Parts into which a gate divides that time. A death is forgotten with the part it fell into.
+pub const DEATHS_PARTS: i64 = 60;
+
+/// Arrivals, ends of calls and ends of waits one simulation may go through.
+pub const SIMULATED_EVENTS_MAX: u64 = 5_000_000;
+/// Buckets in which a simulation may report.
+pub const SIMULATED_BUCKETS_MAX: i64 = 10_000;

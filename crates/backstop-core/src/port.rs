@@ -4,15 +4,17 @@
 //! outcome. A "no" is a value per item; an error means that the store itself failed.
 
 pub mod backlog;
+pub mod cells;
 pub mod error;
 pub mod operator;
 pub mod place;
 pub mod store;
 
 pub use backlog::{Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled};
+pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
 pub use error::{Answer, StoreError};
 pub use operator::{
-    Amended, Amendment, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf,
-    Sought, Totals, WorkerStatus,
+    Amended, Amendment, Burial, Counts, Damaged, Gate, Group, GroupQuery, Operator, Order, Page, PageQuery,
+    Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
 };
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};

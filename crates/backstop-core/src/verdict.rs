@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | done | done | yes |
 //! | failed, attempts and age left | retry after the policy's wait, or the service's own | yes |
+//! | failed after it got further | the same, counted from this failure on | starts again at 1 |
 //! | failed, nothing left | dead: `attempts_exhausted` or `max_age` | yes |
 //! | failed for good | dead: `rejected` | yes |
 //! | discarded, cancelled | cancelled | yes |
@@ -14,7 +15,9 @@
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
 //! | worker vanished again, before it began the run | back to its old place, as if it had not run | no |
 
+use crate::breaker::Sign;
 use crate::failure::{Cause, ErrorReport, Failure, History};
+use crate::fingerprint::Fingerprint;
 use crate::job::State;
 use crate::lease::{Lease, Leased, WorkerName};
 use crate::limits::{DELAY_MAX, LOST_LEASES_MAX, LOST_WITHIN};
@@ -36,6 +39,8 @@ pub enum Ending {
         error: ErrorReport,
         /// What the handler thinks should follow.
         advice: Advice,
+        /// Whether the run got further than those before it: failures before it then no longer count.
+        progressed: bool,
     },
     /// The handler wants to be called again later; nothing went wrong.
     Snoozed(Span),
@@ -46,9 +51,22 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// What it says about the service behind the handler. A job that was refused for its own sake, or put off, says
+    /// nothing.
+    pub const fn sign(&self) -> Sign {
+        match self {
+            Self::Done => Sign::Success,
+            Self::Failed { advice: Advice::Retry | Advice::RetryAfter(_), .. } => Sign::Failure,
+            Self::Failed { advice: Advice::Dead | Advice::Discard, .. }
+            | Self::Snoozed(_)
+            | Self::Released(_)
+            | Self::Cancelled(_) => Sign::Neutral,
+        }
+    }
+
     /// An ordinary failure.
     pub fn failed(error: ErrorReport) -> Self {
-        Self::Failed { cause: Cause::Failed, error, advice: Advice::Retry }
+        Self::Failed { cause: Cause::Failed, error, advice: Advice::Retry, progressed: false }
     }
 }
 
@@ -82,11 +100,13 @@ pub enum Reason {
     Unwanted,
     /// An operator called it off.
     Operator,
+    /// It gave way to a newer job in a full queue.
+    Overflow,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AttemptsExhausted,
         Self::MaxAge,
         Self::Rejected,
@@ -94,6 +114,7 @@ impl Reason {
         Self::Discarded,
         Self::Unwanted,
         Self::Operator,
+        Self::Overflow,
     ];
 
     /// Its word.
@@ -106,6 +127,7 @@ impl Reason {
             Self::Discarded => "discarded",
             Self::Unwanted => "unwanted",
             Self::Operator => "operator",
+            Self::Overflow => "overflow",
         }
     }
 }
@@ -152,6 +174,8 @@ pub enum Outcome {
         at: Time,
         /// All its failures.
         history: History,
+        /// Whether its attempts are counted from this one on.
+        anew: bool,
     },
     /// It failed for good.
     Dead {
@@ -210,12 +234,16 @@ pub struct Transition<'a> {
     pub place: Place,
     /// What to add to its attempts.
     pub attempts: u32,
+    /// Whether its attempts so far no longer count.
+    pub anew: bool,
     /// What to add to its lost leases.
     pub lost_leases: u32,
     /// Its new history; `None` leaves it as it is.
     pub history: Option<&'a History>,
     /// Why it ended, if it did not succeed.
     pub reason: Option<Reason>,
+    /// What its death has in common with others, if it is dead.
+    pub fingerprint: Option<Fingerprint>,
     /// Whether nothing of it stays but the count.
     pub gone: bool,
 }
@@ -228,9 +256,11 @@ impl Outcome {
             run_at: None,
             place: Place::Tail,
             attempts: 1,
+            anew: false,
             lost_leases: 0,
             history,
             reason,
+            fingerprint: None,
             gone: false,
         };
         let waits = |at: Time, later: State, place| Transition {
@@ -247,12 +277,13 @@ impl Outcome {
                 Transition {
                     attempts,
                     lost_leases: 1 - attempts,
+                    fingerprint: Some(Fingerprint::of_death(Some(*reason), history)),
                     ..ended(State::Dead, Some(history), Some(*reason))
                 }
             }
             Self::Cancelled { reason, history } => ended(State::Cancelled, Some(history), Some(*reason)),
-            Self::Retry { at, history } => {
-                Transition { history: Some(history), ..waits(*at, State::Retrying, Place::Tail) }
+            Self::Retry { at, history, anew } => {
+                Transition { history: Some(history), anew: *anew, ..waits(*at, State::Retrying, Place::Tail) }
             }
             Self::Released { at } => {
                 Transition { attempts: 0, ..waits(*at, State::Scheduled, Place::Former) }
@@ -307,9 +338,9 @@ pub fn judge(
             let failure = Failure::new(now, run.attempt(), Cause::Failed, worker, error);
             Outcome::Cancelled { reason: Reason::Unwanted, history: run.history.with(failure) }
         }
-        Ending::Failed { cause, error, advice } => {
+        Ending::Failed { cause, error, advice, progressed } => {
             let failure = Failure::new(now, run.attempt(), cause, worker, error);
-            judge_failure(run, failure, advice, rules.retry, now, roll)
+            judge_failure(run, failure, advice, progressed, rules.retry, now, roll)
         }
     }
 }
@@ -318,6 +349,7 @@ fn judge_failure(
     run: &Leased,
     mut failure: Failure,
     advice: Advice,
+    progressed: bool,
     queue_policy: &RetryPolicy,
     now: Time,
     roll: Roll,
@@ -325,7 +357,8 @@ fn judge_failure(
     let own_policy = run.retry.decode();
     let policy = own_policy.as_ref().unwrap_or(queue_policy);
     let dead = |reason, failure| Outcome::Dead { reason, history: run.history.with(failure) };
-    let wait = match (advice, policy.next(run.attempt(), now.since(run.inserted_at), roll)) {
+    let failures = if progressed { 1 } else { run.attempt() };
+    let wait = match (advice, policy.next(failures, now.since(run.inserted_at), roll)) {
         (Advice::Discard, _) => {
             return Outcome::Cancelled { reason: Reason::Discarded, history: run.history.with(failure) };
         }
@@ -336,7 +369,7 @@ fn judge_failure(
         (Advice::Retry, Next::In(wait)) => wait,
     };
     failure.retry_in = Some(wait);
-    Outcome::Retry { at: now.after(wait), history: run.history.with(failure) }
+    Outcome::Retry { at: now.after(wait), history: run.history.with(failure), anew: progressed }
 }
 
 /// What a vanished worker means for the job it held. A crash does not spend an attempt; a job that keeps

@@ -19,6 +19,8 @@ pub enum Enqueued {
     Same,
     /// Another job holds its unique key; this one was not taken.
     Duplicate(JobId),
+    /// The queue is full, as [`crate::bounds`] says; this one was not taken.
+    Full,
 }
 
 /// A request for work.
@@ -87,12 +89,15 @@ pub enum Settled {
     Applied,
     /// The lease was no longer the current one. Nothing was changed.
     Stale,
+    /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the lease is still current.
+    Full,
 }
 
 /// The life of a job. Every method is atomic, and safe to repeat when its outcome is unknown.
 #[async_trait]
 pub trait Backlog: Send + Sync {
-    /// Takes jobs in. When it answers, those inserted are durable. Answers in the order of `jobs`.
+    /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those inserted are durable. Answers in
+    /// the order of `jobs`.
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.

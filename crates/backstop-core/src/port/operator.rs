@@ -1,13 +1,17 @@
 //! Looking and intervening.
 
-use super::backlog::check_count;
+use super::backlog::{Enqueued, check_count};
 use super::error::{Answer, StoreError};
-use crate::amend::{Action, Filter, Refusal, Selection};
-use crate::job::{Job, JobId, State};
+use crate::amend::{Action, Filter, Refusal, Selection, permitted};
+use crate::bounds::Bounds;
+use crate::failure::History;
+use crate::fingerprint::Fingerprint;
+use crate::job::{Job, JobId, NewJob, State};
 use crate::lease::WorkerName;
 use crate::limits::AMEND_MAX;
 use crate::name::QueueName;
 use crate::time::{Span, Time};
+use crate::verdict::Reason;
 use async_trait::async_trait;
 
 /// A page of a list to be read.
@@ -19,6 +23,18 @@ pub struct PageQuery {
     pub cursor: Option<String>,
     /// At most this many; clamped to 1 … [`crate::limits::PAGE_MAX`].
     pub limit: usize,
+    /// In which order.
+    pub order: Order,
+}
+
+/// In which order a list of ended jobs comes; other lists have one order only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Newest end first.
+    #[default]
+    Newest,
+    /// Oldest end first.
+    Oldest,
 }
 
 /// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest first, and jobs of
@@ -27,8 +43,21 @@ pub struct PageQuery {
 pub struct Page {
     /// The jobs.
     pub jobs: Vec<Job>,
+    /// Those among them that cannot be read. They hide nothing: the list goes on behind them.
+    pub damaged: Vec<Damaged>,
     /// Where the next page starts.
     pub next: Option<String>,
+}
+
+/// A job that is there and cannot be read. It can be deleted by its id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damaged {
+    /// Its id, if that much is known.
+    pub id: Option<JobId>,
+    /// Its queue, if that much is known.
+    pub queue: Option<QueueName>,
+    /// What cannot be read, and why.
+    pub why: String,
 }
 
 /// Something to be done to jobs. A selection by filter, or of all, is paged through: see [`crate::amend`].
@@ -38,6 +67,8 @@ pub struct Amendment {
     pub selection: Selection,
     /// What.
     pub action: Action,
+    /// Only to jobs that are in this state when it is done; `None` leaves that to the action.
+    pub only: Option<State>,
     /// Where the call before this one ended; made by the store, and opaque to everybody else. Ids do not heed it.
     pub cursor: Option<String>,
     /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids do not heed it.
@@ -129,6 +160,62 @@ pub struct QueueStatus {
     pub totals: Totals,
     /// When the job that is claimed next was to run.
     pub next_ready: Option<Time>,
+    /// How much it holds.
+    pub bounds: Bounds,
+}
+
+/// A job that comes in dead: taken back from an export, or given up by a process that never queued it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Burial {
+    /// What a producer would have handed in. Its time to run is when it was last to run.
+    pub job: NewJob,
+    /// Runs that ended by themselves.
+    pub attempts: u32,
+    /// Runs whose worker vanished.
+    pub lost_leases: u32,
+    /// How often an operator requeued it.
+    pub requeues: u32,
+    /// When it came in first.
+    pub inserted_at: Time,
+    /// When it died.
+    pub finished_at: Time,
+    /// Why.
+    pub reason: Reason,
+    /// What went wrong.
+    pub history: History,
+}
+
+impl Burial {
+    /// What its death has in common with others.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of_death(Some(self.reason), &self.history)
+    }
+}
+
+/// Which groups of deaths.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupQuery {
+    /// Of this queue; of all if `None`.
+    pub queue: Option<QueueName>,
+    /// At most so many, the largest first; clamped to 1 … [`crate::limits::GROUPS_MAX`].
+    pub limit: usize,
+}
+
+/// Dead letters of one queue that died of the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// The queue.
+    pub queue: QueueName,
+    /// What they have in common.
+    pub fingerprint: Fingerprint,
+    /// How many there are.
+    pub count: u64,
+    /// When the first of those present died.
+    pub first_at: Time,
+    /// When the last one did.
+    pub last_at: Time,
+    /// The last one; of several at one time the one that came in last.
+    pub sample: JobId,
 }
 
 /// Whether a queue gives out its jobs.
@@ -223,6 +310,17 @@ pub trait Operator: Send + Sync {
     /// All queues, by name. The counts equal what a count of the jobs would give.
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>>;
 
+    /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if the id is known in whatever
+    /// state, or `Full`. They count as taken in and as dead. No unique key is taken: a dead job holds none.
+    async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
+
+    /// Groups of deaths: the largest first, of equal ones the one that died last, then by queue and fingerprint.
+    async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>>;
+
+    /// Sets how much a queue holds, for everybody; a queue that does not exist yet comes into being. What is over a new bound
+    /// already stays.
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, now: Time) -> Answer<()>;
+
     /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
     async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()>;
 
@@ -232,4 +330,14 @@ pub trait Operator: Send + Sync {
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
     /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
+}
+
+impl Amendment {
+    /// Whether it may be done to a job in `state`.
+    pub fn permits(&self, state: State) -> Result<(), Refusal> {
+        if self.only.is_some_and(|meant| meant != state) {
+            return Err(Refusal::Elsewhere(state));
+        }
+        permitted(&self.action, state)
+    }
 }

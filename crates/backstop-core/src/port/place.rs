@@ -96,6 +96,8 @@ pub struct Fitting {
     pub filter: Filter,
     /// And that this could apply to.
     pub action: Action,
+    /// And that are in this state, if one is meant.
+    pub only: Option<State>,
     /// Behind this number of arrival.
     pub after: i64,
     /// At most so many.
@@ -115,14 +117,22 @@ impl Reach {
             no.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
         })?;
         let max = amendment.max.clamp(1, AMEND_MAX);
-        Ok(Self::Fitting(Fitting { filter, action: amendment.action, after, max }))
+        Ok(Self::Fitting(Fitting {
+            filter,
+            action: amendment.action.clone(),
+            only: amendment.only,
+            after,
+            max,
+        }))
     }
 }
 
 impl Fitting {
     /// Whether a job in `state` could be one.
     pub fn state(&self, state: State) -> bool {
-        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
+        self.filter.state.is_none_or(|wanted| wanted == state)
+            && self.only.is_none_or(|wanted| wanted == state)
+            && permitted(&self.action, state).is_ok()
     }
 
     /// Where a call goes on that ended at this number.
@@ -140,7 +150,7 @@ mod tests {
 
     fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
         let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1 };
+        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1, ..PageQuery::default() };
         assert_eq!(Place::of(&query).ok().flatten().as_ref(), expected, "{cursor} for {state:?}");
     }
 

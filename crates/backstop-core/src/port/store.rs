@@ -1,6 +1,7 @@
 //! A store as a whole: its shape, its clock, its hints and its promise.
 
 use super::backlog::Backlog;
+use super::cells::Cells;
 use super::error::Answer;
 use super::operator::Operator;
 use crate::time::Time;
@@ -8,7 +9,7 @@ use async_trait::async_trait;
 
 /// Everything a store does.
 #[async_trait]
-pub trait Store: Backlog + Operator {
+pub trait Store: Backlog + Operator + Cells {
     /// Brings the store's shape up to what this version needs. Can be killed at any step and run again.
     async fn migrate(&self) -> Answer<Migrated>;
 

@@ -35,7 +35,7 @@ fn judged(run: &Leased, ending: Ending) -> Outcome {
 }
 
 fn failed(advice: Advice) -> Ending {
-    Ending::Failed { cause: Cause::Failed, error: ErrorReport::message("boom"), advice }
+    Ending::Failed { cause: Cause::Failed, error: ErrorReport::message("boom"), advice, progressed: false }
 }
 
 fn described(outcome: &Outcome) -> String {
@@ -140,7 +140,8 @@ fn an_outcome_says_what_a_store_changes() {
         let seen = (transition.state, transition.place, transition.attempts, transition.lost_leases);
         assert_eq!(seen, (state, place, attempts, lost_leases), "{outcome:?}");
     };
-    let (reason, retry) = (Reason::Rejected, |at| Outcome::Retry { at, history: History::default() });
+    let (reason, retry) =
+        (Reason::Rejected, |at| Outcome::Retry { at, history: History::default(), anew: false });
     check(Outcome::Done(Keep::Listed), State::Done, Place::Tail, 1, 0);
     check(Outcome::Dead { reason, history: history.clone() }, State::Dead, Place::Tail, 1, 0);
     check(Outcome::Cancelled { reason, history: history.clone() }, State::Cancelled, Place::Tail, 1, 0);

@@ -1,0 +1,450 @@
+//! When to leave a failing service alone, and how to find out that it is well again.
+//!
+//! A breaker is a value: whoever knows how calls ended records it, whoever wants to call asks first. Knows nothing of
+//! queues, stores or clocks.
+//!
+//! | phase | lets through | ends when |
+//! |---|---|---|
+//! | closed | everything | `failure_threshold` calls in a row failed: open |
+//! | open | nothing | `recovery_timeout` has passed: half-open; never by itself if forced |
+//! | half-open | a few probes | `success_threshold` probes succeeded: closed; one failed: open |
+//!
+//! It cannot stick. A probe that never reports back is given out again once its time is over, and while no probe is
+//! under way there is always one to be had, whatever the settings say.
+
+mod settings;
+
+pub(crate) use settings::Written;
+pub use settings::{BadBreaker, BreakerSettings};
+
+use crate::failure::truncated;
+use crate::limits::{BREAKER_EVENTS_MAX, LEASE_ASKED_MAX, WHY_CHARS_MAX};
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a breaker lets through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Everything.
+    Closed,
+    /// Nothing.
+    Open,
+    /// A few probes.
+    HalfOpen,
+}
+
+impl Phase {
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a call said about the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sign {
+    /// It is well.
+    Success,
+    /// It is not.
+    Failure,
+    /// Nothing: the call ended for a reason of its own. A probe's slot is given back.
+    Neutral,
+}
+
+/// How one call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signal {
+    /// The epoch under which the call was admitted.
+    pub epoch: u64,
+    /// What it said.
+    pub sign: Sign,
+}
+
+/// What a breaker would let through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// As many calls as anybody likes. They need no permit; their signals carry this epoch.
+    Freely {
+        /// The epoch of their signals.
+        epoch: u64,
+    },
+    /// A few, each with a permit of [`Breaker::admit`].
+    Probes {
+        /// The epoch an admission would give now.
+        epoch: u64,
+        /// How many.
+        left: u32,
+    },
+    /// None.
+    Not {
+        /// When to ask again; `None`: not before somebody resets it.
+        until: Option<Time>,
+    },
+}
+
+/// What a breaker let through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admitted {
+    /// The epoch of these calls: their signals carry it, and so does giving back.
+    pub epoch: u64,
+    /// How many.
+    pub calls: u32,
+}
+
+/// A change of phase.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// When.
+    pub at: Time,
+    /// Out of which phase.
+    pub from: Phase,
+    /// Into which.
+    pub to: Phase,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The state of a breaker; closed to begin with.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Breaker {
+    /// Raised by every change of phase, and by every admission of probes so that each has its own.
+    epoch: u64,
+    state: State,
+    /// Failures since the last success in closed, or since it closed.
+    failures: u32,
+    total_calls: u64,
+    rejected_calls: u64,
+    last_failure_time: Option<Time>,
+    events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+enum State {
+    #[default]
+    Closed,
+    Open {
+        since: Time,
+    },
+    Forced {
+        since: Time,
+    },
+    HalfOpen {
+        opened_at: Time,
+        /// The first epoch of this phase: the signals of any earlier one are late.
+        first_epoch: u64,
+        successes: u32,
+        grants: Vec<Grant>,
+    },
+}
+
+/// The permits of one admission that have not come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Grant {
+    epoch: u64,
+    calls: u32,
+    at: Time,
+    until: Time,
+}
+
+impl State {
+    const fn phase(&self) -> Phase {
+        match self {
+            Self::Closed => Phase::Closed,
+            Self::Open { .. } | Self::Forced { .. } => Phase::Open,
+            Self::HalfOpen { .. } => Phase::HalfOpen,
+        }
+    }
+}
+
+/// A breaker as people see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BreakerStatus {
+    /// Its phase.
+    pub state: Phase,
+    /// Failures in a row.
+    pub failure_count: u32,
+    /// Probes that succeeded, while it is half-open.
+    pub success_count: u32,
+    /// Calls that reported how they ended, late ones left out.
+    pub total_calls: u64,
+    /// Calls that were asked for and not let through.
+    pub rejected_calls: u64,
+    /// When a call last failed.
+    pub last_failure_time: Option<Time>,
+    /// When it opened, if it is not closed.
+    pub opened_at: Option<Time>,
+    /// When the next probe may be had; `None` if none is needed, or none comes before a reset.
+    pub next_probe_at: Option<Time>,
+    /// Its latest changes of phase, the newest last.
+    pub events: Vec<Event>,
+}
+
+impl Breaker {
+    /// The breaker a store kept; `None` if these bytes are none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// The bytes a store keeps.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a breaker has only text, numbers and lists")
+    }
+
+    /// Whether it is closed and nothing has failed of late: successes then say nothing new.
+    pub fn is_calm(&self) -> bool {
+        self.state == State::Closed && self.failures == 0
+    }
+
+    /// What it lets through at `now`.
+    pub fn phase(&self, settings: &BreakerSettings, now: Time) -> Phase {
+        if self.has_waited(settings, now) { Phase::HalfOpen } else { self.state.phase() }
+    }
+
+    /// What it would let through at `now`. A look: changes nothing, and what it shows may be gone at the next one.
+    ///
+    /// If the clock was set back behind the opening, a look cannot know how much of the wait is over and names the whole
+    /// of it. [`Self::follow`] starts the wait anew; so does every other call that changes the breaker.
+    pub fn admits(&self, settings: &BreakerSettings, now: Time) -> Admission {
+        match &self.state {
+            State::Closed => Admission::Freely { epoch: self.epoch },
+            State::Forced { .. } => Admission::Not { until: None },
+            State::Open { .. } if self.has_waited(settings, now) => {
+                Admission::Probes { epoch: self.epoch.wrapping_add(1), left: left(settings, 0, 0) }
+            }
+            State::Open { since } => {
+                Admission::Not { until: Some((*since).min(now).after(settings.recovery_timeout)) }
+            }
+            State::HalfOpen { successes, grants, .. } => {
+                let live = grants.iter().filter(|grant| grant.until > now);
+                let outstanding = live.clone().map(|grant| grant.calls).fold(0, u32::saturating_add);
+                match left(settings, *successes, outstanding) {
+                    0 => Admission::Not { until: live.map(|grant| grant.moved(now).until).min() },
+                    left => Admission::Probes { epoch: self.epoch, left },
+                }
+            }
+        }
+    }
+
+    /// Lets through up to `want` calls. A probe that does not report back before `until` is given out again; its signal still
+    /// counts when it comes, as long as the breaker stays half-open.
+    pub fn admit(&mut self, settings: &BreakerSettings, want: u32, until: Time, now: Time) -> Admitted {
+        self.follow(now);
+        if let State::Open { since } = self.state
+            && self.has_waited(settings, now)
+        {
+            let why = format!("{} have passed", settings.recovery_timeout);
+            self.half_open(since, why, now);
+        }
+        let calls = match self.admits(settings, now) {
+            Admission::Freely { .. } => want,
+            Admission::Probes { left, .. } => want.min(left),
+            Admission::Not { .. } => 0,
+        };
+        self.rejected_calls = self.rejected_calls.saturating_add(u64::from(want - calls));
+        let admitted = Admitted { epoch: self.epoch, calls };
+        if let State::HalfOpen { grants, .. } = &mut self.state {
+            grants.retain(|grant| grant.until > now);
+            if calls > 0 {
+                // Nobody holds a job for longer than a lease can be, whatever the caller's clock says.
+                let until = until.min(now.after(LEASE_ASKED_MAX));
+                grants.push(Grant { epoch: self.epoch, calls, at: now, until });
+                self.epoch = self.epoch.wrapping_add(1);
+            }
+        }
+        admitted
+    }
+
+    /// Takes note of how calls ended, in this order. Signals of an older epoch are late: they change nothing.
+    pub fn record(&mut self, settings: &BreakerSettings, signals: &[Signal], now: Time) {
+        self.follow(now);
+        for signal in signals {
+            match self.state {
+                State::Closed if signal.epoch == self.epoch => self.record_call(settings, signal.sign, now),
+                State::HalfOpen { first_epoch, .. } if (first_epoch..self.epoch).contains(&signal.epoch) => {
+                    self.record_probe(settings, *signal, now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes back permits of the admission `epoch` that were not used.
+    pub fn give_back(&mut self, _settings: &BreakerSettings, epoch: u64, calls: u32, now: Time) {
+        self.follow(now);
+        self.take_back(epoch, calls);
+    }
+
+    /// Opens it until somebody resets it.
+    pub fn force_open(&mut self, why: &str, now: Time) {
+        self.turn(State::Forced { since: now }, why.to_owned(), now);
+    }
+
+    /// Closes it, and forgets the failures so far; calls under way no longer count.
+    pub fn reset(&mut self, why: &str, now: Time) {
+        self.close(why.to_owned(), now);
+    }
+
+    /// Follows a clock that was set back: waits that began in what is now the future begin at `now`. Whether anything
+    /// changed, and is to be kept.
+    pub fn follow(&mut self, now: Time) -> bool {
+        match &mut self.state {
+            State::Open { since } if *since > now => *since = now,
+            State::HalfOpen { grants, .. } if grants.iter().any(|grant| grant.at > now) => {
+                for grant in grants {
+                    *grant = grant.moved(now);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What people see of it.
+    pub fn status(&self, settings: &BreakerSettings, now: Time) -> BreakerStatus {
+        let (opened_at, success_count) = match self.state {
+            State::Closed => (None, 0),
+            State::Open { since } | State::Forced { since } => (Some(since), 0),
+            State::HalfOpen { opened_at, successes, .. } => (Some(opened_at), successes),
+        };
+        let next_probe_at = match self.admits(settings, now) {
+            Admission::Freely { .. } => None,
+            Admission::Probes { .. } => Some(now),
+            Admission::Not { until } => until,
+        };
+        BreakerStatus {
+            state: self.phase(settings, now),
+            failure_count: self.failures,
+            success_count,
+            total_calls: self.total_calls,
+            rejected_calls: self.rejected_calls,
+            last_failure_time: self.last_failure_time,
+            opened_at,
+            next_probe_at,
+            events: self.events.clone(),
+        }
+    }
+
+    /// Its phase as last written down: an open one stays open until somebody is admitted.
+    pub(crate) const fn written_phase(&self) -> Phase {
+        self.state.phase()
+    }
+
+    /// Opens it, or begins the wait of an open one anew.
+    pub(crate) fn open(&mut self, why: String, now: Time) {
+        self.turn(State::Open { since: now }, why, now);
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&mut self, why: String, now: Time) {
+        self.failures = 0;
+        self.turn(State::Closed, why, now);
+    }
+
+    fn half_open(&mut self, opened_at: Time, why: String, now: Time) {
+        self.turn(State::HalfOpen { opened_at, first_epoch: 0, successes: 0, grants: Vec::new() }, why, now);
+        if let State::HalfOpen { first_epoch, .. } = &mut self.state {
+            *first_epoch = self.epoch;
+        }
+    }
+
+    fn turn(&mut self, to: State, why: String, now: Time) {
+        let event =
+            Event { at: now, from: self.state.phase(), to: to.phase(), why: truncated(why, WHY_CHARS_MAX) };
+        self.epoch = self.epoch.wrapping_add(1);
+        self.state = to;
+        self.events.push(event);
+        let surplus = self.events.len().saturating_sub(BREAKER_EVENTS_MAX);
+        self.events.drain(..surplus);
+    }
+
+    /// Whether it is open and its time is over. A clock set back behind the opening ends nothing.
+    fn has_waited(&self, settings: &BreakerSettings, now: Time) -> bool {
+        matches!(self.state, State::Open { since } if now >= since.after(settings.recovery_timeout))
+    }
+
+    fn record_call(&mut self, settings: &BreakerSettings, sign: Sign, now: Time) {
+        self.count(sign, now);
+        if sign == Sign::Success {
+            self.failures = 0;
+        }
+        if sign == Sign::Failure && self.failures >= settings.failure_threshold {
+            self.open(in_a_row(self.failures), now);
+        }
+    }
+
+    fn record_probe(&mut self, settings: &BreakerSettings, signal: Signal, now: Time) {
+        self.count(signal.sign, now);
+        self.take_back(signal.epoch, 1);
+        let State::HalfOpen { successes, .. } = &mut self.state else { return };
+        match signal.sign {
+            Sign::Neutral => {}
+            Sign::Failure => self.open("a probe failed".to_owned(), now),
+            Sign::Success => {
+                *successes = successes.saturating_add(1);
+                if *successes >= settings.success_threshold {
+                    let why = format!("{successes} probe{} succeeded", plural(*successes));
+                    self.close(why, now);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, sign: Sign, now: Time) {
+        self.total_calls = self.total_calls.saturating_add(1);
+        if sign == Sign::Failure {
+            self.failures = self.failures.saturating_add(1);
+            self.last_failure_time = Some(now);
+        }
+    }
+
+    fn take_back(&mut self, epoch: u64, calls: u32) {
+        let State::HalfOpen { grants, .. } = &mut self.state else { return };
+        for grant in grants.iter_mut().filter(|grant| grant.epoch == epoch) {
+            grant.calls = grant.calls.saturating_sub(calls);
+        }
+        grants.retain(|grant| grant.calls > 0);
+    }
+}
+
+impl Grant {
+    /// The same permits for the same time, if the clock was set back behind their beginning.
+    fn moved(self, now: Time) -> Self {
+        if self.at <= now { self } else { Self { at: now, until: now.after(self.length()), ..self } }
+    }
+
+    fn length(self) -> Span {
+        self.until.since(self.at)
+    }
+}
+
+/// How many probes may still be given out. With none under way there is always one: otherwise settings changed halfway,
+/// or never checked, could leave nobody to find out that the service is well.
+fn left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
+    let taken = successes.saturating_add(outstanding);
+    settings.half_open_max_calls.saturating_sub(taken).max(u32::from(outstanding == 0))
+}
+
+fn in_a_row(failures: u32) -> String {
+    format!("{failures} failure{} in a row", plural(failures))
+}
+
+const fn plural(number: u32) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! When a kind of jobs dies too often, or its dead letters no longer fit: stop starting it, and keep its work where it is.
+//!
+//! A gate counts deaths over a sliding time and shuts on too many, or at once when the dead-letter store refused one. How
+//! it finds out that all is well again is the [`Breaker`]'s affair: shut is open, and probes reopen it.
+//!
+//! | shut by | reopens when |
+//! |---|---|
+//! | deaths | probes did not die |
+//! | a full dead-letter store | there is room again, or probes found room or did not need it |
+//! | hand | somebody resets it |
+
+mod deaths;
+mod settings;
+
+pub use settings::{BadGate, GateSettings};
+
+use crate::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Signal};
+use crate::time::Time;
+use deaths::Deaths;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why a gate is shut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shut {
+    /// Too many jobs died.
+    Deaths,
+    /// The dead-letter store is full.
+    Full,
+    /// Somebody shut it.
+    Forced,
+}
+
+impl Shut {
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deaths => "deaths",
+            Self::Full => "full",
+            Self::Forced => "forced",
+        }
+    }
+}
+
+impl fmt::Display for Shut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The state of a gate; not shut to begin with.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gate {
+    shut: Option<Shut>,
+    deaths: Deaths,
+    breaker: Breaker,
+}
+
+/// A gate as people see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GateStatus {
+    /// Why it is shut, if it is; probes under way do not reopen it yet.
+    pub shut: Option<Shut>,
+    /// Deaths it counts at the moment.
+    pub deaths: u64,
+    /// The breaker that reopens it.
+    #[serde(flatten)]
+    pub breaker: BreakerStatus,
+}
+
+impl Gate {
+    /// The gate a store kept; `None` if these bytes are none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// The bytes a store keeps.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a gate has only text, numbers and lists")
+    }
+
+    /// What it would let through; see [`Breaker::admits`].
+    pub fn admits(&self, settings: &GateSettings, now: Time) -> Admission {
+        self.breaker.admits(&settings.breaker, now)
+    }
+
+    /// Lets through up to `want` runs; see [`Breaker::admit`].
+    pub fn admit(&mut self, settings: &GateSettings, want: u32, until: Time, now: Time) -> Admitted {
+        self.breaker.admit(&settings.breaker, want, until, now)
+    }
+
+    /// Takes back permits that were not used; see [`Breaker::give_back`].
+    pub fn give_back(&mut self, settings: &GateSettings, epoch: u64, calls: u32, now: Time) {
+        self.breaker.give_back(&settings.breaker, epoch, calls, now);
+    }
+
+    /// Follows a clock that was set back; see [`Breaker::follow`].
+    pub fn follow(&mut self, now: Time) -> bool {
+        self.breaker.follow(now)
+    }
+
+    /// Why it is shut, if it is. It stays shut while probes are under way.
+    pub const fn shut(&self) -> Option<Shut> {
+        self.shut
+    }
+
+    /// Takes note of deaths that found room. Too many of them shut it.
+    pub fn died(&mut self, settings: &GateSettings, count: u32, now: Time) {
+        if count == 0 {
+            return;
+        }
+        self.deaths.add(count, settings.within, now);
+        let deaths = self.deaths.within(settings.within, now);
+        // What shut it for lack of room does not excuse deaths: room alone must not reopen it then.
+        if matches!(self.shut, None | Some(Shut::Full)) && deaths >= u64::from(settings.deaths) {
+            self.shut = Some(Shut::Deaths);
+            self.breaker.open(format!("{deaths} deaths within {}", settings.within), now);
+        }
+    }
+
+    /// Takes note that the dead-letter store refused a death: shut at once.
+    pub fn full(&mut self, now: Time) {
+        // Who waits already is not made to wait longer by runs that had begun before.
+        if self.breaker.written_phase() != Phase::Open {
+            self.shut.get_or_insert(Shut::Full);
+            self.breaker.open("the dead-letter store is full".to_owned(), now);
+        }
+    }
+
+    /// Takes note that the dead-letter store has room: a gate shut for lack of it opens at once, any other stays as it is.
+    pub fn room(&mut self, now: Time) {
+        if self.shut == Some(Shut::Full) {
+            self.shut = None;
+            self.breaker.close("the dead-letter store has room again".to_owned(), now);
+        }
+    }
+
+    /// Takes note of how probes ended. A success is a run that did not die or, where lack of room shut the gate, one whose
+    /// death had room; a failure is one that died, or was refused. What ran through an open gate says nothing here: its
+    /// deaths are counted.
+    pub fn record(&mut self, settings: &GateSettings, signals: &[Signal], now: Time) {
+        if self.breaker.written_phase() == Phase::Closed {
+            return;
+        }
+        self.breaker.record(&settings.breaker, signals, now);
+        if self.breaker.written_phase() == Phase::Closed {
+            if self.shut == Some(Shut::Deaths) {
+                // The deaths that shut it must not shut it again together with the next one.
+                self.deaths = Deaths::default();
+            }
+            self.shut = None;
+        }
+    }
+
+    /// Shuts it until somebody resets it.
+    pub fn shut_by_hand(&mut self, why: &str, now: Time) {
+        self.shut = Some(Shut::Forced);
+        self.breaker.force_open(why, now);
+    }
+
+    /// Opens it, and forgets the deaths so far; runs under way no longer count as probes.
+    pub fn reset(&mut self, why: &str, now: Time) {
+        self.shut = None;
+        self.deaths = Deaths::default();
+        self.breaker.reset(why, now);
+    }
+
+    /// What people see of it.
+    pub fn status(&self, settings: &GateSettings, now: Time) -> GateStatus {
+        GateStatus {
+            shut: self.shut,
+            deaths: self.deaths.within(settings.within, now),
+            breaker: self.breaker.status(&settings.breaker, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

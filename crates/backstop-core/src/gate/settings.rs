@@ -1,0 +1,77 @@
+//! A gate's settings as people write them, and their check.
+
+use crate::breaker::{BadBreaker, BreakerSettings, Written};
+use crate::limits::{DEATHS_WITHIN_MAX, DEATHS_WITHIN_MIN};
+use crate::time::Span;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// When a gate shuts, and what it takes to reopen it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct GateSettings {
+    /// Deaths that shut it.
+    pub deaths: u32,
+    /// The time over which they are counted.
+    pub within: Span,
+    /// How it reopens. Its `failure_threshold` means nothing here: `deaths` says when a gate shuts.
+    pub breaker: BreakerSettings,
+}
+
+impl Default for GateSettings {
+    /// A thousand deaths within a minute shut it; probes begin after another.
+    fn default() -> Self {
+        let breaker = BreakerSettings { recovery_timeout: Span::secs(60), ..BreakerSettings::default() };
+        Self { deaths: 1_000, within: Span::minutes(1), breaker }
+    }
+}
+
+/// Settings that cannot work, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadGate {
+    /// Shut by no death at all.
+    #[error("`deaths` is 0: the gate would shut before any job died; write at least 1")]
+    Zero,
+    /// A time too short to count in, or too long to matter.
+    #[error(
+        "`within` is {0}: deaths are counted over {DEATHS_WITHIN_MIN} to {DEATHS_WITHIN_MAX}; write such as \"1m\""
+    )]
+    Within(Span),
+    /// A breaker that cannot work.
+    #[error("the gate's breaker: {0}")]
+    Breaker(#[from] BadBreaker),
+}
+
+impl GateSettings {
+    /// Whether a gate with these settings works, and can always reopen.
+    pub fn check(&self) -> Result<(), BadGate> {
+        if self.deaths == 0 {
+            return Err(BadGate::Zero);
+        }
+        if self.within < DEATHS_WITHIN_MIN || self.within > DEATHS_WITHIN_MAX {
+            return Err(BadGate::Within(self.within));
+        }
+        Ok(self.breaker.check()?)
+    }
+}
+
+/// What was written; what was not is as usual, in the breaker too.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenGate {
+    deaths: Option<u32>,
+    within: Option<Span>,
+    breaker: Option<Written>,
+}
+
+impl<'de> Deserialize<'de> for GateSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = WrittenGate::deserialize(deserializer)?;
+        let usual = Self::default();
+        let settings = Self {
+            deaths: written.deaths.unwrap_or(usual.deaths),
+            within: written.within.unwrap_or(usual.within),
+            breaker: written.breaker.map_or(usual.breaker, |breaker| breaker.over(usual.breaker)),
+        };
+        settings.check().map_err(serde::de::Error::custom)?;
+        Ok(settings)
+    }
+}

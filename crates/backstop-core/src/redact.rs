@@ -1,0 +1,173 @@
+//! What must not be shown: the values of fields whose names say that they are secret.
+//!
+//! In JSON a field is a field. In free text (messages, stack traces, bodies of answers) a name followed by `=` or `:` is
+//! taken for one, and so is the password in an address. Where it is not certain how far a value reaches, more is hidden
+//! rather than less. Every text is read once, from its start to its end.
+
+mod text;
+
+use crate::failure::{ErrorReport, Failure, truncated};
+use crate::limits::{ERROR_CHARS_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
+use serde::de::IgnoredAny;
+
+/// What stands where a secret was.
+pub const REDACTED: &str = "[redacted]";
+
+/// The names whose values are secret, unless others are given.
+pub const SECRET_NAMES: [&str; 5] = ["password", "token", "authorization", "secret", "api_key"];
+
+/// Which fields are secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Redaction {
+    /// As [`plain`] makes them.
+    names: Vec<String>,
+}
+
+impl Default for Redaction {
+    fn default() -> Self {
+        Self::of(SECRET_NAMES)
+    }
+}
+
+impl Redaction {
+    /// Hides the values of fields with these names; of none, if there are none.
+    pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let names = names.into_iter().map(|name| plain(name.as_ref()));
+        Self { names: names.filter(|name| !name.is_empty()).collect() }
+    }
+
+    /// Whether a field of this name is secret: its name contains one of the names, in whatever case and however its
+    /// words are set apart. `db_password`, `X-Api-Key` and `apiKey` are.
+    pub fn is_secret(&self, field: &str) -> bool {
+        let field = plain(field);
+        self.names.iter().any(|name| field.contains(name.as_str()))
+    }
+
+    /// A payload with the values of its secret fields replaced, at any depth, and every other byte as it was. What is
+    /// not JSON is free text.
+    pub fn payload(&self, bytes: &[u8]) -> Vec<u8> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if is_json(text) => self.json(text).into_bytes(),
+            _ => self.text(&String::from_utf8_lossy(bytes)).into_bytes(),
+        }
+    }
+
+    /// Free text with what looks like a secret in it replaced.
+    pub fn text(&self, text: &str) -> String {
+        if text.trim_start().starts_with(['{', '[']) && is_json(text) {
+            // Escaped names are read here; texts within the JSON are free text again.
+            return self.free_text(&self.json(text));
+        }
+        self.free_text(text)
+    }
+
+    /// An error that may be shown, within the limits of one.
+    #[must_use]
+    pub fn error(&self, error: &ErrorReport) -> ErrorReport {
+        let shown = |text: &String, chars_max| truncated(self.text(text), chars_max);
+        ErrorReport {
+            message: shown(&error.message, ERROR_CHARS_MAX),
+            error_type: error.error_type.as_ref().map(|text| shown(text, ERROR_CHARS_MAX)),
+            stack_trace: error.stack_trace.as_ref().map(|text| shown(text, STACK_CHARS_MAX)),
+            http_status: error.http_status,
+            response_body: error.response_body.as_ref().map(|text| shown(text, RESPONSE_CHARS_MAX)),
+        }
+    }
+
+    /// A failure that may be shown.
+    #[must_use]
+    pub fn failure(&self, failure: Failure) -> Failure {
+        Failure { error: self.error(&failure.error), ..failure }
+    }
+
+    /// `text` is JSON: only the name of a field is a string with a colon behind it.
+    fn json(&self, text: &str) -> String {
+        let bytes = text.as_bytes();
+        let (mut shown, mut copied, mut at) = (String::with_capacity(text.len()), 0, 0);
+        while at < bytes.len() {
+            if bytes[at] != b'"' {
+                at += 1;
+                continue;
+            }
+            let name = at..string_end(bytes, at);
+            let colon = space_end(bytes, name.end);
+            at = name.end;
+            if bytes.get(colon) == Some(&b':') && self.is_secret(&unescaped(&text[name])) {
+                let value = space_end(bytes, colon + 1);
+                shown.push_str(&text[copied..value]);
+                shown.push('"');
+                shown.push_str(REDACTED);
+                shown.push('"');
+                at = value_end(bytes, value);
+                copied = at;
+            }
+        }
+        shown.push_str(&text[copied..]);
+        shown
+    }
+}
+
+/// A name without case and without what sets its words apart.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+fn space_end(bytes: &[u8], from: usize) -> usize {
+    let space = bytes[from..].iter().take_while(|byte| byte.is_ascii_whitespace());
+    from + space.count()
+}
+
+/// Behind the string that starts at `from`.
+fn string_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from + 1;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).min(bytes.len())
+}
+
+/// Behind the value that starts at `from`.
+fn value_end(bytes: &[u8], from: usize) -> usize {
+    let (mut at, mut depth) = (from, 0_usize);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => at = string_end(bytes, at),
+            b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
+            b'}' | b']' if depth > 0 => (at, depth) = (at + 1, depth - 1),
+            _ if depth > 0 => at += 1,
+            _ => at += bytes[at..].iter().take_while(|byte| is_scalar(**byte)).count().max(1),
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+const fn is_scalar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+}
+
+/// A JSON string, read as far as a name needs it: what cannot be read becomes a mark.
+fn unescaped(text: &str) -> String {
+    let (mut read, mut rest) = (String::new(), text.chars());
+    while let Some(next) = rest.next() {
+        match (next, if next == '\\' { rest.next() } else { None }) {
+            ('\\', Some('u')) => {
+                let digits: String = rest.by_ref().take(4).collect();
+                let code = u32::from_str_radix(&digits, 16).ok();
+                read.push(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            ('\\', Some(escaped)) => read.push(escaped),
+            _ => read.push(next),
+        }
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Which scenarios can be played through.
+
+use super::Scenario;
+use crate::breaker::BadBreaker;
+use crate::limits::{DELAY_MAX, LEASE_MAX, SIMULATED_BUCKETS_MAX, SIMULATED_EVENTS_MAX};
+use crate::time::Span;
+
+/// A scenario that makes no sense, or is too large to play through.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BadScenario {
+    /// No jobs, or no number of them.
+    #[error("{0} jobs a second is no rate; it must be above 0")]
+    Rate(f64),
+    /// Nobody to run them.
+    #[error("a concurrency of 0 runs nothing; it must be at least 1")]
+    Concurrency,
+    /// Calls that take no time, or for ever.
+    #[error(
+        "a service time of {0} cannot be simulated; it must be longer than nothing and at most {LEASE_MAX}"
+    )]
+    ServiceTime(Span),
+    /// No outage, or one that does not end in time.
+    #[error(
+        "an outage from {from} to {until} cannot be simulated over {run_for}: it must take some time, and end before the simulation"
+    )]
+    Outage {
+        /// Its beginning.
+        from: Span,
+        /// Its end.
+        until: Span,
+        /// The end of the simulation.
+        run_for: Span,
+    },
+    /// Longer than anything waits.
+    #[error("{0} is too long to simulate; it must be at most {DELAY_MAX}")]
+    TooLong(Span),
+    /// Too coarse or too fine.
+    #[error(
+        "buckets of {bucket} over {run_for} cannot be reported; there must be 1 to {SIMULATED_BUCKETS_MAX} of them"
+    )]
+    Buckets {
+        /// Their length.
+        bucket: Span,
+        /// The end of the simulation.
+        run_for: Span,
+    },
+    /// Too much to play through.
+    #[error(
+        "more than {SIMULATED_EVENTS_MAX} arrivals, calls and waits are too many to simulate; lower the rate, or simulate \
+         a shorter time"
+    )]
+    TooLarge,
+    /// A breaker that cannot work.
+    #[error(transparent)]
+    Breaker(#[from] BadBreaker),
+}
+
+impl Scenario {
+    /// Whether it can be played through, as far as that is known before.
+    pub(super) fn check(&self) -> Result<(), BadScenario> {
+        let (from, until) = self.outage;
+        if !self.arrivals_per_second.is_finite() || self.arrivals_per_second <= 0.0 {
+            return Err(BadScenario::Rate(self.arrivals_per_second));
+        }
+        if self.concurrency == 0 {
+            return Err(BadScenario::Concurrency);
+        }
+        if self.service_time.is_zero() || self.service_time > LEASE_MAX {
+            return Err(BadScenario::ServiceTime(self.service_time));
+        }
+        if self.run_for > DELAY_MAX {
+            return Err(BadScenario::TooLong(self.run_for));
+        }
+        if from >= until || until >= self.run_for {
+            return Err(BadScenario::Outage { from, until, run_for: self.run_for });
+        }
+        if self.bucket.is_zero() || bucket_count(self) > SIMULATED_BUCKETS_MAX {
+            return Err(BadScenario::Buckets { bucket: self.bucket, run_for: self.run_for });
+        }
+        self.breaker.map_or(Ok(()), |breaker| breaker.check())?;
+        #[expect(clippy::cast_precision_loss, reason = "the limit is far below 2^53")]
+        let jobs_max = SIMULATED_EVENTS_MAX as f64;
+        if self.arrivals_per_second * self.run_for.as_secs_f64() > jobs_max {
+            return Err(BadScenario::TooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// How many buckets it takes; the last may be a short one.
+pub(super) fn bucket_count(scenario: &Scenario) -> i64 {
+    let (whole, bucket) = (scenario.run_for.as_micros(), scenario.bucket.as_micros());
+    whole / bucket + i64::from(whole % bucket != 0)
+}

@@ -107,6 +107,9 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
     if let Some(holder) = holder {
         return Enqueued::Duplicate(holder);
     }
+    if !shelves.make_room(&job.queue, now) {
+        return Enqueued::Full;
+    }
     shelves.insert(job, now);
     Enqueued::Inserted
 }
@@ -132,8 +135,16 @@ fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled 
         let repeated = record.settled == Some((lease.number, outcome.tag()));
         return if repeated { Settled::Applied } else { Settled::Stale };
     }
-    record.settled = Some((lease.number, outcome.tag()));
-    shelves.apply(arrival, &outcome.transition(now), now);
+    let transition = outcome.transition(now);
+    if transition.state == State::Dead
+        && shelves.count(&lease.queue, State::Dead) >= shelves.bounds(&lease.queue).dead_max
+    {
+        return Settled::Full;
+    }
+    if let Some((_, record)) = shelves.record(lease.job) {
+        record.settled = Some((lease.number, outcome.tag()));
+    }
+    shelves.apply(arrival, &transition, now);
     Settled::Applied
 }
 

@@ -4,6 +4,7 @@
 //! every other store can be compared with it.
 
 mod backlog;
+mod cells;
 mod list;
 mod operator;
 mod shelf;

@@ -3,15 +3,14 @@
 use crate::shelf::{Arrival, Record, Shelves};
 use backstop_core::State;
 use backstop_core::limits::PAGE_MAX;
-use backstop_core::port::{Answer, Page, PageQuery, StoreError};
+use backstop_core::port::{Answer, Order, Page, PageQuery, StoreError};
 
 impl Shelves {
     pub(crate) fn page(&self, query: &PageQuery) -> Answer<Page> {
         let filter = &query.filter;
-        let fitting =
-            self.jobs.iter().filter(|(_, record)| filter.fits(&record.queue, &record.kind, record.state));
+        let fitting = self.jobs.iter().filter(|(_, record)| record.fits(filter));
         let mut order: Vec<_> =
-            fitting.map(|(arrival, record)| (position(record, *arrival, filter.state), *arrival)).collect();
+            fitting.map(|(arrival, record)| (position(record, *arrival, query), *arrival)).collect();
         order.sort();
         let from = match &query.cursor {
             None => 0,
@@ -24,15 +23,16 @@ impl Shelves {
         let is_last = from + limit >= order.len();
         Ok(Page {
             jobs: self.views(shown.iter().map(|(_, arrival)| *arrival)),
+            damaged: Vec::new(),
             next: shown.last().filter(|_| !is_last).map(|(position, _)| position.clone()),
         })
     }
 }
 
-fn position(record: &Record, arrival: Arrival, state: Option<State>) -> String {
+fn position(record: &Record, arrival: Arrival, query: &PageQuery) -> String {
     let up = |number: i64| format!("{:020}", i128::from(number) - i128::from(i64::MIN));
     let down = |number: i64| format!("{:020}", i128::from(i64::MAX) - i128::from(number));
-    match state {
+    match query.filter.state {
         Some(State::Scheduled | State::Retrying) => {
             format!("p{}{arrival:020}", up(record.run_at.as_micros()))
         }
@@ -40,7 +40,10 @@ fn position(record: &Record, arrival: Arrival, state: Option<State>) -> String {
         Some(State::Ready) => format!("p{} {}{:020}", record.queue, record.priority.level(), record.seq),
         Some(State::Done | State::Dead | State::Cancelled) => {
             let at = record.finished_at.unwrap_or_default().as_micros();
-            format!("p{}{:020}", down(at), u64::MAX - arrival)
+            match query.order {
+                Order::Newest => format!("p{}{:020}", down(at), u64::MAX - arrival),
+                Order::Oldest => format!("p{}{arrival:020}", up(at)),
+            }
         }
         Some(State::Running) | None => format!("p{:020}", u64::MAX - arrival),
     }

@@ -3,14 +3,17 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Filter, Refusal, permitted};
-use backstop_core::limits::{AMEND_MAX, PRUNE_MAX, SCAN_MAX};
+use backstop_core::amend::{Action, Filter, Refusal};
+use backstop_core::limits::{AMEND_MAX, BURY_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
+use backstop_core::port::backlog::check_count;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Counts, Gate, Operator, Page, PageQuery, Pruned, QueueStatus, Retention,
-    Sought, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, Operator, Page, PageQuery,
+    Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
 };
 use backstop_core::verdict::{Place, Reason};
-use backstop_core::{Job, JobId, QueueName, Span, State, Time};
+use backstop_core::{Bounds, Fingerprint, Job, JobId, NewJob, QueueName, Span, State, Time};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 #[async_trait]
@@ -30,6 +33,26 @@ impl Operator for MemoryStore {
         drop(shelves);
         self.hint();
         Ok(amended)
+    }
+
+    async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>> {
+        check_count("bury", burials.len(), BURY_MAX)?;
+        let mut shelves = self.shelves("burying")?;
+        Ok(burials.into_iter().map(|burial| shelves.bury(burial, now)).collect())
+    }
+
+    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+        let mut groups = self.shelves("grouping dead letters")?.groups(query.queue.as_ref());
+        groups.sort_by_key(|group| {
+            (Reverse((group.count, group.last_at)), group.queue.clone(), group.fingerprint.as_i64())
+        });
+        groups.truncate(query.limit.clamp(1, GROUPS_MAX));
+        Ok(groups)
+    }
+
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+        self.shelves("bounding a queue")?.queues.entry(queue).or_default().bounds = bounds;
+        Ok(())
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
@@ -85,7 +108,7 @@ fn amend(shelves: &mut Shelves, amendment: &Amendment, now: Time) -> Answer<Amen
     };
     let mut amended = Amended { next, ..Amended::default() };
     for id in ids {
-        match shelves.amend(id, amendment.action, now) {
+        match shelves.amend(id, amendment, now) {
             Ok(()) => amended.applied += 1,
             Err(refusal) => amended.refused.push((id, refusal)),
         }
@@ -120,8 +143,7 @@ impl Shelves {
         let max = amendment.max.clamp(1, AMEND_MAX);
         let (mut found, mut last) = (Vec::new(), None);
         for (looked, (arrival, record)) in self.jobs.range((after, Bound::Unbounded)).enumerate() {
-            let fits = filter.fits(&record.queue, &record.kind, record.state)
-                && permitted(amendment.action, record.state).is_ok();
+            let fits = record.fits(filter) && amendment.permits(record.state).is_ok();
             if looked == SCAN_MAX || (fits && found.len() == max) {
                 return Ok((found, last.map(|arrival| format!("amended~{arrival}"))));
             }
@@ -131,11 +153,12 @@ impl Shelves {
         Ok((found, None))
     }
 
-    fn amend(&mut self, id: JobId, action: Action, now: Time) -> Result<(), Refusal> {
+    fn amend(&mut self, id: JobId, amendment: &Amendment, now: Time) -> Result<(), Refusal> {
         let (arrival, record) = self.record(id).ok_or(Refusal::NotFound)?;
-        permitted(action, record.state)?;
-        match action {
+        amendment.permits(record.state)?;
+        match &amendment.action {
             Action::Retry => self.retry(arrival, now)?,
+            Action::Move(to) => self.move_to(arrival, to, now)?,
             Action::Cancel => {
                 self.take(arrival);
                 if let Some(record) = self.jobs.get_mut(&arrival) {
@@ -161,15 +184,77 @@ impl Shelves {
         self.take(arrival);
         if let Some(record) = self.jobs.get_mut(&arrival) {
             if record.state.is_final() {
-                record.attempts = 0;
-                record.requeues += 1;
-                record.finished_at = None;
-                record.reason = None;
+                record.revive();
             }
             record.run_at = now;
         }
         self.put(arrival, State::Ready, Place::Tail);
         Ok(())
+    }
+
+    fn move_to(&mut self, arrival: Arrival, to: &QueueName, now: Time) -> Result<(), Refusal> {
+        let record = &self.jobs[&arrival];
+        let holder = record.unique.as_ref().and_then(|(key, _)| self.key_holder(to, key, now));
+        if let Some(twin) = holder.filter(|holder| *holder != record.id) {
+            return Err(Refusal::Twin(twin));
+        }
+        self.remove_key_of(arrival);
+        if let Some(record) = self.jobs.get_mut(&arrival) {
+            record.queue = to.clone();
+        }
+        self.retry(arrival, now)
+    }
+
+    fn bury(&mut self, burial: Burial, now: Time) -> Enqueued {
+        let queue = &burial.job.queue;
+        if self.ids.contains_key(&burial.job.id) {
+            return Enqueued::Same;
+        }
+        if self.count(queue, State::Dead) >= self.bounds(queue).dead_max {
+            return Enqueued::Full;
+        }
+        let fingerprint = burial.fingerprint();
+        let unique = burial.job.unique.as_ref();
+        let unique = unique.map(|unique| (unique.key.clone(), unique.hold(burial.inserted_at)));
+        let run_at = burial.job.run_at.unwrap_or(burial.inserted_at);
+        let arrival = self.insert(NewJob { unique: None, run_at: None, ..burial.job }, now);
+        self.take(arrival);
+        if let Some(record) = self.jobs.get_mut(&arrival) {
+            record.unique = unique;
+            record.attempts = burial.attempts;
+            record.lost_leases = burial.lost_leases;
+            record.requeues = burial.requeues;
+            record.run_at = run_at;
+            record.inserted_at = burial.inserted_at;
+            record.finished_at = Some(burial.finished_at);
+            record.reason = Some(burial.reason);
+            record.fingerprint = Some(fingerprint);
+            record.history = burial.history;
+            self.queues.entry(record.queue.clone()).or_default().totals.dead += 1;
+        }
+        self.put(arrival, State::Dead, Place::Tail);
+        Enqueued::Inserted
+    }
+
+    fn groups(&self, queue: Option<&QueueName>) -> Vec<Group> {
+        let mut groups: BTreeMap<(QueueName, Fingerprint), Group> = BTreeMap::new();
+        for record in self.jobs.values().filter(|record| queue.is_none_or(|queue| *queue == record.queue)) {
+            let (Some(fingerprint), Some(at)) = (record.fingerprint, record.finished_at) else { continue };
+            let group = groups.entry((record.queue.clone(), fingerprint)).or_insert_with(|| Group {
+                queue: record.queue.clone(),
+                fingerprint,
+                count: 0,
+                first_at: at,
+                last_at: at,
+                sample: record.id,
+            });
+            group.count += 1;
+            group.first_at = group.first_at.min(at);
+            if at >= group.last_at {
+                (group.last_at, group.sample) = (at, record.id);
+            }
+        }
+        groups.into_values().collect()
     }
 
     /// A job that comes back to life needs its key again.
@@ -208,6 +293,7 @@ impl Shelves {
             counts,
             totals: queue.totals,
             next_ready: next_ready.map(|(_, arrival)| self.jobs[arrival].run_at),
+            bounds: queue.bounds,
         }
     }
 

@@ -1,13 +1,15 @@
 //! What the store holds, and the moves that keep its parts in step.
 
+use backstop_core::amend::Filter;
 use backstop_core::failure::History;
 use backstop_core::job::{Holder, StoredRetry};
 use backstop_core::lease::LeaseNumber;
-use backstop_core::port::{Gate, Totals};
+use backstop_core::port::{Cell, Gate, Totals};
 use backstop_core::unique::{Hold, UniqueKey};
 use backstop_core::verdict::{Place, Reason, Transition, Vanished};
 use backstop_core::{
-    Job, JobId, Kind, Lease, Leased, NewJob, Payload, Priority, QueueName, State, Time, WorkerName,
+    Bounds, Fingerprint, Job, JobId, Kind, Lease, Leased, NewJob, Overflow, Payload, Priority, QueueName,
+    State, Time, WorkerName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +26,7 @@ pub(crate) struct Shelves {
     pub(crate) due: BTreeSet<(Time, Arrival)>,
     pub(crate) claims: BTreeMap<LeaseNumber, Claimed>,
     pub(crate) keys: BTreeMap<(QueueName, UniqueKey), Holding>,
+    pub(crate) cells: BTreeMap<String, Cell>,
     pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
 }
 
@@ -44,6 +47,8 @@ pub(crate) struct Record {
     pub(crate) run_at: Time,
     pub(crate) finished_at: Option<Time>,
     pub(crate) reason: Option<Reason>,
+    /// What its death has in common with others; only while it is dead.
+    pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) history: History,
     /// Its place in its level while it is ready or running.
     pub(crate) seq: u64,
@@ -68,11 +73,12 @@ pub(crate) struct Queue {
     pub(crate) gate: Gate,
     pub(crate) next_seq: u64,
     pub(crate) totals: Totals,
+    pub(crate) bounds: Bounds,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { gate: Gate::Open, next_seq: 0, totals: Totals::default() }
+        Self { gate: Gate::Open, next_seq: 0, totals: Totals::default(), bounds: Bounds::default() }
     }
 }
 
@@ -100,7 +106,50 @@ impl Shelves {
         held.then_some(holding.job)
     }
 
-    pub(crate) fn insert(&mut self, job: NewJob, now: Time) {
+    pub(crate) fn count(&self, queue: &QueueName, state: State) -> u64 {
+        self.jobs.values().filter(|record| record.queue == *queue && record.state == state).count() as u64
+    }
+
+    pub(crate) fn bounds(&self, queue: &QueueName) -> Bounds {
+        self.queues.get(queue).map(|queue| queue.bounds).unwrap_or_default()
+    }
+
+    /// Whether one more live job fits, and nothing gives way.
+    pub(crate) fn has_room(&self, queue: &QueueName) -> bool {
+        let live = || self.jobs.values().filter(|record| record.queue == *queue && !record.state.is_final());
+        self.bounds(queue).max_size.is_none_or(|max| (live().count() as u64) < max)
+    }
+
+    /// Makes room for one more job, as [`backstop_core::bounds`] says; whether there is any now.
+    pub(crate) fn make_room(&mut self, queue: &QueueName, now: Time) -> bool {
+        if self.has_room(queue) {
+            return true;
+        }
+        let bounds = self.bounds(queue);
+        let state = match bounds.overflow {
+            Overflow::Reject => return false,
+            Overflow::DeadLetterOldest if self.count(queue, State::Dead) >= bounds.dead_max => return false,
+            Overflow::DeadLetterOldest => State::Dead,
+            Overflow::DropOldest => State::Cancelled,
+        };
+        let in_line = |level: &Priority| {
+            let line = (queue.clone(), *level, 0)..=(queue.clone(), *level, u64::MAX);
+            self.ready.range(line).next().map(|(_, arrival)| *arrival)
+        };
+        let Some(victim) = Priority::ALL.iter().rev().find_map(in_line) else { return false };
+        self.take(victim);
+        if let Some(record) = self.jobs.get_mut(&victim) {
+            record.finished_at = Some(now);
+            record.reason = Some(Reason::Overflow);
+            record.fingerprint = (state == State::Dead).then(Fingerprint::of_overflow);
+        }
+        let totals = &mut self.queues.entry(queue.clone()).or_default().totals;
+        *(if state == State::Dead { &mut totals.dead } else { &mut totals.cancelled }) += 1;
+        self.put(victim, state, Place::Tail);
+        true
+    }
+
+    pub(crate) fn insert(&mut self, job: NewJob, now: Time) -> Arrival {
         let (state, run_at) = (job.first_state(now), job.run_at.unwrap_or(now));
         let unique = job.unique.map(|unique| (unique.key.clone(), unique.hold(now)));
         if let Some((key, hold)) = &unique {
@@ -126,6 +175,7 @@ impl Shelves {
             run_at,
             finished_at: None,
             reason: None,
+            fingerprint: None,
             history: History::default(),
             seq: 0,
             lease: None,
@@ -135,6 +185,7 @@ impl Shelves {
         };
         self.jobs.insert(arrival, record);
         self.put(arrival, state, Place::Tail);
+        arrival
     }
 
     /// Puts a job that is in no line into the one of `state`.
@@ -204,9 +255,10 @@ impl Shelves {
     pub(crate) fn apply(&mut self, arrival: Arrival, transition: &Transition<'_>, now: Time) {
         self.take(arrival);
         let Some(record) = self.jobs.get_mut(&arrival) else { return };
-        record.attempts += transition.attempts;
+        record.attempts = if transition.anew { 0 } else { record.attempts } + transition.attempts;
         record.lost_leases += transition.lost_leases;
         record.reason = transition.reason;
+        record.fingerprint = transition.fingerprint;
         if let Some(at) = transition.run_at {
             record.run_at = at;
         }
@@ -252,6 +304,19 @@ impl Shelves {
 }
 
 impl Record {
+    pub(crate) fn fits(&self, filter: &Filter) -> bool {
+        filter.fits(&self.queue, &self.kind, self.state, self.fingerprint)
+    }
+
+    /// An operator gave it another life.
+    pub(crate) fn revive(&mut self) {
+        self.attempts = 0;
+        self.requeues += 1;
+        self.finished_at = None;
+        self.reason = None;
+        self.fingerprint = None;
+    }
+
     pub(crate) fn leased(&self, number: LeaseNumber) -> Leased {
         Leased {
             lease: Lease { queue: self.queue.clone(), job: self.id, number },

@@ -9,7 +9,10 @@
 //!
 //! A bug found in one store becomes a case here, and with that a test of all.
 
+pub mod bounds;
+pub mod cells;
 pub mod claim;
+pub mod dead;
 pub mod enqueue;
 pub mod lease;
 pub mod operator;
@@ -104,6 +107,37 @@ macro_rules! store_contract {
                 seize_stays_bounded
                 what_is_left_of_a_claim_seized_in_part_stays_with_its_worker
                 oversized_beats_and_leases_of_nothing_are_misuse
+            }
+            dead: run {
+                a_death_over_the_bound_is_refused
+                deaths_at_once_never_exceed_the_bound
+                deaths_are_grouped_by_what_they_died_of
+                a_fingerprint_selects_its_group
+                ended_jobs_are_listed_from_either_end
+                an_amendment_heeds_the_state_it_means
+                a_dead_letter_moved_is_in_exactly_one_place
+                a_move_by_filter_moves_each_once
+                a_move_is_refused_while_a_twin_lives_there
+                what_is_buried_is_a_dead_letter
+                a_burial_heeds_its_bounds
+                attempts_are_counted_anew_after_progress
+            }
+            bounds: run {
+                a_full_queue_refuses
+                a_refused_job_holds_no_key
+                the_oldest_becomes_a_dead_letter
+                the_oldest_is_dropped
+                a_batch_pushes_out_what_came_before_it
+                pushes_at_once_never_exceed_the_bound
+                a_new_bound_removes_nothing
+            }
+            cells: run {
+                a_cell_is_changed_only_by_who_has_seen_it
+                a_repeated_change_is_applied_once
+                changes_of_one_call_stand_alone
+                of_many_changes_at_once_one_wins
+                cells_are_listed_by_name
+                a_cell_has_its_limits
             }
             promote: run {
                 promote_stops_at_now_and_tells_the_next

@@ -26,10 +26,24 @@ macro_rules! forward_operator {
             job(id: JobId, now: Time) -> Option<Job>;
             jobs(query: PageQuery, now: Time) -> Page;
             amend(amendment: Amendment, now: Time) -> Amended;
+            bury(burials: Vec<Burial>, now: Time) -> Vec<Enqueued>;
+            groups(query: GroupQuery, now: Time) -> Vec<Group>;
+            set_bounds(queue: QueueName, bounds: Bounds, now: Time) -> ();
             queues(now: Time) -> Vec<QueueStatus>;
             set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;
             prune(retention: Retention, now: Time) -> Pruned;
+        });
+    };
+}
+
+/// Implements `Cells`.
+macro_rules! forward_cells {
+    ($wrapper:ty) => {
+        crate::forward::forward_port!($wrapper, Cells {
+            cells(names: Vec<String>) -> Vec<Option<Cell>>;
+            list_cells(query: CellQuery) -> Vec<Cell>;
+            swap(swaps: Vec<Swap>) -> Vec<Swapped>;
         });
     };
 }
@@ -64,7 +78,7 @@ macro_rules! forward_port {
         const _: () = {
             #[allow(unused_imports, reason = "each trait of the port uses its own part of them")]
             use backstop_core::{
-                Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time, port::*, verdict::Settlement,
+                Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time, port::*, verdict::Settlement,
             };
 
             #[async_trait::async_trait]
@@ -77,4 +91,4 @@ macro_rules! forward_port {
     };
 }
 
-pub(crate) use {forward_backlog, forward_operator, forward_port, forward_store};
+pub(crate) use {forward_backlog, forward_cells, forward_operator, forward_port, forward_store};

@@ -122,7 +122,7 @@ pub const DONE: Outcome = Outcome::Done(Keep::Listed);
 
 /// Failed, to be tried again at this time.
 pub fn retry_at(at: Time) -> Outcome {
-    Outcome::Retry { at, history: history("boom") }
+    Outcome::Retry { at, history: history("boom"), anew: false }
 }
 
 /// Failed for good.
@@ -137,7 +137,7 @@ pub fn cancelled() -> Outcome {
 
 /// Everything of one queue in one state.
 pub fn filter(queue: Option<&str>, state: Option<State>) -> Filter {
-    Filter { queue: queue.map(self::queue), kind: None, state }
+    Filter { queue: queue.map(self::queue), state, ..Filter::default() }
 }
 
 /// The names the jobs were given, in order.
@@ -165,7 +165,7 @@ pub async fn try_list(store: &dyn Store, filter: &Filter, limit: usize, now: Tim
     let mut cursor = None;
     // More pages than this for what a test puts in is a list that runs in circles.
     for _ in 0..20_000 {
-        let query = PageQuery { filter: filter.clone(), cursor, limit };
+        let query = PageQuery { filter: filter.clone(), cursor, limit, ..PageQuery::default() };
         let page = store.jobs(query, now).await?;
         assert!(
             page.jobs.len() <= limit.max(1),
@@ -334,7 +334,7 @@ impl Scene {
 
     /// Does something to jobs, at most `max` in a step; answers for each step.
     pub async fn amend_in_steps(&self, selection: Selection, action: Action, max: usize) -> Vec<Amended> {
-        let mut amendment = Amendment { selection, action, cursor: None, max };
+        let mut amendment = Amendment { selection, action, only: None, cursor: None, max };
         let mut steps = Vec::new();
         // More steps than this for what a test puts in is an amendment that runs in circles.
         while steps.len() < 20_000 {

@@ -3,11 +3,11 @@
 use crate::given::try_list;
 use backstop_core::amend::{Filter, Refusal};
 use backstop_core::port::{
-    Amendment, Answer, Beat, Claim, Enqueued, Gate, QueueStatus, Retention, Seize, Seized, Settled, Store,
-    StoreError, WorkerStatus,
+    Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group, GroupQuery, QueueStatus,
+    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, Time};
 
 /// A call that may change a store.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +30,12 @@ pub enum Operation {
     Amend(Amendment),
     /// Pausing and resuming.
     SetGate(QueueName, Gate),
+    /// How much a queue holds.
+    SetBounds(QueueName, Bounds),
+    /// Dead letters in.
+    Bury(Vec<Burial>),
+    /// Changes of shared values.
+    Swap(Vec<Swap>),
     /// The removal of what has ended; on and on while the store says that there is more.
     Prune(Retention),
 }
@@ -55,6 +61,12 @@ pub enum Reply {
     Amended(usize, Vec<(JobId, Refusal)>),
     /// It is so.
     GateSet,
+    /// It is so.
+    BoundsSet,
+    /// One answer per dead letter.
+    Buried(Vec<Enqueued>),
+    /// One answer per change.
+    Swapped(Vec<Swapped>),
     /// How many done, cancelled and dead jobs went.
     Pruned([usize; 3]),
     /// The call was wrong.
@@ -107,6 +119,12 @@ impl Operation {
                 store.set_gate(queue, gate, now).await?;
                 Reply::GateSet
             }
+            Self::SetBounds(queue, bounds) => {
+                store.set_bounds(queue, bounds, now).await?;
+                Reply::BoundsSet
+            }
+            Self::Bury(burials) => Reply::Buried(store.bury(burials, now).await?),
+            Self::Swap(swaps) => Reply::Swapped(store.swap(swaps).await?),
             Self::Prune(retention) => prune(store, &retention, now).await?,
         })
     }
@@ -151,6 +169,10 @@ pub struct Visible {
     pub queues: Vec<QueueStatus>,
     /// Its workers.
     pub workers: Vec<WorkerStatus>,
+    /// What its jobs died of.
+    pub groups: Vec<Group>,
+    /// Its shared values.
+    pub cells: Vec<Cell>,
 }
 
 impl Visible {
@@ -165,7 +187,7 @@ impl Visible {
         filters.extend(queues.iter().map(|status| Filter {
             queue: Some(status.name.clone()),
             state: Some(State::Ready),
-            kind: None,
+            ..Filter::default()
         }));
         let mut lists = Vec::new();
         for filter in filters {
@@ -174,7 +196,13 @@ impl Visible {
         }
         // Long enough for all that any run of a test lasts, short enough to be a time a person would ask for.
         let workers = store.workers(Span::days(30), now).await?;
-        Ok(Self { lists, queues, workers })
+        let mut groups = store.groups(GroupQuery { queue: None, limit: 1_000 }, now).await?;
+        for group in &mut groups {
+            // Of jobs that died at one time a store may show any.
+            group.sample = JobId::named("one of them");
+        }
+        let cells = store.list_cells(CellQuery { prefix: String::new(), after: None, limit: 1_000 }).await?;
+        Ok(Self { lists, queues, workers, groups, cells })
     }
 
     /// Where two stores differ, in words; `None` if they do not.
@@ -184,6 +212,12 @@ impl Visible {
         }
         if self.workers != other.workers {
             return Some(format!("workers\n    {:?}\n    {:?}", self.workers, other.workers));
+        }
+        if self.groups != other.groups {
+            return Some(format!("groups\n    {:?}\n    {:?}", self.groups, other.groups));
+        }
+        if self.cells != other.cells {
+            return Some(format!("cells\n    {:?}\n    {:?}", self.cells, other.cells));
         }
         let mut pairs = self.lists.iter().zip(&other.lists);
         pairs.find(|(one, another)| one != another).map(|((filter, one), (_, another))| {

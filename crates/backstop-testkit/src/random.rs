@@ -7,7 +7,7 @@ mod player;
 mod seeds;
 
 use crate::model::{Operation, Reply, Visible};
-use backstop_core::port::{Enqueued, Settled, Store, StoreError};
+use backstop_core::port::{Enqueued, Settled, Store, StoreError, Swapped};
 use player::Player;
 pub use seeds::Seeds;
 use std::collections::BTreeMap;
@@ -119,6 +119,9 @@ impl Coverage {
                     .collect()
             }
             Reply::GateSet => vec!["gate set"],
+            Reply::BoundsSet => vec!["bounds set"],
+            Reply::Buried(answers) => answers.iter().map(bury_answer).collect(),
+            Reply::Swapped(answers) => answers.iter().map(swap_answer).collect(),
             Reply::Pruned(_) => vec!["prune removed"],
             Reply::Misuse => vec!["misuse"],
         };
@@ -133,6 +136,22 @@ fn enqueue_answer(answer: &Enqueued) -> &'static str {
         Enqueued::Inserted => "enqueue inserted",
         Enqueued::Same => "enqueue same",
         Enqueued::Duplicate(_) => "enqueue duplicate",
+        Enqueued::Full => "enqueue full",
+    }
+}
+
+const fn bury_answer(answer: &Enqueued) -> &'static str {
+    match answer {
+        Enqueued::Inserted => "bury inserted",
+        Enqueued::Same => "bury same",
+        Enqueued::Duplicate(_) | Enqueued::Full => "bury refused",
+    }
+}
+
+const fn swap_answer(answer: &Swapped) -> &'static str {
+    match answer {
+        Swapped::Applied => "swap applied",
+        Swapped::Conflict(_) => "swap conflict",
     }
 }
 
@@ -140,6 +159,7 @@ fn settle_answer(answer: Settled) -> &'static str {
     match answer {
         Settled::Applied => "settle applied",
         Settled::Stale => "settle stale",
+        Settled::Full => "settle full",
     }
 }
 
@@ -264,6 +284,7 @@ fn answers_the_same(operation: &Operation) -> bool {
             | Operation::Seize(_)
             | Operation::Beat(_)
             | Operation::SetGate(..)
+            | Operation::SetBounds(..)
     )
 }
 

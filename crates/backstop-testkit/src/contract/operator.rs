@@ -19,7 +19,8 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("other", "b")]).await;
     for action in [Action::Retry, Action::Cancel, Action::Delete] {
         let selection = Selection::Matching(Filter::default());
-        let amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
+        let amendment =
+            Amendment { selection, action: action.clone(), only: None, cursor: None, max: AMEND_MAX };
         let refused = scene.store.amend(amendment, scene.now).await;
         assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{action:?}: {refused:?}");
     }
@@ -32,16 +33,16 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
 /// Every action in every state does, or refuses, as the table of the core says.
 pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for action in [Action::Retry, Action::Cancel, Action::Delete] {
+    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("elsewhere"))] {
         for state in State::ALL {
-            let name = format!("{action:?} {state}");
+            let name = format!("{} {state}", word(&action));
             put(&mut scene, &name, state).await;
             scene.pass(Span::secs(1));
             let before = scene.job(&name).await;
-            let amended = scene.amend_named(&[&name], action).await;
-            let Err(refusal) = permitted(action, state) else {
+            let amended = scene.amend_named(&[&name], action.clone()).await;
+            let Err(refusal) = permitted(&action, state) else {
                 assert_eq!((amended.applied, &amended.refused[..]), (1, &[][..]), "{name}");
-                check_amended(&scene, action, &before, scene.find(&name).await);
+                check_amended(&scene, &action, &before, scene.find(&name).await);
                 continue;
             };
             assert_eq!(amended.refused, [(id(&name), refusal)], "{name}");
@@ -50,10 +51,19 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
     }
 }
 
-fn check_amended(scene: &Scene, action: Action, before: &Job, after: Option<Job>) {
+const fn word(action: &Action) -> &'static str {
+    match action {
+        Action::Retry => "retry",
+        Action::Cancel => "cancel",
+        Action::Delete => "delete",
+        Action::Move(_) => "move",
+    }
+}
+
+fn check_amended(scene: &Scene, action: &Action, before: &Job, after: Option<Job>) {
     let what = format!("{action:?} of a job that was {}", before.state);
     let Some(after) = after else {
-        assert_eq!(action, Action::Delete, "{what}");
+        assert_eq!(*action, Action::Delete, "{what}");
         return;
     };
     let ended = before.state.is_final();
@@ -75,6 +85,16 @@ fn check_amended(scene: &Scene, action: Action, before: &Job, after: Option<Job>
             reason: None,
             attempt: if ended { 0 } else { before.attempt },
             requeues: before.requeues + u32::from(ended),
+            ..before.clone()
+        }),
+        Action::Move(to) => Some(Job {
+            queue: to.clone(),
+            state: State::Ready,
+            run_at: scene.now,
+            finished_at: None,
+            reason: None,
+            attempt: 0,
+            requeues: before.requeues + 1,
             ..before.clone()
         }),
     };
@@ -114,7 +134,8 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     assert_eq!(amended.applied, 1);
     assert_eq!(amended.refused, [(id("nobody"), Refusal::NotFound), (id("done"), Refusal::Ended)]);
     let too_many = Selection::Ids(vec![id("nobody"); AMEND_MAX + 1]);
-    let amendment = Amendment { selection: too_many, action: Action::Cancel, cursor: None, max: AMEND_MAX };
+    let amendment =
+        Amendment { selection: too_many, action: Action::Cancel, only: None, cursor: None, max: AMEND_MAX };
     let refused = scene.store.amend(amendment, scene.now).await;
     assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
 }
@@ -126,7 +147,7 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     scene.insert(names.iter().map(|name| job("q", name))).await;
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
     let cursor = Some("nonsense".to_owned());
-    let amendment = Amendment { selection, action: Action::Cancel, cursor, max: 1 };
+    let amendment = Amendment { selection, action: Action::Cancel, only: None, cursor, max: 1 };
     let amended = scene.store.amend(amendment, scene.now).await;
     assert_eq!(amended, Ok(Amended { applied: 5, ..Amended::default() }));
 }
@@ -194,7 +215,7 @@ pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Sto
     scene.insert([rare("last but one"), rare("last")]).await;
     let kind = Filter { kind: Some("rare".try_into().expect("a kind")), ..Filter::default() };
     for (action, max) in [(Action::Cancel, 1), (Action::Retry, 3), (Action::Delete, AMEND_MAX)] {
-        let steps = scene.amend_in_steps(Selection::Matching(kind.clone()), action, max).await;
+        let steps = scene.amend_in_steps(Selection::Matching(kind.clone()), action.clone(), max).await;
         assert!(steps.iter().all(|step| step.applied <= max), "{action:?}: {steps:?}");
         assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 4, "{action:?}: {steps:?}");
     }
@@ -234,7 +255,8 @@ pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b", &of_a_list] {
         for selection in [Selection::All, Selection::Matching(filter(Some("q"), None))] {
             let cursor = Some(cursor.to_owned());
-            let amendment = Amendment { selection, action: Action::Delete, cursor, max: AMEND_MAX };
+            let amendment =
+                Amendment { selection, action: Action::Delete, only: None, cursor, max: AMEND_MAX };
             let refused = scene.store.amend(amendment.clone(), scene.now).await;
             assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{amendment:?}: {refused:?}");
         }
@@ -355,7 +377,7 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     for filter in filters {
         let fitting: BTreeSet<JobId> = everything
             .iter()
-            .filter(|job| filter.fits(&job.queue, &job.kind, job.state))
+            .filter(|job| filter.fits(&job.queue, &job.kind, job.state, job.fingerprint()))
             .map(|job| job.id)
             .collect();
         for limit in [1, 2, 3, 7, PAGE_MAX] {
@@ -414,7 +436,12 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     scene.insert([job("q", "a")]).await;
     for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b"] {
         for state in [None, Some(State::Ready), Some(State::Scheduled), Some(State::Done)] {
-            let query = PageQuery { filter: filter(None, state), cursor: Some(cursor.to_owned()), limit: 10 };
+            let query = PageQuery {
+                filter: filter(None, state),
+                cursor: Some(cursor.to_owned()),
+                limit: 10,
+                ..PageQuery::default()
+            };
             let refused = scene.store.jobs(query, scene.now).await;
             assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{cursor:?}: {refused:?}");
         }

@@ -63,7 +63,7 @@ fn settle(outcomes: &[(&str, Outcome)]) -> (Time, Operation) {
 
 fn amend(names: &[&str], action: Action) -> (Time, Operation) {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
-    (at(2), Operation::Amend(Amendment { selection, action, cursor: None, max: 100 }))
+    (at(2), Operation::Amend(Amendment { selection, action, only: None, cursor: None, max: 100 }))
 }
 
 /// The jobs are in once, unique keys and all.
@@ -166,7 +166,7 @@ pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
 /// A step of many is repeated with the cursor it had, and the steps go on from there.
 pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) {
     let (selection, action) = (Selection::All, Action::Cancel);
-    let step = Operation::Amend(Amendment { selection, action, cursor: None, max: 2 });
+    let step = Operation::Amend(Amendment { selection, action, only: None, cursor: None, max: 2 });
     let operations = vec![enqueue(&["a", "b", "c", "d", "e"]), (at(2), step)];
     // Whatever the lost step did of the two it may do.
     let expected = [3, 4, 5].map(|applied| Reply::Amended(applied, Vec::new()));

@@ -21,10 +21,11 @@ fn flaky(seed: u64, odds: Odds) -> Flaky {
 async fn call(store: &Flaky, method: &str) -> bool {
     let (now, until) = (START, START.after(Span::secs(30)));
     let (number, worker) = (LeaseNumber::draw(1), WorkerName::new("w"));
-    let all = Amendment { selection: Selection::All, action: Action::Retry, cursor: None, max: 1 };
+    let all =
+        Amendment { selection: Selection::All, action: Action::Retry, only: None, cursor: None, max: 1 };
     let usual = Retention { usual: Some(Shelf::default()), queues: Vec::new(), max: 1 };
     let beat = Beat { worker: worker.clone(), queues: Vec::new(), leases: Vec::new(), until };
-    let query = PageQuery { filter: Filter::default(), cursor: None, limit: 1 };
+    let query = PageQuery { filter: Filter::default(), cursor: None, limit: 1, ..PageQuery::default() };
     match method {
         "enqueue" => store.enqueue(Vec::new(), now).await.is_ok(),
         "claim" => store.claim(Claim { number, worker, until, wants: Vec::new() }, now).await.is_ok(),

@@ -4,15 +4,16 @@ use super::{Replies, Sequence};
 use crate::given::{self, START};
 use crate::model::{Operation, Reply};
 use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::failure::{Cause, ErrorReport, Failure};
 use backstop_core::limits::{AMEND_MAX, LEASE_MAX, PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
-use backstop_core::port::{Amendment, Beat, Claim, Gate, Retention, Seize, Settled, Shelf};
+use backstop_core::port::{Amendment, Beat, Burial, Claim, Gate, Retention, Seize, Settled, Shelf, Swap};
 use backstop_core::unique::{States, Unique};
 use backstop_core::verdict::{Keep, Reason, Settlement};
 use backstop_core::{
-    JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Priority, QueueName, Span, State, Time,
-    WorkerName,
+    Bounds, Fingerprint, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Overflow, Priority,
+    QueueName, Span, State, Time, WorkerName,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -23,7 +24,7 @@ const QUEUES: [&str; 3] = ["a", "a-b", "b"];
 const KINDS: [&str; 2] = ["send", "fetch"];
 const KEYS: [&str; 3] = ["x", "y", "z"];
 const WORKERS: [&str; 3] = ["ada", "bob", "eve"];
-const ACTIONS: [Action; 3] = [Action::Retry, Action::Cancel, Action::Delete];
+const CELLS: [&str; 3] = ["one", "one/more", "two"];
 
 /// Leases remembered: enough for stale ones, few enough for live ones to be drawn.
 const RUNS_MAX: usize = 12;
@@ -38,6 +39,8 @@ pub(super) struct Player {
     seizes: Vec<Seize>,
     /// The settlement that was accepted last for each job.
     settled: BTreeMap<JobId, Settlement>,
+    /// Versions that cells had, or might have had.
+    versions: Vec<i64>,
     /// What was accepted under each lease, by the outcome's tag.
     accepted: BTreeSet<(Lease, u8)>,
 }
@@ -53,6 +56,7 @@ impl Player {
             claims: Vec::new(),
             seizes: Vec::new(),
             settled: BTreeMap::new(),
+            versions: Vec::new(),
             accepted: BTreeSet::new(),
         }
     }
@@ -78,8 +82,11 @@ impl Player {
             64..72 => self.beat(),
             72..80 => self.promote(),
             80..86 => self.seize(),
-            86..93 => self.amend(),
-            93..96 => self.set_gate(),
+            86..92 => self.amend(),
+            92..94 => self.set_gate(),
+            94..96 => self.set_bounds(),
+            96..97 => self.bury(),
+            97..98 => self.swap(),
             _ => self.prune(),
         }
     }
@@ -207,7 +214,8 @@ impl Player {
 
     fn outcome(&mut self, run: &Leased) -> Outcome {
         let worker = self.worker();
-        let error = ErrorReport::message(format!("failure at {}", self.now));
+        let word = if self.flip(0.5) { "failure" } else { "trouble" };
+        let error = ErrorReport::message(format!("{word} at {}", self.now));
         let failure = Failure::new(self.now, run.attempt(), Cause::Failed, &worker, error);
         let history = run.history.with(failure);
         let at = if self.flip(0.5) { self.now } else { self.now.after(self.span(12)) };
@@ -215,7 +223,7 @@ impl Player {
         match self.dice.random_range(0..12) {
             0..3 => Outcome::Done(Keep::Listed),
             3 => Outcome::Done(Keep::Gone),
-            4..6 => Outcome::Retry { at, history },
+            4..6 => Outcome::Retry { at, history, anew: self.flip(0.3) },
             6..8 => Outcome::Dead { reason: death, history },
             8 => Outcome::Cancelled { reason: Reason::Unwanted, history },
             9..11 => Outcome::Released { at },
@@ -255,7 +263,13 @@ impl Player {
     }
 
     fn amend(&mut self) -> Operation {
-        let action = *ACTIONS.choose(&mut self.dice).expect("there are actions");
+        let action = match self.dice.random_range(0..4) {
+            0 => Action::Retry,
+            1 => Action::Cancel,
+            2 => Action::Delete,
+            _ => Action::Move(self.queue()),
+        };
+        let only = State::ALL.choose(&mut self.dice).copied().filter(|_| self.flip(0.2));
         let selection = match self.dice.random_range(0..20) {
             0 => Selection::All,
             1 => Selection::Matching(Filter::default()),
@@ -263,7 +277,7 @@ impl Player {
             _ => Selection::Ids(self.some_ids()),
         };
         let max = if self.flip(0.5) { self.dice.random_range(0..=3) } else { AMEND_MAX };
-        Operation::Amend(Amendment { selection, action, cursor: None, max })
+        Operation::Amend(Amendment { selection, action, only, cursor: None, max })
     }
 
     fn some_ids(&mut self) -> Vec<JobId> {
@@ -280,6 +294,59 @@ impl Player {
             queue: Some(self.queue()).filter(|_| self.flip(0.5)),
             kind: Some(self.kind()).filter(|_| self.flip(0.3)),
             state: State::ALL.choose(&mut self.dice).copied().filter(|_| self.flip(0.6)),
+            fingerprint: Some(Fingerprint::of(&ErrorReport::message("failure at 1")))
+                .filter(|_| self.flip(0.1)),
+        }
+    }
+
+    fn set_bounds(&mut self) -> Operation {
+        // What gives way to a later job of its batch may free a key: the same push, made again, then answers differently.
+        let overflow = match self.replies {
+            Replies::Heard => *Overflow::ALL.choose(&mut self.dice).expect("there are ways"),
+            Replies::SometimesLost => Overflow::Reject,
+        };
+        let bounds = Bounds {
+            max_size: Some(self.dice.random_range(1..=8)).filter(|_| self.flip(0.5)),
+            overflow,
+            dead_max: if self.flip(0.5) { self.dice.random_range(0..=5) } else { DEAD_MAX_USUAL },
+        };
+        Operation::SetBounds(self.queue(), bounds)
+    }
+
+    fn bury(&mut self) -> Operation {
+        let count = self.dice.random_range(1..=3);
+        Operation::Bury((0..count).map(|_| self.burial()).collect())
+    }
+
+    fn burial(&mut self) -> Burial {
+        let job = self.job();
+        let finished_at = self.now.before(self.span(20));
+        Burial {
+            job,
+            attempts: self.dice.random_range(0..=9),
+            lost_leases: self.dice.random_range(0..=2),
+            requeues: self.dice.random_range(0..=2),
+            inserted_at: finished_at.before(self.span(20)),
+            finished_at,
+            reason: *Reason::ALL.choose(&mut self.dice).expect("there are reasons"),
+            history: given::history("failure at 7"),
+        }
+    }
+
+    fn swap(&mut self) -> Operation {
+        let count = self.dice.random_range(1..=3);
+        Operation::Swap((0..count).map(|_| self.one_swap()).collect())
+    }
+
+    fn one_swap(&mut self) -> Swap {
+        let version = self.dice.random();
+        let seen = self.versions.last().copied().filter(|_| self.flip(0.8));
+        self.versions.push(version);
+        Swap {
+            name: (*CELLS.choose(&mut self.dice).expect("there are cells")).to_owned(),
+            seen,
+            version,
+            value: Some(version.to_be_bytes().to_vec()).filter(|_| self.flip(0.8)),
         }
     }
 

@@ -100,6 +100,7 @@ fn settings(dice: &mut StdRng) -> QueueSettings {
         lease: Span::secs(5),
         // Everything stays to be checked.
         shelf: Shelf { done_for: Span::days(1_000), done_max: u64::MAX, ..Shelf::default() },
+        ..QueueSettings::default()
     }
 }
 

@@ -7,12 +7,12 @@ mod pick;
 
 use crate::lines::{Spot, Standing, Which};
 use crate::row;
-use crate::work::Work;
-use backstop_core::amend::{Action, Refusal, permitted};
-use backstop_core::port::Amended;
+use crate::work::{QueueAt, Work};
+use backstop_core::amend::{Action, Refusal};
 use backstop_core::port::place::Fitting;
+use backstop_core::port::{Amended, Amendment};
 use backstop_core::verdict::Reason;
-use backstop_core::{JobId, State, Time};
+use backstop_core::{JobId, QueueName, State, Time};
 pub(crate) use pick::pick;
 use rusqlite::{Result, params};
 
@@ -20,12 +20,18 @@ const AMEND_RETRY: &str = include_str!("sql/amend_retry.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 
 /// Does something to these jobs, and answers for each.
-pub(crate) fn amend_ids(work: &mut Work<'_>, ids: &[JobId], action: Action, now: Time) -> Result<Amended> {
+pub(crate) fn amend_ids(
+    work: &mut Work<'_>,
+    ids: &[JobId],
+    amendment: &Amendment,
+    now: Time,
+) -> Result<Amended> {
     let mut amended = Amended::default();
     for id in ids {
-        let answer = match work.standing(Which::Id(*id))? {
-            Some(job) => amend_one(work, &job, action, now)?,
-            None => Err(Refusal::NotFound),
+        let found = work.standing(Which::Id(*id))?.ok_or(Refusal::NotFound);
+        let answer = match found.and_then(|job| amendment.permits(job.state).map(|()| job)) {
+            Ok(job) => amend_one(work, &job, &amendment.action, now)?,
+            Err(refusal) => Err(refusal),
         };
         note(&mut amended, *id, answer);
     }
@@ -42,9 +48,10 @@ pub(crate) fn amend_fitting(
     let mut amended = Amended::default();
     for no in picked {
         let Some(job) = work.standing(Which::No(*no))? else { continue };
-        let fits = wanted.filter.fits(&work.at(job.spot.queue).name, &job.kind, job.state);
-        if fits && permitted(wanted.action, job.state).is_ok() {
-            let answer = amend_one(work, &job, wanted.action, now)?;
+        let name = &work.at(job.spot.queue).name;
+        let fits = wanted.filter.fits(name, &job.kind, job.state, job.spot.fingerprint);
+        if fits && wanted.state(job.state) {
+            let answer = amend_one(work, &job, &wanted.action, now)?;
             note(&mut amended, job.id, answer);
         }
     }
@@ -58,50 +65,70 @@ fn note(amended: &mut Amended, id: JobId, answer: std::result::Result<(), Refusa
     }
 }
 
+/// Does something that is permitted to a job.
 fn amend_one(
     work: &mut Work<'_>,
     job: &Standing,
-    action: Action,
+    action: &Action,
     now: Time,
 ) -> Result<std::result::Result<(), Refusal>> {
-    if let Err(refusal) = permitted(action, job.state) {
-        return Ok(Err(refusal));
-    }
     match action {
         Action::Retry => {
-            if let Some(holder) = twin(work, job, now)? {
+            if let Some(holder) = twin(work, job, job.spot.queue, now)? {
                 return Ok(Err(Refusal::Twin(holder)));
             }
-            retry(work, job, now)?;
+            retry(work, job, job.spot.queue, now)?;
         }
+        Action::Move(to) => return move_to(work, job, to, now),
         Action::Cancel => cancel(work, job, now)?,
         Action::Delete => {
             work.leave(job)?;
             work.delete(job.spot.no)?;
-            if let Some((key, _)) = &job.unique {
-                work.remove_key(job.spot.queue, key, job.id)?;
-            }
+            release_key(work, job)?;
         }
     }
     Ok(Ok(()))
 }
 
-/// Who else holds the key of a job that is to come back to life.
-fn twin(work: &mut Work<'_>, job: &Standing, now: Time) -> Result<Option<JobId>> {
+/// Who else holds the key of a job that is to come back to life in a queue.
+fn twin(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Result<Option<JobId>> {
     let Some((key, _)) = job.unique.as_ref().filter(|_| job.state.is_final()) else { return Ok(None) };
-    Ok(work.key_holder(job.spot.queue, key, now)?.filter(|holder| *holder != job.id))
+    Ok(work.key_holder(queue, key, now)?.filter(|holder| *holder != job.id))
 }
 
-fn retry(work: &mut Work<'_>, job: &Standing, now: Time) -> Result<()> {
+/// Makes a job ready in a queue, its own or another.
+fn retry(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Result<()> {
     let begins_anew = job.state.is_final();
     if let Some((key, hold)) = job.unique.as_ref().filter(|_| begins_anew) {
-        work.put_key(job.spot.queue, key, job.id, *hold)?;
+        work.put_key(queue, key, job.id, *hold)?;
     }
     work.leave(job)?;
-    let seq = work.tail(job.spot.queue);
-    let begun = params![job.spot.no, seq, now.as_micros(), begins_anew];
+    let seq = work.tail(queue);
+    let begun = params![job.spot.no, seq, now.as_micros(), begins_anew, work.at(queue).id];
     work.db.prepare_cached(AMEND_RETRY)?.execute(begun)?;
-    work.enter(Spot { seq, run_at: now, ..job.spot }, State::Ready)
+    work.enter(Spot { queue, seq, run_at: now, fingerprint: None, ..job.spot }, State::Ready)
+}
+
+fn move_to(
+    work: &mut Work<'_>,
+    job: &Standing,
+    to: &QueueName,
+    now: Time,
+) -> Result<std::result::Result<(), Refusal>> {
+    if let Some(queue) = work.queue(to)?
+        && let Some(holder) = twin(work, job, queue, now)?
+    {
+        return Ok(Err(Refusal::Twin(holder)));
+    }
+    release_key(work, job)?;
+    let queue = work.queue_or_new(to)?;
+    retry(work, job, queue, now)?;
+    Ok(Ok(()))
+}
+
+fn release_key(work: &mut Work<'_>, job: &Standing) -> Result<()> {
+    let Some((key, _)) = &job.unique else { return Ok(()) };
+    work.remove_key(job.spot.queue, key, job.id)
 }
 
 fn cancel(work: &mut Work<'_>, job: &Standing, now: Time) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::row::{self, Reader};
 use crate::work::{QueueAt, Work};
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::port::Claim;
-use backstop_core::{LeaseNumber, Leased, QueueName, State, Time, WorkerName};
+use backstop_core::{Fingerprint, LeaseNumber, Leased, QueueName, State, Time, WorkerName};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Row, params};
 
 const CLAIM_KNOWN: &str = include_str!("sql/claim_known.sql");
@@ -91,7 +91,7 @@ fn take(
     let taken = row::number(leased.len() - before);
     work.count(queue, State::Running, taken);
     work.count(queue, State::Ready, -taken - row::number(unreadable.len()));
-    unreadable.into_iter().try_for_each(|no| bury(work, no, now))
+    unreadable.into_iter().try_for_each(|no| end_unreadable(work, no, now))
 }
 
 /// What is read of a job, if it is there.
@@ -138,7 +138,7 @@ pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) ->
         work.db.prepare_cached(RUNNING_REMOVE)?.execute([place.id])?;
         work.leave_claim(number, 1);
         work.count(place.queue, State::Running, -1);
-        bury(work, place.no, now)?;
+        end_unreadable(work, place.no, now)?;
     }
     Ok(held)
 }
@@ -178,8 +178,8 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
 }
 
 /// Ends a job that is in no line and that no worker could be given: it is dead, where a person finds it, and does not
-/// keep the jobs behind it waiting.
-fn bury(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
+/// keep the jobs behind it waiting. It is dead over any bound: there is nobody to give it back to.
+fn end_unreadable(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
     tracing::warn!(no, "a row of backstop_job cannot be read; its job is dead. Run `backstop doctor`");
     let Some(job) = work.standing(Which::No(no))? else { return Ok(()) };
     let error = ErrorReport {
@@ -196,5 +196,6 @@ fn bury(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
     let history = History::default().with(failure);
     work.db.prepare_cached(AMEND_HISTORY)?.execute(params![no, history.as_bytes()])?;
     work.count_end(job.spot.queue, State::Dead);
-    work.enter(Spot { finished_at: now, ..job.spot }, State::Dead)
+    let fingerprint = Some(Fingerprint::of_death(None, &history));
+    work.enter(Spot { finished_at: now, fingerprint, ..job.spot }, State::Dead)
 }

@@ -3,6 +3,7 @@
 use crate::error::store_error;
 use crate::lines::{DUE_ADD, READY_ADD};
 use crate::migrate::check_version;
+use crate::room::make_room;
 use crate::row;
 use crate::work::{QueueAt, Work};
 use backstop_core::job::StoredRetry;
@@ -60,14 +61,20 @@ impl<'c> Lines<'c> {
 
 fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Time) -> Result<Enqueued> {
     let known_queue = work.queue(&job.queue)?;
-    // Without a key and in a queue that exists, the insert itself finds out whether the job is known.
-    if (job.unique.is_some() || known_queue.is_none()) && is_known(work, job)? {
+    let full_queue = known_queue.filter(|queue| !work.has_room(*queue));
+    // Without a key and in a queue that exists and has room, the insert itself finds out whether the job is known.
+    if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some()) && is_known(work, job)? {
         return Ok(Enqueued::Same);
     }
     if let (Some(queue), Some(unique)) = (known_queue, &job.unique)
         && let Some(holder) = work.key_holder(queue, &unique.key, now)?
     {
         return Ok(Enqueued::Duplicate(holder));
+    }
+    if let Some(queue) = full_queue
+        && !make_room(work, queue, now)?
+    {
+        return Ok(Enqueued::Full);
     }
     let queue = match known_queue {
         Some(queue) => queue,

@@ -7,10 +7,14 @@
 mod amend;
 mod beat;
 mod begin;
+mod bury;
+mod cells;
 mod claim;
 mod enqueue;
 mod error;
 mod examine;
+mod found;
+mod groups;
 mod hints;
 mod lines;
 mod list;
@@ -20,6 +24,7 @@ mod promote;
 mod prune;
 mod queues;
 mod readers;
+mod room;
 mod row;
 mod seize;
 mod settle;
@@ -34,15 +39,19 @@ pub use enqueue::enqueue_in;
 pub use open::{Durability, OpenError, SqliteOptions};
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::limits::{
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX,
+};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
+    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
+    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use error::store_error;
 use hints::Bell;
 use readers::Readers;
@@ -147,11 +156,12 @@ impl Operator for SqliteStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        let (doing, action) = ("amending jobs", amendment.action);
+        let doing = "amending jobs";
         let wanted = match Reach::of(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
-                return self.writer.call(task, move |work| amend::amend_ids(work, &ids, action, now)).await;
+                let amend = move |work: &mut work::Work<'_>| amend::amend_ids(work, &ids, &amendment, now);
+                return self.writer.call(task, amend).await;
             }
             Reach::Fitting(wanted) => wanted,
         };
@@ -171,6 +181,22 @@ impl Operator for SqliteStore {
         self.readers.call("listing queues", queues::queues).await
     }
 
+    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+        check_count("bury", burials.len(), BURY_MAX)?;
+        let pages = burials.iter().map(|burial| burial.job.payload.len()).sum::<usize>() / PAGE_BYTES;
+        let task = task("burying", Effort::Durable, burials.len() + pages);
+        self.writer.call(task, move |work| bury::bury(work, &burials)).await
+    }
+
+    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+        self.readers.call("grouping dead letters", move |db| groups::groups(db, &query)).await
+    }
+
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+        let task = task("bounding a queue", Effort::Durable, 1);
+        self.writer.call(task, move |work| queues::set_bounds(work, &queue, bounds)).await
+    }
+
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         let task = task("pausing or resuming a queue", Effort::Durable, 1);
         self.writer.call(task, move |work| queues::set_gate(work, &queue, gate)).await
@@ -183,6 +209,26 @@ impl Operator for SqliteStore {
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         let task = task("pruning", Effort::Durable, retention.max.min(PRUNE_MAX));
         self.writer.call(task, move |work| prune::prune(work, &retention, now)).await
+    }
+}
+
+#[async_trait]
+impl Cells for SqliteStore {
+    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+        check_names(&names)?;
+        self.readers.call("reading cells", move |db| cells::cells(db, &names)).await
+    }
+
+    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        self.readers.call("listing cells", move |db| cells::list(db, &query)).await
+    }
+
+    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+        check_swaps(&swaps)?;
+        let pages =
+            swaps.iter().filter_map(|swap| swap.value.as_ref()).map(Vec::len).sum::<usize>() / PAGE_BYTES;
+        let task = task("swapping cells", Effort::Durable, swaps.len() + pages);
+        self.writer.call(task, move |work| cells::swap(work, &swaps)).await
     }
 }
 

@@ -5,17 +5,20 @@
 use crate::row;
 use crate::work::{QueueAt, Work};
 use backstop_core::unique::{Hold, UniqueKey};
-use backstop_core::{JobId, Kind, LeaseNumber, State, Time};
-use rusqlite::{OptionalExtension, Result, Row, ToSql, params};
+use backstop_core::{Fingerprint, JobId, Kind, LeaseNumber, State, Time};
+use rusqlite::{Connection, OptionalExtension, Result, Row, ToSql, params};
 
 pub(crate) const READY_ADD: &str = include_str!("sql/ready_add.sql");
 pub(crate) const DUE_ADD: &str = include_str!("sql/due_add.sql");
 pub(crate) const FINISHED_ADD: &str = include_str!("sql/finished_add.sql");
 pub(crate) const RUNNING_REMOVE: &str = include_str!("sql/settle_free.sql");
 pub(crate) const JOB_DELETE: &str = include_str!("sql/job_delete.sql");
-const READY_REMOVE: &str = include_str!("sql/ready_remove.sql");
+pub(crate) const READY_REMOVE: &str = include_str!("sql/ready_remove.sql");
 const DUE_REMOVE: &str = include_str!("sql/due_remove.sql");
 pub(crate) const FINISHED_REMOVE: &str = include_str!("sql/finished_remove.sql");
+const DEAD_ADD: &str = include_str!("sql/dead_add.sql");
+const DEAD_FIND: &str = include_str!("sql/dead_find.sql");
+pub(crate) const DEAD_REMOVE: &str = include_str!("sql/dead_remove.sql");
 const KEY_FIND: &str = include_str!("sql/key_find.sql");
 const KEY_PUT: &str = include_str!("sql/key_put.sql");
 const KEY_LEAVE: &str = include_str!("sql/key_leave.sql");
@@ -32,6 +35,8 @@ pub(crate) struct Spot {
     pub(crate) seq: i64,
     pub(crate) run_at: Time,
     pub(crate) finished_at: Time,
+    /// What its death has in common with others, if it is dead.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 /// A job with everything that a move of it needs to know.
@@ -51,6 +56,21 @@ pub(crate) enum Which {
     No(i64),
 }
 
+/// Where a dead job lies, whatever has become of its own row.
+struct Grave {
+    queue: i64,
+    fingerprint: Fingerprint,
+    finished_at: Time,
+}
+
+fn grave(db: &Connection, no: i64) -> Result<Option<Grave>> {
+    let read = |row: &Row<'_>| {
+        let fingerprint = Fingerprint::from_i64(row::whole(row, 1)?);
+        Ok(Grave { queue: row::whole(row, 0)?, fingerprint, finished_at: row::time(row, 2)? })
+    };
+    db.prepare_cached(DEAD_FIND)?.query_row([no], read).optional()
+}
+
 impl Work<'_> {
     /// Where a job stands, if it exists.
     pub(crate) fn standing(&mut self, which: Which) -> Result<Option<Standing>> {
@@ -64,17 +84,25 @@ impl Work<'_> {
 
     fn read_standing(&mut self, row: &Row<'_>) -> Result<Standing> {
         let lease = row::maybe_whole(row, 12)?.map(LeaseNumber::from_i64);
+        let state = row::state(row::whole(row, 2)?, lease.is_some());
+        let no = row::whole(row, 0)?;
+        let grave = if state == State::Dead { grave(self.db, no)? } else { None };
+        let (queue, finished_at) = match &grave {
+            Some(grave) => (grave.queue, grave.finished_at),
+            None => (row::whole(row, 3)?, row::time(row, 7)?),
+        };
         Ok(Standing {
             // An id of a wrong length matches no other table: such a job can be read and deleted, no more.
             id: row::id(row, 1)?.unwrap_or(JobId::from_bytes([0; 16])),
-            state: row::state(row::whole(row, 2)?, lease.is_some()),
+            state,
             spot: Spot {
-                no: row::whole(row, 0)?,
-                queue: self.queue_of(row::whole(row, 3)?)?,
+                no,
+                queue: self.queue_of(queue)?,
                 level: row::whole(row, 4)?,
                 seq: row::whole(row, 5)?,
                 run_at: row::time(row, 6)?,
-                finished_at: row::time(row, 7)?,
+                finished_at,
+                fingerprint: grave.map(|grave| grave.fingerprint),
             },
             kind: row::text(row, 8)?.and_then(|kind| Kind::new(kind).ok()).unwrap_or_default(),
             unique: row::unique(row, 9)?,
@@ -99,6 +127,10 @@ impl Work<'_> {
             State::Done | State::Dead | State::Cancelled => {
                 let place = params![queue, row::code(state), spot.finished_at.as_micros(), spot.no];
                 self.db.prepare_cached(FINISHED_ADD)?.execute(place)?;
+                if let Some(fingerprint) = spot.fingerprint.filter(|_| state == State::Dead) {
+                    let place = [spot.no, queue, fingerprint.as_i64(), spot.finished_at.as_micros()];
+                    self.db.prepare_cached(DEAD_ADD)?.execute(place)?;
+                }
             }
             State::Running => {}
         }
@@ -106,29 +138,33 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Takes a job out of the line it is in, and frees it of its lease.
+    /// Takes a job out of the line it is in, and frees it of its lease. One that is not found where its row says is not
+    /// counted out either: whoever comes upon its place will.
     pub(crate) fn leave(&mut self, job: &Standing) -> Result<()> {
         let (spot, queue) = (&job.spot, self.at(job.spot.queue).id);
         let db = self.db;
-        match job.state {
+        let left = match job.state {
             State::Ready => {
-                db.prepare_cached(READY_REMOVE)?.execute([queue, spot.level, spot.seq])?;
+                db.prepare_cached(READY_REMOVE)?.execute([queue, spot.level, spot.seq, spot.no])?
             }
             State::Scheduled | State::Retrying => {
-                db.prepare_cached(DUE_REMOVE)?.execute([spot.run_at.as_micros(), spot.no])?;
+                db.prepare_cached(DUE_REMOVE)?.execute([spot.run_at.as_micros(), spot.no])?
             }
             State::Done | State::Dead | State::Cancelled => {
+                if job.state == State::Dead {
+                    db.prepare_cached(DEAD_REMOVE)?.execute([spot.no])?;
+                }
                 let place = [queue, row::code(job.state), spot.finished_at.as_micros(), spot.no];
-                db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
+                db.prepare_cached(FINISHED_REMOVE)?.execute(place)?
             }
             State::Running => {
-                db.prepare_cached(RUNNING_REMOVE)?.execute([job.id.as_bytes()])?;
                 if let Some(number) = job.lease {
                     self.leave_claim(number, 1);
                 }
+                db.prepare_cached(RUNNING_REMOVE)?.execute([job.id.as_bytes()])?
             }
-        }
-        self.count(spot.queue, job.state, -1);
+        };
+        self.count(spot.queue, job.state, -row::number(left));
         Ok(())
     }
 

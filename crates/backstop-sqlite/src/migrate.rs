@@ -1,5 +1,7 @@
 //! The ladder: one transaction per step, so that a step is there or not, whoever is killed when.
 
+mod fingerprints;
+
 use crate::error::store_error;
 use backstop_core::port::{Answer, Migrated, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Result, TransactionBehavior};
@@ -10,10 +12,27 @@ const SCHEMA_SET: &str = include_str!("sql/schema_set.sql");
 const DOING: &str = "migrating";
 
 /// Step n brings a store from version n to n + 1. Steps are appended and never changed.
-const LADDER: [&str; 1] = [include_str!("sql/migrate_1.sql")];
+const LADDER: [Step; 2] = [
+    Step::new(include_str!("sql/migrate_1.sql")),
+    Step { sql: include_str!("sql/migrate_2.sql"), fill: fingerprints::fill },
+];
 
 /// The version this program works with.
 pub(crate) const VERSION: u32 = LADDER.len() as u32;
+
+/// One step: what SQL does, and then what SQL cannot.
+#[derive(Clone, Copy)]
+struct Step {
+    sql: &'static str,
+    fill: fn(&Connection) -> Result<()>,
+}
+
+impl Step {
+    /// A step of SQL alone.
+    const fn new(sql: &'static str) -> Self {
+        Self { sql, fill: |_| Ok(()) }
+    }
+}
 
 /// How a store's version relates to this program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,26 +50,27 @@ pub(crate) fn migrate(db: &mut Connection) -> Answer<Migrated> {
     climb(db, &LADDER)
 }
 
-fn climb(db: &mut Connection, ladder: &[&str]) -> Answer<Migrated> {
+fn climb(db: &mut Connection, ladder: &[Step]) -> Answer<Migrated> {
     let failed = |error| store_error(DOING, &error);
     let from = version(db).map_err(failed)?;
     let to = ladder.len() as u32;
     if from > to {
         return Err(too_new(DOING, from));
     }
-    for (step, sql) in (1..=to).zip(ladder) {
-        climb_to(db, step, sql).map_err(failed)?;
+    for (version, step) in (1..=to).zip(ladder) {
+        climb_to(db, version, step).map_err(failed)?;
     }
     Ok(Migrated { from, to })
 }
 
 /// One step, unless somebody else has made it by now.
-fn climb_to(db: &mut Connection, step: u32, sql: &str) -> Result<()> {
+fn climb_to(db: &mut Connection, to: u32, step: &Step) -> Result<()> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if version(&transaction)? < step {
+    if version(&transaction)? < to {
         transaction.execute_batch(SCHEMA_MAKE)?;
-        transaction.execute_batch(sql)?;
-        transaction.execute(SCHEMA_SET, [step])?;
+        transaction.execute_batch(step.sql)?;
+        (step.fill)(&transaction)?;
+        transaction.execute(SCHEMA_SET, [to])?;
     }
     transaction.commit()
 }

@@ -6,12 +6,13 @@ use std::fs;
 use std::path::Path;
 
 /// Statements that may sort, because what they sort is small.
-const SORTING: [&str; 3] = ["list_running", "seize_expired", "workers"];
-/// Statements that read a whole line until they have enough.
-const SEARCHING: [&str; 2] = ["promote_next", "pick_due"];
+const SORTING: [&str; 5] = ["groups", "groups_of", "list_running", "seize_expired", "workers"];
+/// Statements that read a whole line until they have enough, or to add it up.
+const SEARCHING: [&str; 3] = ["groups", "promote_next", "pick_due"];
 /// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk
-/// begins at the first job: SQL has no way to forbid it. Both are for people, and read by a thread of their own.
-const GIVEN_UP: [&str; 2] = ["list_all", "pick_next"];
+/// begins at the first job, or the first dead one: SQL has no way to forbid it. All are for people, and read by a thread
+/// of their own.
+const GIVEN_UP: [&str; 4] = ["list_all", "list_dead_arrivals", "pick_next", "pick_dead_next"];
 /// Tables that are small whatever the backlog: they may be read from end to end.
 const SMALL: [&str; 6] = [
     "backstop_running",
@@ -80,8 +81,8 @@ fn no_statement_reads_all_jobs_or_sorts_a_line() {
     }
 }
 
-#[test]
-fn statistics_of_nearly_empty_tables_change_no_plan() {
+/// A store with one row of each table, and statistics that say so.
+fn nearly_empty_store() -> Connection {
     let db = store();
     db.execute_batch(
         "INSERT INTO backstop_queue (name) VALUES ('q');
@@ -92,10 +93,18 @@ fn statistics_of_nearly_empty_tables_change_no_plan() {
          INSERT INTO backstop_claim VALUES (1, 'w', 0, 1);
          INSERT INTO backstop_key VALUES (1, 'k', x'00', 0, 0, 0);
          INSERT INTO backstop_worker VALUES ('w', '', 0);
+         INSERT INTO backstop_dead VALUES (1, 1, 0, 0);
+         INSERT INTO backstop_cell VALUES ('c', 0, x'');
          INSERT INTO backstop_job VALUES (1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, x'00', 1, 0, 'k', NULL, NULL, NULL, 0, NULL, x'');
          ANALYZE;",
     )
     .expect("one row of each, and statistics");
+    db
+}
+
+#[test]
+fn statistics_of_nearly_empty_tables_change_no_plan() {
+    let db = nearly_empty_store();
     for (name, sql) in statements().into_iter().filter(|(name, _)| !GIVEN_UP.contains(&name.as_str())) {
         check(&db, &name, &sql);
     }
@@ -107,4 +116,29 @@ fn a_claim_reads_the_ready_line_and_its_jobs_by_number() {
     let check = |sql, expected| assert_eq!(plan(&db, sql), [expected]);
     check(include_str!("sql/claim_take.sql"), "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
     check(include_str!("sql/claim_job.sql"), "SEARCH backstop_job USING INTEGER PRIMARY KEY (rowid=?)");
+}
+
+#[test]
+fn groups_are_added_up_in_the_index_of_deaths() {
+    for db in [store(), nearly_empty_store()] {
+        let check = |sql, expected| {
+            let plan = plan(&db, sql);
+            assert_eq!(plan[0], expected);
+            assert!(!plan.iter().any(|line| line.contains("GROUP BY")), "{plan:?}");
+        };
+        check(include_str!("sql/groups.sql"), "SCAN d USING COVERING INDEX backstop_dead_group");
+        let of_one = "SEARCH d USING COVERING INDEX backstop_dead_group (queue=?)";
+        check(include_str!("sql/groups_of.sql"), of_one);
+        let of_group = "SEARCH d USING COVERING INDEX backstop_dead_group (queue=? AND fingerprint=?)";
+        check(include_str!("sql/groups_sample.sql"), of_group);
+    }
+}
+
+#[test]
+fn the_victim_of_an_overflow_is_found_at_the_head_of_its_level() {
+    for db in [store(), nearly_empty_store()] {
+        let found = plan(&db, include_str!("sql/enqueue_victim.sql"));
+        assert_eq!(found[0], "SEARCH backstop_ready USING PRIMARY KEY (queue=? AND level=?)");
+        assert_eq!(found[2], "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
+    }
 }

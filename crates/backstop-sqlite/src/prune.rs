@@ -1,6 +1,6 @@
 //! Ended jobs whose time is over.
 
-use crate::lines::{FINISHED_REMOVE, KEY_REMOVE};
+use crate::lines::{DEAD_REMOVE, FINISHED_REMOVE, KEY_REMOVE};
 use crate::row;
 use crate::settle::forget;
 use crate::work::{QueueAt, Work};
@@ -118,6 +118,9 @@ fn remove(
 ) -> Result<()> {
     let place = [work.at(queue).id, row::code(state), finished_at.as_micros(), no];
     work.db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
+    if state == State::Dead {
+        work.db.prepare_cached(DEAD_REMOVE)?.execute([no])?;
+    }
     work.count(queue, state, -1);
     forget(work, no, state, now)
 }

@@ -1,12 +1,13 @@
-//! Queues as an operator sees them, and their gates.
+//! Queues as an operator sees them, their gates and their bounds.
 
 use crate::row;
 use crate::work::Work;
 use backstop_core::port::{Counts, Gate, QueueStatus, Totals};
-use backstop_core::{QueueName, State, Time};
+use backstop_core::{Bounds, QueueName, State, Time};
 use rusqlite::{Connection, Result, Row, params};
 
 const QUEUES: &str = include_str!("sql/queues.sql");
+const QUEUE_BOUNDS: &str = include_str!("sql/queue_bounds.sql");
 const QUEUE_GATE: &str = include_str!("sql/queue_gate.sql");
 
 /// All queues, by name.
@@ -34,7 +35,17 @@ fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
     };
     let gate = if row::whole(row, 1)? == 0 { Gate::Open } else { Gate::Paused };
     let next_ready = row::maybe_whole(row, 13)?.map(Time::from_micros);
-    Ok(Some(QueueStatus { name, gate, counts, totals, next_ready }))
+    Ok(Some(QueueStatus { name, gate, counts, totals, next_ready, bounds: row::bounds(row, 14)? }))
+}
+
+/// Sets how much a queue holds.
+pub(crate) fn set_bounds(work: &mut Work<'_>, name: &QueueName, bounds: Bounds) -> Result<()> {
+    let queue = work.queue_or_new(name)?;
+    let (max_size, dead_max) = (bounds.max_size.map(u64::cast_signed), bounds.dead_max.cast_signed());
+    let held = params![work.at(queue).id, max_size, bounds.overflow.as_str(), dead_max];
+    work.db.prepare_cached(QUEUE_BOUNDS)?.execute(held)?;
+    work.set_bounds(queue, bounds);
+    Ok(())
 }
 
 /// Opens or pauses a queue.

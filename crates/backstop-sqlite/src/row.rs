@@ -1,10 +1,11 @@
 //! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
 
+use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::StoredRetry;
 use backstop_core::unique::{Hold, States, UniqueKey};
 use backstop_core::{
-    Job, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
+    Bounds, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
@@ -35,18 +36,23 @@ pub(crate) const fn code(state: State) -> i64 {
     }
 }
 
-/// The state a column means.
-pub(crate) const fn state(code: i64, is_running: bool) -> State {
-    match code {
+/// The state a column means. A number nobody writes is damage; dead is where a person looks.
+pub(crate) fn state(code: i64, is_running: bool) -> State {
+    known_state(code, is_running).unwrap_or(State::Dead)
+}
+
+/// The state a column means, if it means one.
+pub(crate) const fn known_state(code: i64, is_running: bool) -> Option<State> {
+    Some(match code {
         QUEUED if is_running => State::Running,
         QUEUED => State::Ready,
         DONE => State::Done,
         SCHEDULED => State::Scheduled,
         RETRYING => State::Retrying,
+        DEAD => State::Dead,
         CANCELLED => State::Cancelled,
-        // A number nobody writes is damage; dead is where a person looks.
-        _ => State::Dead,
-    }
+        _ => return None,
+    })
 }
 
 /// A number of things as SQLite takes it.
@@ -113,6 +119,15 @@ pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<Hold> {
     Ok(Hold { states: States::from_bits(states), until })
 }
 
+/// How much a queue holds, from three columns; what cannot be read is as usual.
+pub(crate) fn bounds(row: &Row<'_>, column: usize) -> Result<Bounds> {
+    Ok(Bounds {
+        max_size: maybe_whole(row, column)?.map(i64::cast_unsigned),
+        overflow: text(row, column + 1)?.and_then(|word| word.parse().ok()).unwrap_or_default(),
+        dead_max: maybe_whole(row, column + 2)?.map_or(DEAD_MAX_USUAL, i64::cast_unsigned),
+    })
+}
+
 fn small(row: &Row<'_>, column: usize) -> Result<u32> {
     Ok(u32::try_from(whole(row, column)?).unwrap_or(0))
 }
@@ -155,36 +170,4 @@ impl Reader {
             history: History::stored(bytes(row, 8)?.map(<[u8]>::to_vec)),
         }))
     }
-}
-
-/// A job from the columns of `job_by_id.sql`; `None` if not even its name can be read.
-pub(crate) fn job(row: &Row<'_>) -> Result<Option<Job>> {
-    let (Some(id), Some(queue)) = (id(row, 0)?, text(row, 1)?.and_then(|name| QueueName::new(name).ok()))
-    else {
-        tracing::warn!("a row of backstop_job has no readable id or queue; run `backstop doctor`");
-        return Ok(None);
-    };
-    let is_running = whole(row, 16)? != 0;
-    let state = state(whole(row, 3)?, is_running);
-    let held_by = text(row, 17)?.filter(|_| state == State::Running).map(WorkerName::new);
-    let until = time(row, 18)?;
-    Ok(Some(Job {
-        id,
-        queue,
-        kind: text(row, 2)?.and_then(|kind| Kind::new(kind).ok()).unwrap_or_default(),
-        state,
-        payload: Payload::stored(bytes(row, 4)?.unwrap_or_default().to_vec()),
-        priority: priority(whole(row, 5)?),
-        attempt: small(row, 6)? + u32::from(state == State::Running),
-        lost_leases: small(row, 7)?,
-        requeues: small(row, 8)?,
-        run_at: time(row, 9)?,
-        inserted_at: time(row, 10)?,
-        finished_at: Some(time(row, 11)?).filter(|_| state.is_final()),
-        unique_key: text(row, 12)?.and_then(|key| UniqueKey::new(key).ok()),
-        retry: StoredRetry::stored(bytes(row, 13)?.map(<[u8]>::to_vec)),
-        history: History::stored(bytes(row, 14)?.map(<[u8]>::to_vec)),
-        reason: text(row, 15)?.and_then(|reason| reason.parse().ok()),
-        held_by: held_by.map(|worker| Holder { worker, until }),
-    }))
 }

@@ -53,6 +53,10 @@ fn settle_one(
     now: Time,
 ) -> Result<Settled> {
     let Some(run) = find(work, lines, settlement)? else { return repeated(work, settlement) };
+    let transition = settlement.outcome.transition(now);
+    if transition.state == State::Dead && !work.has_room_for_dead(run.queue) {
+        return Ok(Settled::Full);
+    }
     lines.free.execute([settlement.lease.job.as_bytes()])?;
     work.leave_claim(settlement.lease.number, 1);
     work.count(run.queue, State::Running, -1);
@@ -62,7 +66,7 @@ fn settle_one(
             work.count_end(run.queue, State::Done);
             forget(work, run.no, State::Done, now)?;
         }
-        outcome => apply(work, &run, settlement, &outcome.transition(now), now)?,
+        _ => apply(work, &run, settlement, &transition, now)?,
     }
     Ok(Settled::Applied)
 }
@@ -77,9 +81,11 @@ fn find(work: &mut Work<'_>, lines: &mut Lines<'_>, settlement: &Settlement) -> 
     lines.find.query_row(named, read).optional()
 }
 
-fn repeated(work: &Work<'_>, settlement: &Settlement) -> Result<Settled> {
+fn repeated(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
     let lease = &settlement.lease;
-    let same = params![lease.job.as_bytes(), lease.number.as_i64(), settlement.outcome.tag()];
+    let Some(queue) = work.queue(&lease.queue)? else { return Ok(Settled::Stale) };
+    let (number, tag) = (lease.number.as_i64(), settlement.outcome.tag());
+    let same = params![lease.job.as_bytes(), number, tag, work.at(queue).id];
     let repeated = work.db.prepare_cached(SETTLE_REPEAT)?.exists(same)?;
     Ok(if repeated { Settled::Applied } else { Settled::Stale })
 }
@@ -123,12 +129,14 @@ fn apply(
         transition.reason.map(Reason::as_str),
         transition.history.is_some(),
         transition.history.and_then(|history| history.as_bytes()),
+        transition.anew,
     ])?;
     work.count_end(run.queue, transition.state);
     // A job that waits has a time to wait for: `now` stands in only where no line looks at it.
     let run_at = transition.run_at.unwrap_or(now);
     let Run { queue, no, level, .. } = *run;
-    work.enter(Spot { no, queue, level, seq, run_at, finished_at: now }, transition.state)
+    let fingerprint = transition.fingerprint;
+    work.enter(Spot { no, queue, level, seq, run_at, finished_at: now, fingerprint }, transition.state)
 }
 
 /// Removes an ended job that is in no line; its key stays behind if its state still holds it.

@@ -3,7 +3,8 @@
 //! Counts and claims change with every job, but are written once per transaction. What is read of them before that
 //! goes through here.
 
-use backstop_core::{LeaseNumber, QueueName, State};
+use crate::row;
+use backstop_core::{Bounds, LeaseNumber, QueueName, State};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
 use std::collections::HashMap;
@@ -35,6 +36,10 @@ pub(crate) struct Queue {
     pub(crate) id: i64,
     pub(crate) name: QueueName,
     pub(crate) paused: bool,
+    pub(crate) bounds: Bounds,
+    /// Its live jobs and its dead ones, as they are by now.
+    live: i64,
+    dead: i64,
     next_seq: i64,
     counts: [i64; State::ALL.len()],
     /// Enqueued, done, dead, cancelled.
@@ -76,7 +81,7 @@ impl<'c> Work<'c> {
         }
         self.db.prepare_cached(QUEUE_ADD)?.execute([name.as_str()])?;
         let id = self.db.last_insert_rowid();
-        Ok(self.remember(Queue::new(id, name.clone(), false, 0)))
+        Ok(self.remember(Queue::new(id, name.clone())))
     }
 
     /// The queue a row names.
@@ -108,6 +113,23 @@ impl<'c> Work<'c> {
         self.queues[queue.0].paused = paused;
     }
 
+    /// Notes how much a queue holds from now on.
+    pub(crate) fn set_bounds(&mut self, queue: QueueAt, bounds: Bounds) {
+        self.queues[queue.0].bounds = bounds;
+    }
+
+    /// Whether one more live job fits into a queue.
+    pub(crate) fn has_room(&self, queue: QueueAt) -> bool {
+        let Queue { bounds, live, .. } = self.at(queue);
+        bounds.max_size.is_none_or(|max| live.max(&0).unsigned_abs() < max)
+    }
+
+    /// Whether one more dead job fits into a queue.
+    pub(crate) fn has_room_for_dead(&self, queue: QueueAt) -> bool {
+        let Queue { bounds, dead, .. } = self.at(queue);
+        dead.max(&0).unsigned_abs() < bounds.dead_max
+    }
+
     /// The place behind all others of the queue; taken only by [`Work::use_seq`].
     pub(crate) fn next_seq(&self, queue: QueueAt) -> i64 {
         self.queues[queue.0].next_seq
@@ -124,6 +146,11 @@ impl<'c> Work<'c> {
     pub(crate) fn count(&mut self, queue: QueueAt, state: State, by: i64) {
         let queue = &mut self.queues[queue.0];
         queue.counts[state as usize] += by;
+        match state {
+            State::Scheduled | State::Ready | State::Running | State::Retrying => queue.live += by,
+            State::Dead => queue.dead += by,
+            State::Done | State::Cancelled => {}
+        }
         queue.changed |= by != 0;
     }
 
@@ -195,16 +222,33 @@ fn recover(db: &Connection, id: i64) -> Result<()> {
 }
 
 impl Queue {
-    fn new(id: i64, name: QueueName, paused: bool, next_seq: i64) -> Self {
-        let (counts, totals) = ([0; State::ALL.len()], [0; 4]);
-        Self { id, name, paused, next_seq, counts, totals, changed: false }
+    fn new(id: i64, name: QueueName) -> Self {
+        Self {
+            id,
+            name,
+            paused: false,
+            bounds: Bounds::default(),
+            live: 0,
+            dead: 0,
+            next_seq: 0,
+            counts: [0; State::ALL.len()],
+            totals: [0; 4],
+            changed: false,
+        }
     }
 
     fn read(row: &Row<'_>) -> Result<Self> {
         let name: String = row.get(1)?;
         let name = QueueName::new(&name)
             .map_err(|error| Error::FromSqlConversionFailure(1, Type::Text, error.into()))?;
-        Ok(Self::new(row.get(0)?, name, row.get(2)?, row.get(3)?))
+        Ok(Self {
+            paused: row.get(2)?,
+            next_seq: row.get(3)?,
+            bounds: row::bounds(row, 4)?,
+            live: row::whole(row, 7)?,
+            dead: row::whole(row, 8)?,
+            ..Self::new(row.get(0)?, name)
+        })
     }
 
     fn write(&mut self, db: &Connection) -> Result<()> {
@@ -224,7 +268,7 @@ impl Queue {
             totals[2],
             totals[3],
         ])?;
-        *self = Self::new(self.id, self.name.clone(), self.paused, self.next_seq);
+        (self.counts, self.totals, self.changed) = ([0; State::ALL.len()], [0; 4], false);
         Ok(())
     }
 }

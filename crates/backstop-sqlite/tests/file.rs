@@ -1,8 +1,12 @@
 //! What only a file can do: be shared, be reopened, be somebody else's database, be damaged.
 
-use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Enqueued, Grade, Operator, Promoted, Settled, Store, StoreError};
-use backstop_core::{Job, NewJob, Outcome, State};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::failure::ErrorReport;
+use backstop_core::port::{
+    Amendment, Backlog, Damaged, Enqueued, Grade, GroupQuery, Operator, PageQuery, Promoted, Retention,
+    Settled, Shelf, Store, StoreError,
+};
+use backstop_core::{Bounds, Fingerprint, Job, NewJob, Outcome, Overflow, State};
 use backstop_sqlite::{Durability, OpenError, SqliteOptions, SqliteStore, enqueue_in};
 use backstop_testkit::given::{self, DONE, START, Scene, job};
 use rusqlite::{Connection, TransactionBehavior};
@@ -121,6 +125,10 @@ async fn a_call_with_nothing_to_do_writes_nothing() {
     scene.insert([job("q", "a"), job("q", "b").at(given::at(60))]).await;
     let runs = scene.claim("q", 9).await;
     scene.settle(&runs[0].lease, DONE).await;
+    let full = Bounds { max_size: Some(1), overflow: Overflow::DeadLetterOldest, dead_max: 0 };
+    scene.store.set_bounds(given::queue("full"), full, START).await.expect("bounded");
+    scene.insert([job("full", "first")]).await;
+    let held = scene.claim_one("full").await;
     let db = place.connection();
     let commits = || db.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).expect("a number");
     let before = commits();
@@ -129,6 +137,8 @@ async fn a_call_with_nothing_to_do_writes_nothing() {
     assert!(scene.seize("w").await.is_empty());
     assert_eq!(scene.settle(&runs[0].lease, given::dead()).await, Settled::Stale);
     scene.enqueue([job("q", "a")]).await;
+    assert_eq!(scene.settle(&held.lease, given::dead()).await, Settled::Full);
+    assert_eq!(scene.enqueue([job("full", "second")]).await, [Enqueued::Full]);
     assert_eq!(commits(), before);
     scene.enqueue([job("q", "c")]).await;
     assert_ne!(commits(), before);
@@ -234,6 +244,38 @@ async fn an_enqueue_follows_the_users_transaction() {
     assert_eq!((status.counts.of(State::Ready), status.totals.enqueued), (1, 1));
     let mut scene = Scene::new(store);
     assert_eq!(given::names(&scene.claim("q", 9).await), ["kept"]);
+}
+
+#[tokio::test]
+async fn a_users_transaction_heeds_the_bounds() {
+    let place = Place::new();
+    let store = place.store().await;
+    let mut db = place.connection();
+    for (overflow, answer, ready) in [
+        (Overflow::Reject, Enqueued::Full, 2),
+        (Overflow::DropOldest, Enqueued::Inserted, 2),
+        (Overflow::DeadLetterOldest, Enqueued::Inserted, 2),
+    ] {
+        let bounds = Bounds { max_size: Some(2), overflow, dead_max: 1 };
+        let queue = given::queue(overflow.as_str());
+        store.set_bounds(queue.clone(), bounds, START).await.expect("bounded");
+        let name = |n| format!("{overflow}-{n}");
+        let jobs: Vec<NewJob> = (0..3).map(|n| job(overflow.as_str(), &name(n)).into()).collect();
+        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+        let answers = enqueue_in(&transaction, &jobs[..2], START);
+        assert_eq!(answers, Ok(vec![Enqueued::Inserted; 2]));
+        assert_eq!(enqueue_in(&transaction, &jobs[1..], START), Ok(vec![Enqueued::Same, answer]));
+        transaction.commit().expect("committed");
+        let statuses = store.queues(START).await.expect("queues");
+        let status = statuses.iter().find(|status| status.name == queue).expect("the queue");
+        assert_eq!((status.counts.of(State::Ready), status.counts.live()), (ready, 2), "{overflow}");
+    }
+    let groups = store.groups(GroupQuery { queue: None, limit: 9 }, START).await.expect("groups");
+    assert_eq!(groups.len(), 1);
+    assert_eq!(
+        (groups[0].fingerprint, groups[0].sample),
+        (Fingerprint::of_overflow(), given::id("dead_letter_oldest-0"))
+    );
 }
 
 #[tokio::test]
@@ -374,6 +416,124 @@ async fn a_damaged_row_does_not_keep_its_neighbours_waiting() {
     assert_eq!([State::Ready, State::Running, State::Dead].map(|state| counts.of(state)), [0, 2, 1]);
 }
 
+/// A store with the dead letters `a`, `b` and `c`, of which `b` is damaged by hand.
+async fn three_dead_one_damaged(place: &Place, damage: &str) -> Scene {
+    let mut scene = Scene::new(place.store().await);
+    for name in ["a", "b", "c"] {
+        scene.insert_and_end(job("q", name), given::dead()).await;
+    }
+    place
+        .connection()
+        .execute_batch(&format!("UPDATE backstop_job SET {damage} WHERE no = 2"))
+        .expect(damage);
+    scene
+}
+
+async fn dead_letters(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<Damaged>) {
+    let query = PageQuery { filter, limit: 9, ..PageQuery::default() };
+    let page = scene.store.jobs(query, scene.now).await.expect("a page");
+    assert_eq!(page.next, None);
+    (given::listed(&page.jobs), page.damaged)
+}
+
+#[tokio::test]
+async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
+    for (damage, why) in [
+        ("reason = 'nonsense'", "reason: `nonsense` is not a reason"),
+        ("reason = x'ff'", "reason: invalid utf-8"),
+        ("kind = ''", "kind: "),
+        ("kind = x'ff'", "kind: invalid utf-8"),
+        ("level = 9", "level: 9 is none"),
+        ("state = 99", "state: 99 is none"),
+        ("attempts = 'many'", "attempts: it is not a number that fits"),
+        ("lost = -1", "lost: it is not a number that fits"),
+        ("run_at = x'00'", "run_at: it is not a number that fits"),
+        ("finished_at = 'then'", "finished_at: it is not a number that fits"),
+        ("payload = 5", "payload: it is a number"),
+        ("history = 5, reason = 'x'", "history: it is a number; reason: `x` is not a reason"),
+    ] {
+        let place = Place::new();
+        let scene = three_dead_one_damaged(&place, damage).await;
+        let fingerprint = Fingerprint::of(&ErrorReport::message("boom"));
+        for filter in [
+            given::filter(None, None),
+            given::filter(Some("q"), Some(State::Dead)),
+            Filter { fingerprint: Some(fingerprint), ..Filter::default() },
+            Filter { fingerprint: Some(fingerprint), ..given::filter(Some("q"), Some(State::Dead)) },
+        ] {
+            let (listed, damaged) = dead_letters(&scene, filter).await;
+            assert_eq!(listed, ["c", "a"], "{damage}");
+            let [Damaged { id, queue, why: seen }] = &damaged[..] else { panic!("{damage}: {damaged:?}") };
+            assert_eq!((id, queue), (&Some(given::id("b")), &Some(given::queue("q"))), "{damage}");
+            assert!(seen.starts_with(why), "{damage}: {seen}");
+        }
+        check_dead(&scene, 3, damage).await;
+        let only = Some(State::Dead);
+        let selection = Selection::Ids(vec![given::id("b")]);
+        let delete = Amendment { selection, action: Action::Delete, only, cursor: None, max: 1 };
+        let amended = scene.store.amend(delete, scene.now).await.expect("amended");
+        assert_eq!((amended.applied, amended.refused), (1, vec![]), "{damage}");
+        check_dead(&scene, 2, damage).await;
+        let left = dead_letters(&scene, given::filter(Some("q"), Some(State::Dead))).await;
+        assert_eq!(left, (vec!["c".to_owned(), "a".to_owned()], vec![]), "{damage}");
+        check_nothing_is_left_behind(&place, damage);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_has_lost_its_queue_is_deleted_from_where_it_lay() {
+    let place = Place::new();
+    let scene = three_dead_one_damaged(&place, "queue = 99, finished_at = 0").await;
+    let (listed, damaged) = dead_letters(&scene, given::filter(Some("q"), Some(State::Dead))).await;
+    assert_eq!(listed, ["c", "a"]);
+    assert_eq!((damaged[0].id, &damaged[0].queue), (Some(given::id("b")), &None));
+    let amended = scene.amend(Selection::Ids(vec![given::id("b")]), Action::Delete).await;
+    assert_eq!(amended.applied, 1);
+    check_dead(&scene, 2, "queue").await;
+    check_nothing_is_left_behind(&place, "queue");
+    assert_eq!(scene.store.queues(scene.now).await.expect("queues").len(), 1, "no queue was made up");
+}
+
+/// One group and one count of so many dead letters.
+async fn check_dead(scene: &Scene, expected: u64, damage: &str) {
+    let groups = scene.store.groups(GroupQuery { queue: None, limit: 9 }, scene.now).await.expect("groups");
+    let sizes: Vec<u64> = groups.iter().map(|group| group.count).collect();
+    assert_eq!((sizes, groups[0].sample), (vec![expected], given::id("c")), "{damage}");
+    assert_eq!(scene.queue("q").await.counts.of(State::Dead), expected, "{damage}");
+}
+
+/// Lines and jobs agree.
+fn check_nothing_is_left_behind(place: &Place, damage: &str) {
+    let db = place.connection();
+    let count = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        db.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a count")
+    };
+    let counts = ["backstop_job", "backstop_finished", "backstop_dead"].map(count);
+    assert_eq!(counts, [2; 3], "{damage}");
+}
+
+#[tokio::test]
+async fn a_damaged_dead_letter_can_be_requeued_and_pruned() {
+    let place = Place::new();
+    let mut scene = three_dead_one_damaged(&place, "reason = 'nonsense'").await;
+    let amended = scene.amend(Selection::Ids(vec![given::id("b")]), Action::Retry).await;
+    assert_eq!(amended.applied, 1);
+    assert_eq!(given::names(&scene.claim("q", 9).await), ["b"]);
+    place
+        .connection()
+        .execute_batch("UPDATE backstop_job SET reason = 'nonsense' WHERE no = 1")
+        .expect("damage");
+    scene.pass(backstop_core::Span::days(1));
+    let shelf = Shelf { dead_for: backstop_core::Span::hours(1), ..Shelf::default() };
+    let retention = Retention { usual: Some(shelf), queues: Vec::new(), max: 9 };
+    let pruned = scene.store.prune(retention, scene.now).await.expect("pruned");
+    assert_eq!((pruned.dead, pruned.more), (2, false));
+    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
+    let groups = scene.store.groups(GroupQuery { queue: None, limit: 9 }, scene.now).await;
+    assert_eq!(groups, Ok(vec![]));
+}
+
 #[tokio::test]
 async fn a_place_in_line_without_a_job_is_dropped() {
     let place = Place::new();
@@ -414,7 +574,7 @@ async fn an_examination_tells_the_promise_that_holds() {
         assert!(examination.promise.contains(promise), "{examination:?}");
         let level =
             if durability == Durability::Full { "synchronous = full" } else { "synchronous = normal" };
-        for what in [level, "journal_mode = wal", "integrity checked", "version 1 of 1"] {
+        for what in [level, "journal_mode = wal", "integrity checked", "version 2 of 2"] {
             assert!(
                 examination.findings.iter().any(|finding| finding.what == what),
                 "{what}: {examination:?}"

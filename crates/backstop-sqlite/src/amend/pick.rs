@@ -15,6 +15,9 @@ const PICK_DUE: &str = include_str!("../sql/pick_due.sql");
 const PICK_READY: &str = include_str!("../sql/pick_ready.sql");
 const PICK_RUNNING: &str = include_str!("../sql/pick_running.sql");
 const PICK_FINISHED: &str = include_str!("../sql/pick_finished.sql");
+const PICK_DEAD: &str = include_str!("../sql/pick_dead.sql");
+const PICK_DEAD_JOB: &str = include_str!("../sql/pick_dead_job.sql");
+const PICK_DEAD_NEXT: &str = include_str!("../sql/pick_dead_next.sql");
 const PICK_JOB: &str = include_str!("../sql/pick_job.sql");
 const PICK_NEXT: &str = include_str!("../sql/pick_next.sql");
 const QUEUE_NAMES: &str = include_str!("../sql/queue_names.sql");
@@ -43,9 +46,14 @@ pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
         return Ok(Picked::default());
     }
     let mut search = Search { wanted, queues: &queues, looked: 0, last: None, picked: Picked::default() };
+    // Only dead jobs have a fingerprint, and only their own table knows it.
+    let (job, next) = match wanted.filter.fingerprint {
+        Some(_) => (PICK_DEAD_JOB, PICK_DEAD_NEXT),
+        None => (PICK_JOB, PICK_NEXT),
+    };
     match short_lines(db, wanted, &queues)? {
-        Some(nos) => search.through(db, &nos)?,
-        None => search.walk(db)?,
+        Some(nos) => search.through(db, job, &nos)?,
+        None => search.walk(db, next)?,
     }
     Ok(search.picked)
 }
@@ -65,6 +73,14 @@ fn queues(db: &Connection, filter: &Filter) -> Result<Vec<i64>> {
 /// lines have more than [`SCAN_MAX`] places.
 fn short_lines(db: &Connection, wanted: &Fitting, queues: &[i64]) -> Result<Option<Vec<i64>>> {
     let mut lines = Lines { db, nos: Vec::new() };
+    if let Some(fingerprint) = wanted.filter.fingerprint {
+        if wanted.state(State::Dead) {
+            for queue in queues {
+                lines.add(PICK_DEAD, params![queue, fingerprint.as_i64(), lines.room()])?;
+            }
+        }
+        return Ok(lines.behind(wanted.after));
+    }
     // The tables that are not kept by queue have the jobs of all queues, and the due one those of two states.
     if wanted.state(State::Scheduled) || wanted.state(State::Retrying) {
         lines.add(PICK_DUE, params![lines.room()])?;
@@ -82,13 +98,7 @@ fn short_lines(db: &Connection, wanted: &Fitting, queues: &[i64]) -> Result<Opti
             }
         }
     }
-    if lines.nos.len() > SCAN_MAX {
-        return Ok(None);
-    }
-    let mut nos = lines.nos;
-    nos.retain(|no| *no > wanted.after);
-    nos.sort_unstable();
-    Ok(Some(nos))
+    Ok(lines.behind(wanted.after))
 }
 
 struct Lines<'a> {
@@ -109,6 +119,16 @@ impl Lines<'_> {
             self.nos.push(row::whole(row, 0)?);
         }
         Ok(())
+    }
+
+    /// The numbers after this one, in order; `None` if there were too many to begin with.
+    fn behind(mut self, after: i64) -> Option<Vec<i64>> {
+        if self.nos.len() > SCAN_MAX {
+            return None;
+        }
+        self.nos.retain(|no| *no > after);
+        self.nos.sort_unstable();
+        Some(self.nos)
     }
 }
 
@@ -131,8 +151,8 @@ enum Step {
 
 impl Search<'_> {
     /// Looks at the jobs of these numbers.
-    fn through(&mut self, db: &Connection, nos: &[i64]) -> Result<()> {
-        let mut statement = db.prepare_cached(PICK_JOB)?;
+    fn through(&mut self, db: &Connection, sql: &str, nos: &[i64]) -> Result<()> {
+        let mut statement = db.prepare_cached(sql)?;
         for no in nos {
             let mut rows = statement.query([no])?;
             let Some(row) = rows.next()? else { continue };
@@ -144,8 +164,8 @@ impl Search<'_> {
     }
 
     /// Looks at the jobs behind the place reached.
-    fn walk(&mut self, db: &Connection) -> Result<()> {
-        let mut statement = db.prepare_cached(PICK_NEXT)?;
+    fn walk(&mut self, db: &Connection, sql: &str) -> Result<()> {
+        let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query([self.wanted.after])?;
         while let Some(row) = rows.next()? {
             if self.look(row)? == Step::Full {
@@ -174,6 +194,10 @@ impl Search<'_> {
             && (filter.queue.is_none() || self.queues.contains(&queue))
             && match &filter.kind {
                 Some(kind) => row::text(row, 3)? == Some(kind.as_str()),
+                None => true,
+            }
+            && match filter.fingerprint {
+                Some(fingerprint) => row::maybe_whole(row, 5)? == Some(fingerprint.as_i64()),
                 None => true,
             })
     }

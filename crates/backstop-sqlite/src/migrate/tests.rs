@@ -1,15 +1,24 @@
 use super::*;
+use crate::{SqliteOptions, SqliteStore};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::failure::ErrorReport;
+use backstop_core::port::{Amendment, GroupQuery, Operator, Order, PageQuery, QueueStatus, Store};
+use backstop_core::{Bounds, Fingerprint, State};
+use backstop_testkit::given::{self, START, at, history};
+use rusqlite::params;
+use std::path::{Path, PathBuf};
 
-const STEPS: [&str; 3] = [
-    "CREATE TABLE backstop_a (x)",
-    "CREATE TABLE backstop_b (x); INSERT INTO backstop_a VALUES (1);",
-    "ALTER TABLE backstop_a ADD COLUMN y; INSERT INTO backstop_b VALUES (1);",
+const STEPS: [Step; 3] = [
+    Step::new("CREATE TABLE backstop_a (x)"),
+    Step {
+        sql: "CREATE TABLE backstop_b (x)",
+        fill: |db| db.execute_batch("INSERT INTO backstop_a VALUES (1)"),
+    },
+    Step::new("ALTER TABLE backstop_a ADD COLUMN y; INSERT INTO backstop_b VALUES (1);"),
 ];
 
 fn rows(db: &Connection) -> (i64, i64) {
-    let count = |table| {
-        db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a count")
-    };
+    let count = |table| count(db, &format!("SELECT count(*) FROM {table}"));
     (count("backstop_a"), count("backstop_b"))
 }
 
@@ -29,9 +38,8 @@ fn a_ladder_left_at_any_step_is_climbed_to_its_end() {
 fn a_step_cut_short_leaves_nothing_behind() {
     for cut in 0..STEPS.len() {
         let mut db = Connection::open_in_memory().expect("a database");
-        let mut broken = STEPS.map(str::to_owned);
-        broken[cut].push_str("; SELECT no_such_function();");
-        let broken: Vec<&str> = broken.iter().map(String::as_str).collect();
+        let mut broken = STEPS;
+        broken[cut].fill = |db| db.execute_batch("CREATE TABLE backstop_c (x); SELECT no_such_function();");
         assert!(climb(&mut db, &broken).is_err(), "the step that is cut");
         assert_eq!(version(&db), Ok(cut as u32));
         climb(&mut db, &STEPS).expect("the second try");
@@ -77,4 +85,111 @@ fn an_unmigrated_store_is_refused_with_what_to_do() {
     let error = check_version(&db, "claiming").expect_err("refused");
     assert!(matches!(error, StoreError::Misuse { .. }), "{error:?}");
     assert!(error.to_string().contains("backstop migrate"), "{error}");
+}
+
+const DEAD: i64 = 2_500;
+
+/// A file as version 1 left it: dead jobs, every fifth of another cause, and one that is ready.
+fn version_1(dir: &Path) -> PathBuf {
+    let path = dir.join("store.db");
+    let mut db = crate::open::open(&path, 0).expect("the file opens").writer;
+    climb(&mut db, &LADDER[..1]).expect("the first version");
+    let transaction = db.transaction().expect("begun");
+    (0..=DEAD).for_each(|no| put(&transaction, no));
+    transaction
+        .execute(
+            "INSERT INTO backstop_queue (id, name, next_seq, ready, dead, total_enqueued, total_dead)
+             VALUES (1, 'q', ?1 + 1, 1, ?1, ?1 + 1, ?1)",
+            [DEAD],
+        )
+        .expect("a queue");
+    transaction.commit().expect("committed");
+    path
+}
+
+/// Puts a job where version 1 would have it: dead, and the last one ready.
+fn put(db: &Connection, no: i64) {
+    let (is_dead, ended_at) = (no < DEAD, at(no).as_micros());
+    let message = if no % 5 == 0 { format!("no user {no}") } else { format!("order {no} lost") };
+    let (id, history) = (given::id(&no.to_string()), history(&message));
+    let job = params![
+        no,
+        if is_dead { 4 } else { 0 },
+        START.as_micros(),
+        ended_at,
+        is_dead.then_some("attempts_exhausted"),
+        history.as_bytes().filter(|_| is_dead),
+        id.as_bytes(),
+        format!("\"{no}\""),
+    ];
+    db.execute(
+        "INSERT INTO backstop_job VALUES
+         (?1, ?2, 3, 0, 0, ?1, ?3, ?4, 7, 4, ?5, ?6, ?7, 1, 2, 'k', NULL, NULL, NULL, ?3, NULL, ?8)",
+        job,
+    )
+    .expect("a job");
+    let (line, place) = if is_dead {
+        ("INSERT INTO backstop_finished VALUES (1, 4, ?1, ?2)", [ended_at, no])
+    } else {
+        ("INSERT INTO backstop_ready VALUES (1, 2, ?1, ?2)", [no, no])
+    };
+    db.execute(line, place).expect("its place");
+}
+
+fn count(db: &Connection, sql: &str) -> i64 {
+    db.query_row(sql, [], |row| row.get(0)).expect("a count")
+}
+
+async fn status(store: &SqliteStore) -> QueueStatus {
+    store.queues(START).await.expect("queues").remove(0)
+}
+
+#[tokio::test]
+async fn the_dead_of_version_1_are_grouped_after_the_upgrade() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(version_1(dir.path()), SqliteOptions::default()).expect("the file opens");
+    let refused = store.queues(START).await.expect_err("not migrated");
+    assert!(refused.to_string().contains("backstop migrate"), "{refused}");
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 1, to: 2 }));
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 2, to: 2 }));
+
+    let groups = store.groups(GroupQuery { queue: None, limit: 9 }, START).await.expect("groups");
+    let fingerprint = |message| Fingerprint::of(&ErrorReport::message(message));
+    let seen: Vec<_> = groups.iter().map(|group| (group.fingerprint, group.count, group.sample)).collect();
+    let expected = [
+        (fingerprint("order 1 lost"), 2_000, given::id("2499")),
+        (fingerprint("no user 1"), 500, given::id("2495")),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!((groups[1].first_at, groups[1].last_at), (at(0), at(2_495)));
+
+    let before = status(&store).await;
+    assert_eq!((before.counts.of(State::Dead), before.bounds), (DEAD.unsigned_abs(), Bounds::default()));
+    let users =
+        Filter { fingerprint: Some(groups[1].fingerprint), ..given::filter(Some("q"), Some(State::Dead)) };
+    let query = PageQuery { filter: users.clone(), limit: 2, order: Order::Oldest, cursor: None };
+    let page = store.jobs(query, START).await.expect("a page");
+    assert_eq!(given::listed(&page.jobs), ["0", "5"]);
+    let (selection, action) = (Selection::Matching(users), Action::Retry);
+    let amendment = Amendment { selection, action, only: Some(State::Dead), cursor: None, max: 1_000 };
+    assert_eq!(store.amend(amendment, START).await.expect("amended").applied, 500);
+    let after = status(&store).await;
+    assert_eq!((after.counts.of(State::Dead), after.counts.of(State::Ready)), (2_000, 501));
+}
+
+#[test]
+fn an_upgrade_that_is_killed_leaves_version_1_as_it_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = version_1(dir.path());
+    let mut db = crate::open::open(&path, 0).expect("the file opens").writer;
+    let mut killed = LADDER;
+    killed[1].fill = |db| {
+        fingerprints::fill(db)?;
+        db.execute_batch("SELECT no_such_function()")
+    };
+    assert!(climb(&mut db, &killed).is_err());
+    let tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('backstop_dead', 'backstop_cell')";
+    assert_eq!((version(&db), count(&db, tables)), (Ok(1), 0));
+    assert_eq!(migrate(&mut db), Ok(Migrated { from: 1, to: 2 }));
+    assert_eq!(count(&db, "SELECT count(*) FROM backstop_dead"), DEAD);
 }

@@ -1,2 +1,3 @@
--- ?1 queue  ?2 level  ?3 seq
-DELETE FROM backstop_ready WHERE queue = ?1 AND level = ?2 AND seq = ?3
+-- Whose place it is counts too: a damaged place is not to cost another job its own.
+-- ?1 queue  ?2 level  ?3 seq  ?4 no
+DELETE FROM backstop_ready WHERE queue = ?1 AND level = ?2 AND seq = ?3 AND no = ?4

@@ -1,0 +1,72 @@
+//! Small values that processes share.
+
+use crate::row;
+use crate::work::Work;
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::cells::Judged;
+use backstop_core::port::{Cell, CellQuery, Swap, Swapped};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+const CELL_FIND: &str = include_str!("sql/cell_find.sql");
+const CELL_PUT: &str = include_str!("sql/cell_put.sql");
+const CELL_REMOVE: &str = include_str!("sql/cell_remove.sql");
+const LIST_CELLS: &str = include_str!("sql/list_cells.sql");
+
+/// The cells of these names, in their order.
+pub(crate) fn cells(db: &Connection, names: &[String]) -> Result<Vec<Option<Cell>>> {
+    names.iter().map(|name| find(db, name)).collect()
+}
+
+/// The next cells, by name.
+pub(crate) fn list(db: &Connection, query: &CellQuery) -> Result<Vec<Cell>> {
+    let first = match &query.after {
+        // Nothing comes between a text and the same with a NUL behind it.
+        Some(after) if *after >= query.prefix => format!("{after}\0"),
+        _ => query.prefix.clone(),
+    };
+    let limit = row::number(query.limit.clamp(1, CELLS_MAX));
+    let mut statement = db.prepare_cached(LIST_CELLS)?;
+    let mut rows = statement.query(params![first, limit])?;
+    let mut cells = Vec::new();
+    while let Some(row) = rows.next()? {
+        let cell = cell(row)?;
+        if !cell.name.starts_with(&query.prefix) {
+            break;
+        }
+        cells.push(cell);
+    }
+    Ok(cells)
+}
+
+/// Changes values, each by itself.
+pub(crate) fn swap(work: &mut Work<'_>, swaps: &[Swap]) -> Result<Vec<Swapped>> {
+    swaps.iter().map(|swap| swap_one(work, swap)).collect()
+}
+
+fn swap_one(work: &mut Work<'_>, swap: &Swap) -> Result<Swapped> {
+    let standing = find(work.db, &swap.name)?;
+    match swap.judge(standing.as_ref()) {
+        Judged::Stands => return Ok(Swapped::Applied),
+        Judged::Conflict => return Ok(Swapped::Conflict(standing)),
+        Judged::Apply => {}
+    }
+    match &swap.value {
+        Some(value) => work.db.prepare_cached(CELL_PUT)?.execute(params![swap.name, swap.version, value])?,
+        None => work.db.prepare_cached(CELL_REMOVE)?.execute([&swap.name])?,
+    };
+    // What a cell says may open what kept jobs waiting.
+    work.stir();
+    Ok(Swapped::Applied)
+}
+
+fn find(db: &Connection, name: &str) -> Result<Option<Cell>> {
+    db.prepare_cached(CELL_FIND)?.query_row([name], cell).optional()
+}
+
+fn cell(row: &Row<'_>) -> Result<Cell> {
+    Ok(Cell {
+        name: row::text(row, 0)?.unwrap_or_default().to_owned(),
+        version: row::whole(row, 1)?,
+        value: row::bytes(row, 2)?.unwrap_or_default().to_vec(),
+    })
+}

@@ -1,0 +1,2 @@
+-- ?1 name
+DELETE FROM backstop_cell WHERE name = ?1

@@ -1,0 +1,2 @@
+-- ?1 no
+DELETE FROM backstop_dead WHERE no = ?1

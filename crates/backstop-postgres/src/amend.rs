@@ -5,8 +5,8 @@ use crate::row;
 use backstop_core::amend::{Action, Filter, Refusal};
 use backstop_core::limits::SCAN_MAX;
 use backstop_core::port::place::Fitting;
-use backstop_core::port::{Amended, Answer, StoreError};
-use backstop_core::{JobId, Kind, QueueName, State, Time};
+use backstop_core::port::{Amended, Amendment, Answer, StoreError};
+use backstop_core::{Fingerprint, JobId, Kind, QueueName, State, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -14,11 +14,18 @@ use uuid::Uuid;
 const DOING: &str = "amending jobs";
 /// The answer for a job that does not fit any more.
 const UNFIT: i32 = 6;
+/// The answer for a job in another state than was meant, less that state.
+const ELSEWHERE: i32 = 10;
 
 /// Does something to these jobs, and answers for each.
-pub(crate) async fn amend_ids(link: &Link, ids: &[JobId], action: Action, now: Time) -> Answer<Amended> {
+pub(crate) async fn amend_ids(
+    link: &Link,
+    ids: &[JobId],
+    amendment: &Amendment,
+    now: Time,
+) -> Answer<Amended> {
     let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
-    amend(link, &ids, action, None, now).await
+    amend(link, &ids, &amendment.action, amendment.only, None, now).await
 }
 
 /// Does something to the next jobs that fit.
@@ -27,7 +34,7 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
     let amended = if ids.is_empty() {
         Amended::default()
     } else {
-        amend(link, &ids, wanted.action, Some(&wanted.filter), now).await?
+        amend(link, &ids, &wanted.action, wanted.only, Some(&wanted.filter), now).await?
     };
     Ok(Amended { next: next.map(Fitting::cursor), ..amended })
 }
@@ -35,18 +42,23 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
 async fn amend(
     link: &Link,
     ids: &[Uuid],
-    action: Action,
+    action: &Action,
+    only: Option<State>,
     filter: Option<&Filter>,
     now: Time,
 ) -> Answer<Amended> {
     let state = filter.and_then(|filter| filter.state).map(|state| state as i16);
+    let (code, to) = coded(action);
     let params = [
         (&ids as _, Type::UUID_ARRAY),
-        (&(action as i32) as _, Type::INT4),
+        (&code as _, Type::INT4),
+        (&to as _, Type::TEXT),
+        (&only.map(|state| state as i16) as _, Type::INT2),
         (&filter.is_some() as _, Type::BOOL),
         (&queue(filter) as _, Type::TEXT),
         (&kind(filter) as _, Type::TEXT),
         (&state as _, Type::INT2),
+        (&fingerprint(filter) as _, Type::INT8),
         (&now.as_micros() as _, Type::INT8),
     ];
     let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
@@ -61,12 +73,26 @@ async fn amend(
     Ok(amended)
 }
 
+/// The number of an action, and the queue it names.
+fn coded(action: &Action) -> (i32, Option<&str>) {
+    match action {
+        Action::Retry => (0, None),
+        Action::Cancel => (1, None),
+        Action::Delete => (2, None),
+        Action::Move(to) => (3, Some(to.as_str())),
+    }
+}
+
 fn queue(filter: Option<&Filter>) -> Option<&str> {
     filter.and_then(|filter| filter.queue.as_ref()).map(QueueName::as_str)
 }
 
 fn kind(filter: Option<&Filter>) -> Option<&str> {
     filter.and_then(|filter| filter.kind.as_ref()).map(Kind::as_str)
+}
+
+fn fingerprint(filter: Option<&Filter>) -> Option<i64> {
+    filter.and_then(|filter| filter.fingerprint).map(Fingerprint::as_i64)
 }
 
 fn refused(ids: &[Uuid], row: &Row) -> Answer<Option<(JobId, Refusal)>> {
@@ -81,6 +107,8 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<Option<(JobId, Refusal)>> {
         4 => Refusal::Ended,
         5 => Refusal::Twin(row::job_id(row::get(row, 2)?)),
         UNFIT => return Ok(None),
+        7 => Refusal::Alive,
+        ELSEWHERE.. => Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1))),
         _ => return Err(unknown()),
     };
     Ok(Some((row::job_id(id), refusal)))
@@ -96,6 +124,7 @@ async fn pick(link: &Link, wanted: &Fitting) -> Answer<(Vec<Uuid>, Option<i64>)>
         (&queue(filter) as _, Type::TEXT),
         (&kind(filter) as _, Type::TEXT),
         (&states as _, Type::INT4),
+        (&fingerprint(filter) as _, Type::INT8),
         (&row::number(wanted.max) as _, Type::INT4),
         (&row::number(SCAN_MAX) as _, Type::INT4),
     ];

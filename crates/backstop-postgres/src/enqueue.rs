@@ -14,6 +14,9 @@ use uuid::Uuid;
 
 const DOING: &str = "enqueueing";
 const FUNCTION: &str = "enqueue_jobs";
+const PARAMS_ALWAYS: usize = 14;
+/// Ids made within so many milliseconds have hardly any other id between them.
+const RANGE_MS_MAX: u128 = 1_000;
 
 /// Takes jobs in inside a transaction of the caller's: they come into being with its commit, or not at all. `schema` is
 /// the one the store's address names, usually [`crate::SCHEMA`]. Answers as [`backstop_core::port::Backlog::enqueue`] does.
@@ -22,7 +25,8 @@ const FUNCTION: &str = "enqueue_jobs";
 /// transaction can only be rolled back, as after every error of PostgreSQL.
 ///
 /// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes into being with it:
-/// until it commits, others that push to that queue wait.
+/// until it commits, others that push to that queue wait. So they do with a queue that has a bound; and if jobs of it gave
+/// way to these, whoever claims from it waits too.
 pub async fn enqueue_in(
     transaction: &impl GenericClient,
     schema: &str,
@@ -34,10 +38,18 @@ pub async fn enqueue_in(
         return Err(StoreError::misuse(DOING, format!("{schema:?} is not the name of a schema")));
     }
     let batch = Batch { careful: true, ..Batch::of(jobs.iter().map(|job| (job, now))) };
-    let params = batch.params();
+    // Without the range of the ids: it is for transactions that end at once.
+    let params = &batch.params()[..PARAMS_ALWAYS];
     let sql = statement(&format!("\"{schema}\""), Commit::Durable, FUNCTION, params.len());
-    let rows = transaction.query_typed(&sql, &params).await;
-    answers(jobs.len(), &rows.map_err(|error| store_error(DOING, &error))?)
+    let rows = transaction.query_typed(&sql, params).await;
+    Ok(batch.taken(&rows.map_err(|error| store_error(DOING, &error))?)?.answers)
+}
+
+/// What became of new jobs.
+pub(crate) struct Taken {
+    pub(crate) answers: Vec<Enqueued>,
+    /// Those of their queues that have a bound.
+    pub(crate) bounded: Vec<QueueName>,
 }
 
 /// Takes jobs in, each with its own `now`.
@@ -45,10 +57,10 @@ pub(crate) async fn enqueue(
     link: &Link,
     commit: Commit,
     jobs: impl Iterator<Item = (&NewJob, Time)>,
-) -> Answer<Vec<Enqueued>> {
+) -> Answer<Taken> {
     let batch = Batch::of(jobs);
     let rows = link.call(DOING, commit, FUNCTION, &batch.params()).await?;
-    answers(batch.ids.len(), &rows)
+    batch.taken(&rows)
 }
 
 /// Jobs as the columns that `enqueue_jobs` takes.
@@ -69,13 +81,16 @@ pub(crate) struct Batch<'a> {
     pub(crate) singly: bool,
     /// For a transaction that may go on for long.
     pub(crate) careful: bool,
+    /// The lowest and the highest id, if all jobs are ready now and hardly any other id lies between.
+    pub(crate) lowest: Option<Uuid>,
+    pub(crate) highest: Option<Uuid>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn of(jobs: impl Iterator<Item = (&'a NewJob, Time)>) -> Self {
         let mut batch = Self::default();
         let mut queues: HashMap<&QueueName, i32> = HashMap::new();
-        let mut ids = HashSet::new();
+        let (mut ids, mut later) = (HashSet::new(), false);
         for (job, now) in jobs {
             let next = row::number(queues.len() + 1);
             let at = *queues.entry(&job.queue).or_insert_with(|| {
@@ -83,7 +98,11 @@ impl<'a> Batch<'a> {
                 next
             });
             batch.singly |= job.unique.is_some() || !ids.insert(job.id);
+            later |= job.run_at.is_some_and(|run_at| run_at > now);
             batch.push(job, at, now);
+        }
+        if !batch.singly && !later {
+            (batch.lowest, batch.highest) = range(&batch.ids).unzip();
         }
         batch
     }
@@ -103,7 +122,7 @@ impl<'a> Batch<'a> {
         self.retries.push(StoredRetry::encode(job.retry.as_ref()).as_bytes().map(<[u8]>::to_vec));
     }
 
-    fn params(&self) -> [Param<'_>; 14] {
+    fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 2] {
         [
             (&self.queues, Type::TEXT_ARRAY),
             (&self.queue_at, Type::INT4_ARRAY),
@@ -119,24 +138,47 @@ impl<'a> Batch<'a> {
             (&self.retries, Type::BYTEA_ARRAY),
             (&self.singly, Type::BOOL),
             (&self.careful, Type::BOOL),
+            (&self.lowest, Type::UUID),
+            (&self.highest, Type::UUID),
         ]
     }
-}
 
-/// The answers for all jobs from those for the few that were not taken in.
-fn answers(jobs: usize, rows: &[Row]) -> Answer<Vec<Enqueued>> {
-    let mut answers = vec![Enqueued::Inserted; jobs];
-    for row in rows {
-        let (at, holder): (i32, Option<Uuid>) = (row::get(row, 0)?, row::get(row, 1)?);
-        put(&mut answers, at, holder)?;
+    /// The answers for all jobs from those for the few that were not taken in.
+    fn taken(&self, rows: &[Row]) -> Answer<Taken> {
+        let mut taken = Taken { answers: vec![Enqueued::Inserted; self.ids.len()], bounded: Vec::new() };
+        for row in rows {
+            let at: i32 = row::get(row, 0)?;
+            if at > 0 {
+                put(&mut taken.answers, at, refused(row::get(row, 1)?, row::get(row, 2)?))?;
+            } else {
+                let name = usize::try_from(-at - 1).ok().and_then(|at| self.queues.get(at));
+                taken.bounded.extend(name.and_then(|name| QueueName::new(name).ok()));
+            }
+        }
+        Ok(taken)
     }
-    Ok(answers)
 }
 
-/// Notes that the job of a number from 1 on was not taken in.
-pub(crate) fn put(answers: &mut [Enqueued], at: i32, holder: Option<Uuid>) -> Answer<()> {
+/// The lowest and the highest of ids that were all made within moments.
+fn range(ids: &[Uuid]) -> Option<(Uuid, Uuid)> {
+    let (lowest, highest) = (*ids.iter().min()?, *ids.iter().max()?);
+    let made_at = |id: Uuid| id.as_u128() >> 80;
+    let timed = ids.iter().all(|id| id.get_version_num() == 7);
+    (timed && made_at(highest) - made_at(lowest) <= RANGE_MS_MAX).then_some((lowest, highest))
+}
+
+/// Why a job was not taken in.
+pub(crate) fn refused(holder: Option<Uuid>, is_full: bool) -> Enqueued {
+    match holder {
+        Some(holder) => Enqueued::Duplicate(row::job_id(holder)),
+        None if is_full => Enqueued::Full,
+        None => Enqueued::Same,
+    }
+}
+
+/// Notes what became of the job of a number from 1 on.
+pub(crate) fn put(answers: &mut [Enqueued], at: i32, became: Enqueued) -> Answer<()> {
     let answer = usize::try_from(at - 1).ok().and_then(|at| answers.get_mut(at));
-    let answer = answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for job {at}")))?;
-    *answer = holder.map_or(Enqueued::Same, |holder| Enqueued::Duplicate(row::job_id(holder)));
+    *answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for job {at}")))? = became;
     Ok(())
 }

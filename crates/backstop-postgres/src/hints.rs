@@ -19,6 +19,8 @@ use tokio_postgres::{AsyncMessage, Client};
 const DOING: &str = "listening for hints";
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LAST: Duration = Duration::from_secs(5);
+/// The least time between two hints to other processes: who pushes a thousand times a second need not say so as often.
+const SILENCE: Duration = Duration::from_millis(2);
 const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
     SELECT pg_notify($1, $2) FROM quick";
 
@@ -146,6 +148,9 @@ impl Post {
                 Some(Ok(Ok(_))) => {}
                 _ => return,
             }
+            if self.while_reading(&mut messages, tokio::time::sleep(SILENCE)).await.is_none() {
+                return;
+            }
         }
     }
 
@@ -176,6 +181,8 @@ impl Post {
         if let Err(error) = link.rows("giving a hint", NOTIFY, &params).await {
             tracing::debug!(%error, "a hint to other processes is lost; their polling finds the work");
         }
+        drop(link);
+        tokio::time::sleep(SILENCE).await;
     }
 }
 

@@ -7,10 +7,13 @@
 mod address;
 mod amend;
 mod beat;
+mod cells;
 mod claim;
+mod dead;
 mod enqueue;
 mod error;
 mod examine;
+mod found;
 mod group;
 mod hints;
 mod link;
@@ -31,16 +34,17 @@ pub use sqlx::enqueue_in_sqlx;
 pub use statement::{EnqueueStatement, enqueue_statement};
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError,
-    WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
+    Gate, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention,
+    Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use group::Group;
 use hints::Bell;
 use link::{Commit, Link};
@@ -175,7 +179,7 @@ impl Operator for PostgresStore {
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
         let amended = match Reach::of(&amendment)? {
-            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, amendment.action, now).await?,
+            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, now).await?,
             Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, now).await?,
         };
         if amended.applied > 0 {
@@ -186,6 +190,19 @@ impl Operator for PostgresStore {
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
         operate::queues(&self.link).await
+    }
+
+    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+        check_count("bury", burials.len(), BURY_MAX)?;
+        dead::bury(&self.link, self.commit, &burials).await
+    }
+
+    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<backstop_core::port::Group>> {
+        dead::groups(&self.link, &query).await
+    }
+
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+        operate::set_bounds(&self.link, &queue, bounds).await
     }
 
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
@@ -200,6 +217,28 @@ impl Operator for PostgresStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         operate::prune(&self.link, &retention, now).await
+    }
+}
+
+#[async_trait]
+impl Cells for PostgresStore {
+    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+        check_names(&names)?;
+        cells::cells(&self.link, names).await
+    }
+
+    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        cells::list(&self.link, &query).await
+    }
+
+    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+        check_swaps(&swaps)?;
+        let swapped = cells::swap(&self.link, self.commit, swaps).await?;
+        // What a cell says may open what kept jobs waiting.
+        if swapped.contains(&Swapped::Applied) {
+            self.stir();
+        }
+        Ok(swapped)
     }
 }
 

@@ -7,7 +7,9 @@ use crate::address::{Address, OpenError, Pooler};
 use crate::error::{is_passing, pool_error, store_error};
 use crate::tls::connector;
 use backstop_core::port::{Answer, StoreError};
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts,
+};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rand::RngExt;
 use std::time::Duration;
@@ -62,6 +64,8 @@ impl Link {
         let patience = Some(TRY_MAX);
         let pool = Pool::builder(manager)
             .max_size(address.connections)
+            // The one used last: the server's process behind it has everything at hand, and the others may sleep.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts { wait: patience, create: patience, recycle: patience })
             .build()

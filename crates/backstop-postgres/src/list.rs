@@ -1,12 +1,13 @@
 //! Lists, page by page. A page walks the table that has its order, looks at no more than [`SCAN_MAX`] rows, and continues
 //! after the last place it looked at.
 
+use crate::found::Found;
 use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
 use backstop_core::port::place::Place;
-use backstop_core::port::{Answer, Page, PageQuery};
-use backstop_core::{Job, JobId, Kind, QueueName, State};
+use backstop_core::port::{Answer, Order, Page, PageQuery};
+use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -15,14 +16,20 @@ const DOING: &str = "listing jobs";
 /// Rows asked for at once: a page is mostly full long before it has looked at all it may.
 const STRIDE: usize = 2_000;
 
-/// One job.
+/// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
-    Ok(jobs_by_id(link, &[row::uuid(id)]).await?.pop())
+    let Some(Found { job, damaged }) = jobs_by_id(link, &[row::uuid(id)]).await?.pop() else {
+        return Ok(None);
+    };
+    if let Some(damaged) = damaged {
+        tracing::warn!(%id, damaged.why, "a job's row cannot be read; it can be deleted by its id");
+    }
+    Ok(job)
 }
 
-async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Job>> {
+async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Found>> {
     let params = [(&ids as _, Type::UUID_ARRAY)];
-    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params).await?.iter().map(row::job).collect()
+    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params).await?.iter().map(Found::read).collect()
 }
 
 /// A page of jobs, after `after` or from the start.
@@ -38,12 +45,20 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         next: None,
     };
     match query.filter.state {
+        // Nothing but dead jobs has one.
+        Some(state) if query.filter.fingerprint.is_some() && state != State::Dead => {}
         Some(State::Ready) => walk.ready(link).await?,
         Some(state @ (State::Done | State::Dead | State::Cancelled)) => walk.finished(link, state).await?,
         _ => walk.single(link).await?,
     }
-    let jobs = jobs_by_id(link, &walk.found).await?;
-    Ok(Page { jobs, next: walk.next.map(|place| place.to_string()) })
+    let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
+    for Found { job, damaged } in jobs_by_id(link, &walk.found).await? {
+        match damaged {
+            Some(damaged) => page.damaged.push(damaged),
+            None => page.jobs.extend(job),
+        }
+    }
+    Ok(page)
 }
 
 /// All queues by name, or the one that is wanted.
@@ -109,13 +124,16 @@ impl Walk<'_> {
         }
         let timed = matches!(self.query.filter.state, Some(State::Scheduled | State::Retrying));
         let running = self.query.filter.state == Some(State::Running);
+        let fingerprint = self.query.filter.fingerprint;
         let stride = row::number(STRIDE);
         loop {
             let rows = match (timed, &self.last) {
                 (true, Some(Place::Timed { at, no })) => waiting(link, *at, *no, stride).await?,
                 (true, _) => waiting(link, i64::MIN, i64::MIN, stride).await?,
-                (false, Some(Place::Arrival { no })) => arrivals(link, *no, running, stride).await?,
-                (false, _) => arrivals(link, i64::MAX, running, stride).await?,
+                (false, Some(Place::Arrival { no })) => {
+                    arrivals(link, *no, running, fingerprint, stride).await?
+                }
+                (false, _) => arrivals(link, i64::MAX, running, fingerprint, stride).await?,
             };
             for row in &rows {
                 let seen = self.seen(row)?;
@@ -157,21 +175,26 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Ended jobs, newest first: the shelves of all queues merged.
+    /// Ended jobs, newest or oldest first: the shelves of all queues merged.
     async fn finished(&mut self, link: &Link, state: State) -> Answer<()> {
+        let oldest = self.query.order == Order::Oldest;
         loop {
             let (at, no) = match &self.last {
                 Some(Place::Timed { at, no }) => (*at, *no),
+                _ if oldest => (i64::MIN, i64::MIN),
                 _ => (i64::MAX, i64::MAX),
             };
             let mut merged = Vec::new();
             for (id, _) in self.queues.clone() {
-                let rows = finished(link, id, state, (at, no), row::number(STRIDE)).await?;
+                let rows = finished(link, self.query, id, state, (at, no)).await?;
                 for row in &rows {
                     merged.push(self.seen(row)?);
                 }
             }
-            merged.sort_by_key(|seen| std::cmp::Reverse(seen.place));
+            merged.sort_by_key(|seen| seen.place);
+            if !oldest {
+                merged.reverse();
+            }
             // Behind the first so many a shelf may have more that were not asked for.
             let last = merged.len() < STRIDE;
             merged.truncate(STRIDE);
@@ -193,8 +216,19 @@ async fn waiting(link: &Link, at: i64, no: i64, looks: i32) -> Answer<Vec<Row>> 
     link.call(DOING, Commit::Durable, "list_waiting", &params).await
 }
 
-async fn arrivals(link: &Link, no: i64, running: bool, looks: i32) -> Answer<Vec<Row>> {
-    let params = [(&no as _, Type::INT8), (&running as _, Type::BOOL), (&looks as _, Type::INT4)];
+async fn arrivals(
+    link: &Link,
+    no: i64,
+    running: bool,
+    fingerprint: Option<Fingerprint>,
+    looks: i32,
+) -> Answer<Vec<Row>> {
+    let params = [
+        (&no as _, Type::INT8),
+        (&running as _, Type::BOOL),
+        (&fingerprint.map(Fingerprint::as_i64) as _, Type::INT8),
+        (&looks as _, Type::INT4),
+    ];
     link.call(DOING, Commit::Durable, "list_arrivals", &params).await
 }
 
@@ -210,17 +244,19 @@ async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Ans
 
 async fn finished(
     link: &Link,
+    query: &PageQuery,
     queue: i32,
     state: State,
     (at, no): (i64, i64),
-    looks: i32,
 ) -> Answer<Vec<Row>> {
     let params = [
         (&queue as _, Type::INT4),
         (&(state as i16) as _, Type::INT2),
+        (&query.filter.fingerprint.map(Fingerprint::as_i64) as _, Type::INT8),
+        (&(query.order == Order::Oldest) as _, Type::BOOL),
         (&at as _, Type::INT8),
         (&no as _, Type::INT8),
-        (&looks as _, Type::INT4),
+        (&row::number(STRIDE) as _, Type::INT4),
     ];
     link.call(DOING, Commit::Durable, "list_finished", &params).await
 }

@@ -6,7 +6,7 @@ use backstop_core::limits::{PROMOTE_MAX, PRUNE_MAX};
 use backstop_core::port::{
     Answer, Counts, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf, StoreError, Totals, WorkerStatus,
 };
-use backstop_core::{QueueName, Span, State, Time, WorkerName};
+use backstop_core::{Bounds, QueueName, Span, State, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -42,7 +42,28 @@ fn status(row: &Row) -> Answer<QueueStatus> {
         counts,
         totals: Totals { enqueued, done, dead, cancelled },
         next_ready: row::get::<Option<i64>>(row, 4)?.map(Time::from_micros),
+        bounds: bounds(row)?,
     })
+}
+
+fn bounds(row: &Row) -> Answer<Bounds> {
+    Ok(Bounds {
+        max_size: row::get::<Option<i64>>(row, 5)?.map(i64::cast_unsigned),
+        // A word nobody writes is damage; who refuses loses nothing.
+        overflow: row::get::<&str>(row, 6)?.parse().unwrap_or_default(),
+        dead_max: row::get::<i64>(row, 7)?.cast_unsigned(),
+    })
+}
+
+/// Sets how much a queue holds.
+pub(crate) async fn set_bounds(link: &Link, queue: &QueueName, bounds: Bounds) -> Answer<()> {
+    let params = [
+        (&queue.as_str() as _, Type::TEXT),
+        (&bounds.max_size.map(u64::cast_signed) as _, Type::INT8),
+        (&bounds.overflow.as_str() as _, Type::TEXT),
+        (&bounds.dead_max.cast_signed() as _, Type::INT8),
+    ];
+    link.call("bounding a queue", Commit::Durable, "set_bounds", &params).await.map(drop)
 }
 
 fn name(text: &str) -> Answer<QueueName> {

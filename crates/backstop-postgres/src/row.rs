@@ -1,11 +1,10 @@
 //! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
 
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::StoredRetry;
 use backstop_core::port::{Answer, StoreError};
-use backstop_core::unique::UniqueKey;
 use backstop_core::{
-    Job, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
+    JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -31,11 +30,14 @@ pub(crate) fn number(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-/// The state of a number.
+/// The state of a number, if it is one.
+pub(crate) fn known_state(code: i16) -> Option<State> {
+    usize::try_from(code).ok().and_then(|code| State::ALL.get(code)).copied()
+}
+
+/// The state of a number. One that nobody writes is damage; dead is where a person looks.
 pub(crate) fn state(code: i16) -> State {
-    let state = usize::try_from(code).ok().and_then(|code| State::ALL.get(code));
-    // A number nobody writes is damage; dead is where a person looks.
-    state.copied().unwrap_or(State::Dead)
+    known_state(code).unwrap_or(State::Dead)
 }
 
 fn count(row: &Row, column: usize) -> Answer<u32> {
@@ -82,30 +84,4 @@ pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
     let lost = get::<Option<i64>>(row, 13)?.map(LeaseNumber::from_i64);
     let vanished = worker.map(WorkerName::new).zip(lost);
     Ok(Held { place: (queue, level, seq), run, vanished, begun: get(row, 14)? })
-}
-
-/// A job, from the columns of `jobs_by_id`.
-pub(crate) fn job(row: &Row) -> Answer<Job> {
-    let state = state(get(row, 3)?);
-    let worker: Option<&str> = get(row, 16)?;
-    let until = get::<Option<i64>>(row, 17)?.map(Time::from_micros);
-    Ok(Job {
-        id: job_id(get(row, 0)?),
-        queue: queue(row, 1)?,
-        kind: Kind::new(get(row, 2)?).unwrap_or_default(),
-        state,
-        payload: Payload::stored(get::<Vec<u8>>(row, 4)?),
-        priority: priority(row, 5)?,
-        attempt: count(row, 6)? + u32::from(state == State::Running),
-        lost_leases: count(row, 7)?,
-        requeues: count(row, 8)?,
-        run_at: time(row, 9)?,
-        inserted_at: time(row, 10)?,
-        finished_at: get::<Option<i64>>(row, 11)?.map(Time::from_micros),
-        unique_key: get::<Option<&str>>(row, 12)?.and_then(|key| UniqueKey::new(key).ok()),
-        retry: StoredRetry::stored(get(row, 13)?),
-        history: History::stored(get(row, 14)?),
-        reason: get::<Option<&str>>(row, 15)?.and_then(|reason| reason.parse().ok()),
-        held_by: worker.map(WorkerName::new).zip(until).map(|(worker, until)| Holder { worker, until }),
-    })
 }

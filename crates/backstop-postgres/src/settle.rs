@@ -4,7 +4,7 @@ use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::{Keep, Place, Reason, Settlement};
-use backstop_core::{Outcome, Time};
+use backstop_core::{Fingerprint, Outcome, Time};
 use std::collections::HashSet;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -20,12 +20,13 @@ pub(crate) async fn settle(
 ) -> Answer<Vec<Settled>> {
     let mut answers = vec![Settled::Applied; settlements.len()];
     let mut waiting: Vec<usize> = (0..settlements.len()).collect();
-    // A job that is named twice is settled twice: only one of its leases can be the current one, or none any more.
+    // A job that is named twice is settled twice: only one of its leases can be the current one, or none any more. Those behind
+    // it wait too: deaths take what room there is in their order.
     while !waiting.is_empty() {
         let mut jobs = HashSet::new();
-        let (round, later): (Vec<usize>, Vec<usize>) =
-            waiting.into_iter().partition(|at| jobs.insert(settlements[*at].lease.job));
-        settle_once(link, settlements, &round, commit, now, &mut answers).await?;
+        let first = waiting.iter().take_while(|at| jobs.insert(settlements[**at].lease.job)).count();
+        let later = waiting.split_off(first);
+        settle_once(link, settlements, &waiting, commit, now, &mut answers).await?;
         waiting = later;
     }
     Ok(answers)
@@ -46,28 +47,38 @@ async fn settle_once(
     let keep = round.iter().find_map(keeps).unwrap_or(Keep::Listed);
     let mut done = Done { keep: keep == Keep::Listed, ..Done::default() };
     let mut others = Others::default();
-    for at in round {
-        match &settlements[*at].outcome {
-            Outcome::Done(kept) if *kept == keep => done.push(*at, &settlements[*at]),
-            _ => others.push(*at, &settlements[*at], now),
-        }
+    let (ended_well, otherwise): (Vec<usize>, Vec<usize>) =
+        round.iter().partition(|at| settlements[**at].outcome == Outcome::Done(keep));
+    for at in by_claim(settlements, ended_well) {
+        done.push(at, &settlements[at]);
+    }
+    for at in otherwise {
+        others.push(at, &settlements[at], now);
     }
     for row in link.call(DOING, commit, "settle", &params(&done, &others, &now.as_micros())).await? {
-        let stale: i32 = row::get(&row, 0)?;
-        let of = if stale > 0 { &done.at } else { &others.at };
-        let at = usize::try_from(stale.unsigned_abs()).ok().and_then(|number| of.get(number.checked_sub(1)?));
+        let (run, is_full): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
+        let of = if run > 0 { &done.at } else { &others.at };
+        let at = usize::try_from(run.unsigned_abs()).ok().and_then(|number| of.get(number.checked_sub(1)?));
         *at.and_then(|at| answers.get_mut(*at))
-            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {stale}")))? =
-            Settled::Stale;
+            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {run}")))? =
+            if is_full { Settled::Full } else { Settled::Stale };
     }
     Ok(())
 }
 
-/// Runs that succeeded, as many of them as are kept alike.
+/// Those of one claim beside each other.
+fn by_claim(settlements: &[Settlement], mut ended: Vec<usize>) -> Vec<usize> {
+    ended.sort_by_key(|at| (settlements[*at].lease.number, settlements[*at].lease.queue.as_str()));
+    ended
+}
+
+/// Runs that succeeded, as many of them as are kept alike, claim by claim.
 #[derive(Default)]
 struct Done<'a> {
     at: Vec<usize>,
     ids: Vec<Uuid>,
+    /// For each claim: how many ids there are up to its last.
+    ends: Vec<i32>,
     queues: Vec<&'a str>,
     numbers: Vec<i64>,
     tag: i16,
@@ -78,9 +89,15 @@ impl<'a> Done<'a> {
     fn push(&mut self, at: usize, settlement: &'a Settlement) {
         self.at.push(at);
         self.ids.push(row::uuid(settlement.lease.job));
-        self.queues.push(settlement.lease.queue.as_str());
-        self.numbers.push(settlement.lease.number.as_i64());
         self.tag = settlement.outcome.tag().into();
+        let (queue, number) = (settlement.lease.queue.as_str(), settlement.lease.number.as_i64());
+        if self.queues.last() != Some(&queue) || self.numbers.last() != Some(&number) {
+            self.queues.push(queue);
+            self.numbers.push(number);
+            self.ends.push(0);
+        }
+        let end = self.ends.last_mut().expect("pushed with the claim");
+        *end = row::number(self.ids.len());
     }
 }
 
@@ -94,10 +111,12 @@ struct Others<'a> {
     tags: Vec<i16>,
     states: Vec<i16>,
     attempts: Vec<i32>,
+    anew: Vec<bool>,
     lost: Vec<i32>,
     former: Vec<bool>,
     run_ats: Vec<Option<i64>>,
     reasons: Vec<Option<&'static str>>,
+    fingerprints: Vec<Option<i64>>,
     rewrite: Vec<bool>,
     histories: Vec<Option<&'a [u8]>>,
     gone: Vec<bool>,
@@ -113,19 +132,22 @@ impl<'a> Others<'a> {
         self.tags.push(settlement.outcome.tag().into());
         self.states.push(transition.state as i16);
         self.attempts.push(transition.attempts.cast_signed());
+        self.anew.push(transition.anew);
         self.lost.push(transition.lost_leases.cast_signed());
         self.former.push(transition.place == Place::Former);
         self.run_ats.push(transition.run_at.map(Time::as_micros));
         self.reasons.push(transition.reason.map(Reason::as_str));
+        self.fingerprints.push(transition.fingerprint.map(Fingerprint::as_i64));
         self.rewrite.push(transition.history.is_some());
         self.histories.push(transition.history.and_then(|history| history.as_bytes()));
         self.gone.push(transition.gone);
     }
 }
 
-fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crate::link::Param<'p>; 19] {
+fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crate::link::Param<'p>; 22] {
     [
         (&done.ids, Type::UUID_ARRAY),
+        (&done.ends, Type::INT4_ARRAY),
         (&done.queues, Type::TEXT_ARRAY),
         (&done.numbers, Type::INT8_ARRAY),
         (&done.tag, Type::INT2),
@@ -136,10 +158,12 @@ fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crat
         (&others.tags, Type::INT2_ARRAY),
         (&others.states, Type::INT2_ARRAY),
         (&others.attempts, Type::INT4_ARRAY),
+        (&others.anew, Type::BOOL_ARRAY),
         (&others.lost, Type::INT4_ARRAY),
         (&others.former, Type::BOOL_ARRAY),
         (&others.run_ats, Type::INT8_ARRAY),
         (&others.reasons, Type::TEXT_ARRAY),
+        (&others.fingerprints, Type::INT8_ARRAY),
         (&others.rewrite, Type::BOOL_ARRAY),
         (&others.histories, Type::BYTEA_ARRAY),
         (&others.gone, Type::BOOL_ARRAY),

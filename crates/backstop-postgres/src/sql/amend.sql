@@ -1,9 +1,10 @@
--- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete. Answers for those it did not: their
+-- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3 move. Answers for those it did not: their
 -- number from 1 on, why, and for a key of another live job, whose. With a filter, a job that does not fit any more is passed
 -- in silence.
--- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit
--- ids, action, filter: whether there is one, queue, kind, state; now
-CREATE FUNCTION amend(p_ids uuid[], p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint)
+-- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 10 and its state: not in the one that was meant
+-- ids, action, the queue to move to, the state that is meant; filter: whether there is one, queue, kind, state, fingerprint; now
+CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text, p_kind text,
+  p_state smallint, p_fingerprint bigint, p_now bigint)
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -18,20 +19,23 @@ BEGIN
     ORDER BY l.no FOR UPDATE;
   PERFORM ticket();
   FOR i IN 1 .. cardinality(p_ids) LOOP
-    SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_filtered, p_queue, p_kind, p_state, p_now);
+    SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_to, p_only, p_filtered, p_queue, p_kind, p_state,
+      p_fingerprint, p_now);
     IF v_answer.refusal IS NOT NULL THEN
       RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
     END IF;
   END LOOP;
 END $$;
 
-CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_filtered boolean, p_queue text, p_kind text, p_state smallint, p_now bigint,
-  OUT refusal int, OUT twin uuid) LANGUAGE plpgsql AS $$
+CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text,
+  p_kind text, p_state smallint, p_fingerprint bigint, p_now bigint, OUT refusal int, OUT twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_job job%ROWTYPE;
   v_state smallint;
   v_lease bigint;
+  v_fingerprint bigint;
+  v_to int;
 BEGIN
   SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
   IF FOUND THEN
@@ -47,7 +51,9 @@ BEGIN
       SELECT 0, f.no, f.run_at, f.inserted_at, f.queue, f.attempts, f.lost, f.requeues, f.level, f.id, f.kind, f.payload, f.unique_key,
         f.unique_states, f.unique_until, f.retry, f.history, f.settled_lease, f.settled_tag INTO v_job
         FROM finished f WHERE f.id = p_id FOR UPDATE;
-      v_state := (SELECT f.state FROM finished f WHERE f.id = p_id);
+      -- A number nobody writes is damage; dead is where a person looks.
+      SELECT CASE WHEN f.state IN (4, 6) THEN f.state ELSE 5 END, f.fingerprint INTO v_state, v_fingerprint
+        FROM finished f WHERE f.id = p_id;
       IF v_state IS NULL THEN
         -- It may have been promoted between the looks: then it is in line now, and cannot leave it unseen.
         SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
@@ -55,34 +61,49 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  -- A job that came in after the queues were locked is not there yet.
+  -- A job that came in after the queues were locked is not there yet. One whose queue is missing can be deleted.
   refusal := CASE
-    WHEN v_state IS NULL OR NOT v_job.queue = ANY (p_locked) THEN 0
+    WHEN v_state IS NULL THEN 0
+    WHEN NOT v_job.queue = ANY (p_locked) AND (p_action <> 2 OR EXISTS (SELECT 1 FROM queue q WHERE q.id = v_job.queue)) THEN 0
     WHEN p_filtered AND (p_kind <> v_job.kind OR p_state <> v_state
+      OR (p_fingerprint IS NOT NULL AND p_fingerprint IS DISTINCT FROM v_fingerprint)
       OR p_queue <> (SELECT q.name FROM queue q WHERE q.id = v_job.queue)) THEN 6
+    WHEN p_only <> v_state THEN 10 + v_state
     WHEN p_action IN (0, 2) AND v_state = 2 THEN 1
     WHEN p_action = 0 AND v_state = 4 THEN 2
     WHEN p_action = 0 AND v_state = 1 THEN 3
-    WHEN p_action = 1 AND v_state >= 4 THEN 4 END;
+    WHEN p_action = 1 AND v_state >= 4 THEN 4
+    WHEN p_action = 3 AND v_state = 4 THEN 2
+    WHEN p_action = 3 AND v_state < 4 THEN 7 END;
   IF refusal IS NOT NULL THEN RETURN; END IF;
-  IF p_action = 0 AND v_state >= 4 AND v_job.unique_key IS NOT NULL THEN
-    twin := take_key(v_job.queue, v_job.unique_key, p_id, v_job.unique_states, v_job.unique_until, true, p_now);
+  v_to := CASE WHEN p_action = 3 THEN queue_or_new(p_to) ELSE v_job.queue END;
+  IF p_action IN (0, 3) AND v_state >= 4 AND v_job.unique_key IS NOT NULL THEN
+    twin := take_key(v_to, v_job.unique_key, p_id, v_job.unique_states, v_job.unique_until, true, p_now);
     IF twin IS NOT NULL THEN refusal := 5; RETURN; END IF;
   END IF;
   PERFORM take_out(v_job, v_state, v_lease);
-  IF p_action = 0 THEN
+  IF v_to <> v_job.queue THEN
+    DELETE FROM key WHERE queue = v_job.queue AND key = v_job.unique_key AND id = p_id;
+    PERFORM tell(v_job.queue, v_state, NULL, 1);
+    INSERT INTO tally (queue, ready) VALUES (v_to, 1);
+  ELSE
+    PERFORM tell(v_job.queue, v_state, (ARRAY[1, 6, NULL, 1])[p_action + 1], 1);
+  END IF;
+  IF p_action IN (0, 3) THEN
+    v_job.queue := v_to;
     v_job.run_at := p_now;
+    -- A level that is none would never be claimed.
+    v_job.level := CASE WHEN v_job.level BETWEEN 0 AND 3 THEN v_job.level ELSE 2 END;
     IF v_state >= 4 THEN
       v_job.attempts := 0;
       v_job.requeues := v_job.requeues + 1;
     END IF;
-    PERFORM place(v_job, 1::smallint, NULL, p_now);
+    PERFORM place(v_job, 1::smallint, NULL, NULL, p_now);
   ELSIF p_action = 1 THEN
-    PERFORM place(v_job, 6::smallint, 'operator', p_now);
+    PERFORM place(v_job, 6::smallint, 'operator', NULL, p_now);
   ELSE
     DELETE FROM key WHERE queue = v_job.queue AND key = v_job.unique_key AND id = p_id;
   END IF;
-  PERFORM tell(v_job.queue, v_state, (ARRAY[1, 6, NULL])[p_action + 1], 1);
 END $$;
 
 -- Takes a job out of its table, and out of its lease or its place in line.
@@ -104,8 +125,8 @@ END $$;
 
 -- The next jobs in order of arrival that a filter fits and an action could apply to, at most so many; looks at no more than
 -- `p_looks` jobs. `next_no` is where to go on, NULL at the end; the row with no id only says that.
--- after which number, filter: queue, kind, states by bit; how many, how many to look at
-CREATE FUNCTION pick(p_after bigint, p_queue text, p_kind text, p_states int, p_max int, p_looks int)
+-- after which number, filter: queue, kind, states by bit, fingerprint; how many, how many to look at
+CREATE FUNCTION pick(p_after bigint, p_queue text, p_kind text, p_states int, p_fingerprint bigint, p_max int, p_looks int)
 RETURNS TABLE (id uuid, next_no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -119,11 +140,13 @@ BEGIN
   FOR v_row IN
     SELECT x.* FROM (
       (SELECT j.no, j.id, j.queue, j.kind, NULL::smallint AS state, j.level, j.seq FROM job j
-        WHERE j.no > p_after AND p_states & 6 <> 0 ORDER BY j.no LIMIT p_looks + 1)
+        WHERE j.no > p_after AND p_states & 6 <> 0 AND p_fingerprint IS NULL ORDER BY j.no LIMIT p_looks + 1)
       UNION ALL (SELECT w.no, w.id, w.queue, w.kind, w.state, w.level, 0 FROM waiting w
-        WHERE w.no > p_after AND p_states & 9 <> 0 ORDER BY w.no LIMIT p_looks + 1)
+        WHERE w.no > p_after AND p_states & 9 <> 0 AND p_fingerprint IS NULL ORDER BY w.no LIMIT p_looks + 1)
+      UNION ALL (SELECT f.no, f.id, f.queue, f.kind, CASE WHEN f.state IN (4, 6) THEN f.state ELSE 5 END, f.level, 0 FROM finished f
+        WHERE f.no > p_after AND p_states & 112 <> 0 AND p_fingerprint IS NULL ORDER BY f.no LIMIT p_looks + 1)
       UNION ALL (SELECT f.no, f.id, f.queue, f.kind, f.state, f.level, 0 FROM finished f
-        WHERE f.no > p_after AND p_states & 112 <> 0 ORDER BY f.no LIMIT p_looks + 1)) x
+        WHERE f.fingerprint = p_fingerprint AND f.state = 5 AND f.no > p_after AND p_states & 32 <> 0 ORDER BY f.no LIMIT p_looks + 1)) x
     ORDER BY x.no LIMIT p_looks + 1
   LOOP
     IF (v_queue IS NULL OR v_row.queue = v_queue) AND (p_kind IS NULL OR v_row.kind = p_kind)

@@ -15,18 +15,22 @@ BEGIN
   RETURN v_queue;
 END $$;
 
--- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key; NULL if their id is known.
+-- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key, or that their queue is full; neither
+-- if their id is known. And for queues that have a bound: their number from -1 down.
 -- Every job goes into `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id meet, at
 -- whatever time they are to run. `p_singly` is for batches with keys, or with an id twice; `p_careful` for transactions that may
--- go on for long: they touch no id that is known.
+-- go on for long: they touch no id that is known. `p_lowest` and `p_highest` are given for jobs that are ready now and whose ids
+-- were all made within moments: hardly any other id lies between them, and one look there takes the place of one for each job.
 -- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states, its end, policy
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
-  p_singly boolean, p_careful boolean)
-RETURNS TABLE (at int, holder uuid) LANGUAGE plpgsql AS $$
+  p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL)
+RETURNS TABLE (at int, holder uuid, is_full boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n) FROM unnest(p_queues) WITH ORDINALITY u(n, o) ORDER BY o);
+  -- NULL for one that is new, or that has a bound.
+  v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n AND q.max_size IS NULL) FROM unnest(p_queues) n);
+  v_done text;
   v_nos bigint[];
   v_in uuid[];
   v_late uuid[];
@@ -38,23 +42,56 @@ BEGIN
     RAISE EXCEPTION 'jobs are taken in by transactions that are READ COMMITTED; this one is %', upper(current_setting('transaction_isolation'))
       USING ERRCODE = 'feature_not_supported', HINT = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
   END IF;
-  PERFORM ticket();
-  IF p_singly OR array_position(v_queues, NULL) IS NOT NULL THEN
+  v_done := ticket();
+  IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
+    AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
+  THEN
+    -- All of them are new, and so are queues: those come into being with their jobs, and need not be looked at one by one.
+    v_queues := ARRAY(SELECT queue_or_new(n) FROM unnest(p_queues) n);
+  END IF;
+  IF array_position(v_queues, NULL) IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM enqueue_bounded(p_queues, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_keys,
+      p_key_states, p_key_untils, p_retries);
+    RETURN;
+  END IF;
+  IF p_singly THEN
     FOR i IN 1 .. cardinality(p_ids) LOOP
-      RETURN QUERY SELECT i, e.holder FROM enqueue_one(p_queues[p_queue_at[i]], p_nows[i], p_ids[i], p_levels[i], p_kinds[i],
+      RETURN QUERY SELECT i, e.holder, false FROM enqueue_one(p_queues[p_queue_at[i]], p_nows[i], p_ids[i], p_levels[i], p_kinds[i],
         p_payloads[i], p_run_ats[i], p_keys[i], p_key_states[i], p_key_untils[i], p_retries[i]) e;
     END LOOP;
     RETURN;
   END IF;
-  IF p_careful THEN v_met := known_outside(2, p_ids); END IF;
-  v_nos := ARRAY(SELECT nextval('line') FROM generate_series(1, cardinality(p_ids)));
-  WITH placed AS (
-    INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
-    SELECT s, s, coalesce(t, n), n, v_queues[a], 0, 0, 0, l, i, k, p, r
-    FROM unnest(v_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
-    WHERE NOT p_careful OR NOT i IN (SELECT unnest(v_met))
-    ON CONFLICT (id) DO NOTHING RETURNING id, run_at > inserted_at AS is_late
-  ) SELECT array_agg(id), array_agg(id) FILTER (WHERE is_late) INTO v_in, v_late FROM placed;
+  IF p_lowest IS NOT NULL THEN
+    BEGIN
+      -- The places are drawn in a subquery of their own: seq and no are one number.
+      INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
+      SELECT s, s, coalesce(t, n), n, v_queues[a], 0, 0, 0, l, i, k, p, r FROM (
+        SELECT nextval('line'), u.* FROM unnest(p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u
+      ) x(s, a, n, i, l, k, p, t, r);
+      v_in := p_ids;
+    EXCEPTION WHEN unique_violation THEN
+      -- One of them is known. The rows are gone again with the block, and are looked at one by one.
+      v_in := NULL;
+    END;
+    IF v_in IS NOT NULL THEN
+      INSERT INTO tally (queue, ready, total_enqueued)
+        SELECT v_queues[a], count(*), count(*) FROM unnest(p_queue_at) a
+        WHERE NOT EXISTS (SELECT FROM waiting w WHERE w.id BETWEEN p_lowest AND p_highest)
+          AND NOT EXISTS (SELECT FROM finished f WHERE f.id BETWEEN p_lowest AND p_highest) GROUP BY a;
+      IF FOUND THEN RETURN; END IF;
+    END IF;
+  END IF;
+  IF v_in IS NULL THEN
+    IF p_careful THEN v_met := known_outside(2, p_ids); END IF;
+    v_nos := ARRAY(SELECT nextval('line') FROM generate_series(1, cardinality(p_ids)));
+    WITH placed AS (
+      INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
+      SELECT s, s, coalesce(t, n), n, v_queues[a], 0, 0, 0, l, i, k, p, r
+      FROM unnest(v_nos, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_retries) u(s, a, n, i, l, k, p, t, r)
+      WHERE NOT p_careful OR NOT i IN (SELECT unnest(v_met))
+      ON CONFLICT (id) DO NOTHING RETURNING id, run_at > inserted_at AS is_late
+    ) SELECT array_agg(id), array_agg(id) FILTER (WHERE is_late) INTO v_in, v_late FROM placed;
+  END IF;
   v_known := known_outside(0, v_in);
   IF cardinality(v_known) > 0 THEN DELETE FROM job WHERE id = ANY (v_known); END IF;
   IF v_late IS NOT NULL THEN PERFORM postpone(v_late); END IF;
@@ -63,12 +100,51 @@ BEGIN
       SELECT x.queue, sum(x.ready), sum(1 - x.ready), count(*) FROM (
         SELECT queue, 1 AS ready FROM job WHERE id = ANY (v_in) UNION ALL SELECT queue, 0 FROM waiting WHERE id = ANY (v_in)
           AND NOT id IN (SELECT unnest(v_known))) x GROUP BY x.queue;
-    RETURN QUERY SELECT o::int, NULL::uuid FROM unnest(p_ids) WITH ORDINALITY u(i, o)
+    RETURN QUERY SELECT o::int, NULL::uuid, false FROM unnest(p_ids) WITH ORDINALITY u(i, o)
       WHERE v_in IS NULL OR i IN (SELECT unnest(v_known)) OR NOT i IN (SELECT unnest(v_in));
   ELSE
     INSERT INTO tally (queue, ready, total_enqueued)
       SELECT v_queues[a], count(*), count(*) FROM unnest(p_queue_at) a GROUP BY a;
   END IF;
+END $$;
+
+-- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says. Tells which queues these are, by number
+-- from -1 down: whoever pushes to them may have to wait for others.
+CREATE FUNCTION enqueue_bounded(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
+  p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[])
+RETURNS TABLE (at int, holder uuid, is_full boolean) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_rooms bigint[] := rooms(p_queues);
+  v_spares bigint[];
+  v_states smallint[];
+  v_spare record;
+  v_queue int;
+  a int;
+BEGIN
+  FOR i IN 1 .. cardinality(p_ids) LOOP
+    a := p_queue_at[i];
+    IF v_rooms[a] <= 0 THEN
+      v_queue := (SELECT q.id FROM queue q WHERE q.name = p_queues[a]);
+      -- One that would not be taken in anyway makes nobody give way.
+      IF cardinality(known_outside(2, ARRAY[p_ids[i]])) = 0 AND key_holder(v_queue, p_keys[i], p_nows[i]) IS NULL THEN
+        IF v_spares[a] IS NULL THEN
+          SELECT * INTO v_spare FROM spare(v_queue);
+          v_spares[a] := v_spare.jobs;
+          v_states[a] := v_spare.state;
+        END IF;
+        IF v_spares[a] <= 0 OR NOT give_way(v_queue, v_states[a], p_nows[i]) THEN
+          RETURN QUERY SELECT i, NULL::uuid, true;
+          CONTINUE;
+        END IF;
+        v_spares[a] := v_spares[a] - 1;
+      END IF;
+    END IF;
+    RETURN QUERY SELECT i, e.holder, false FROM enqueue_one(p_queues[a], p_nows[i], p_ids[i], p_levels[i], p_kinds[i], p_payloads[i],
+      p_run_ats[i], p_keys[i], p_key_states[i], p_key_untils[i], p_retries[i]) e;
+    IF NOT FOUND AND v_rooms[a] > 0 THEN v_rooms[a] := v_rooms[a] - 1; END IF;
+  END LOOP;
+  RETURN QUERY SELECT -o, NULL::uuid, false FROM generate_subscripts(v_rooms, 1) o WHERE v_rooms[o] IS NOT NULL;
 END $$;
 
 -- Moves jobs of this very transaction out of the line: their time is still to come.

@@ -1,4 +1,4 @@
--- Jobs by id, in this order; those that do not exist are left out.
+-- Jobs by id, in this order; those that do not exist are left out. One whose queue is missing comes without its name.
 CREATE FUNCTION jobs_by_id(p_ids uuid[])
 RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
   run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint)
@@ -9,15 +9,15 @@ BEGIN
   FOREACH v_id IN ARRAY p_ids LOOP
     RETURN QUERY SELECT j.id, q.name, j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost,
         j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until
-      FROM job j JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = lease_of(j.queue, j.level, j.seq) WHERE j.id = v_id;
+      FROM job j LEFT JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = lease_of(j.queue, j.level, j.seq) WHERE j.id = v_id;
     CONTINUE WHEN FOUND;
     RETURN QUERY SELECT w.id, q.name, w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
         NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint
-      FROM waiting w JOIN queue q ON q.id = w.queue WHERE w.id = v_id;
+      FROM waiting w LEFT JOIN queue q ON q.id = w.queue WHERE w.id = v_id;
     CONTINUE WHEN FOUND;
     RETURN QUERY SELECT f.id, q.name, f.kind, f.state, f.payload, f.level, f.attempts, f.lost, f.requeues, f.run_at, f.inserted_at,
         f.finished_at, f.unique_key, f.retry, f.history, f.reason, NULL::text, NULL::bigint
-      FROM finished f JOIN queue q ON q.id = f.queue WHERE f.id = v_id;
+      FROM finished f LEFT JOIN queue q ON q.id = f.queue WHERE f.id = v_id;
   END LOOP;
 END $$;
 
@@ -42,23 +42,42 @@ BEGIN
     WHERE j.queue = p_queue AND (j.level, j.seq) > (p_level, p_seq) ORDER BY j.level, j.seq LIMIT p_looks;
 END $$;
 
--- Ended jobs of a queue in one state, newest first, behind a place.
--- queue, state, place: time and number; how many rows to look at
-CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_at bigint, p_no bigint, p_looks int)
+-- Ended jobs of a queue in one state behind a place, newest or oldest first; only those dead of one thing if so asked.
+-- queue, state, fingerprint, whether oldest first, place: time and number; how many rows to look at
+CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_fingerprint bigint, p_oldest boolean, p_at bigint, p_no bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
-    WHERE f.queue = p_queue AND f.state = p_state AND (f.finished_at, f.no) < (p_at, p_no)
-    ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+  IF p_fingerprint IS NULL AND p_oldest THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.queue = p_queue AND f.state = p_state AND (f.finished_at, f.no) > (p_at, p_no)
+      ORDER BY f.finished_at, f.no LIMIT p_looks;
+  ELSIF p_fingerprint IS NULL THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.queue = p_queue AND f.state = p_state AND (f.finished_at, f.no) < (p_at, p_no)
+      ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+  ELSIF p_oldest THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.queue = p_queue AND f.state = 5 AND f.fingerprint = p_fingerprint AND (f.finished_at, f.no) > (p_at, p_no)
+      ORDER BY f.finished_at, f.no LIMIT p_looks;
+  ELSE
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.queue = p_queue AND f.state = 5 AND f.fingerprint = p_fingerprint AND (f.finished_at, f.no) < (p_at, p_no)
+      ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+  END IF;
 END $$;
 
--- Jobs newest first by arrival, before a number; only running ones if so asked.
--- number, whether running ones only, how many rows to look at
-CREATE FUNCTION list_arrivals(p_no bigint, p_running boolean, p_looks int)
+-- Jobs newest first by arrival, before a number; only running ones, or only those dead of one thing, if so asked.
+-- number, whether running ones only, fingerprint, how many rows to look at
+CREATE FUNCTION list_arrivals(p_no bigint, p_running boolean, p_fingerprint bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
+  IF p_fingerprint IS NOT NULL THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, 0::bigint, f.no FROM finished f
+      WHERE f.fingerprint = p_fingerprint AND f.state = 5 AND f.no < p_no ORDER BY f.no DESC LIMIT p_looks;
+    RETURN;
+  END IF;
   IF p_running THEN
     RETURN QUERY SELECT j.id, j.queue, j.kind, 2::smallint, 0::bigint, j.no
       FROM lease l

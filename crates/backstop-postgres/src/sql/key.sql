@@ -4,6 +4,12 @@ LANGUAGE sql IMMUTABLE AS $$
   SELECT (p_until IS NULL OR p_now < p_until) AND (p_state IS NULL OR (p_states >> p_state) & 1 = 1)
 $$;
 
+-- Who holds a key; NULL if nobody does.
+CREATE FUNCTION key_holder(p_queue int, p_key text, p_now bigint) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT k.id FROM key k WHERE k.queue = p_queue AND k.key = p_key AND is_held(k.states, k.until, state_of(k.id), p_now));
+END $$;
+
 -- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it all along.
 CREATE FUNCTION take_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_own boolean, p_now bigint)
 RETURNS uuid LANGUAGE plpgsql AS $$

@@ -1,13 +1,13 @@
 -- For every language that speaks SQL: takes one job in with the transaction around it, and answers its id; the id of the job that
--- holds the unique key, if one does. Times are the server's.
-CREATE FUNCTION enqueue(queue text, kind text, payload json, run_at timestamptz DEFAULT NULL, priority text DEFAULT 'normal',
+-- holds the unique key, if one does. Times are the server's. Replaced and never dropped: users may build upon it.
+CREATE OR REPLACE FUNCTION enqueue(queue text, kind text, payload json, run_at timestamptz DEFAULT NULL, priority text DEFAULT 'normal',
   unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL, retry json DEFAULT NULL, id uuid DEFAULT gen_random_uuid())
 RETURNS uuid LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
   v_now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   v_level int := array_position(ARRAY['critical', 'high', 'normal', 'low'], priority) - 1;
-  v_holder uuid;
+  v_refused record;
 BEGIN
   IF queue IS NULL OR queue !~ '^[A-Za-z0-9._-]{1,128}$' THEN
     RAISE EXCEPTION 'a queue name has 1 to 128 letters, digits, dots, dashes and underscores; this one is %', quote_nullable(left(queue, 128))
@@ -25,10 +25,14 @@ BEGIN
   ELSIF id IS NULL THEN
     RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';
   END IF;
-  SELECT e.holder INTO v_holder FROM enqueue_jobs(ARRAY[queue], ARRAY[1], ARRAY[v_now], ARRAY[id], ARRAY[v_level]::smallint[],
+  SELECT e.holder, e.is_full INTO v_refused FROM enqueue_jobs(ARRAY[queue], ARRAY[1], ARRAY[v_now], ARRAY[id], ARRAY[v_level]::smallint[],
     ARRAY[kind], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[(extract(epoch FROM run_at) * 1000000)::bigint], ARRAY[unique_key],
     ARRAY[CASE WHEN unique_key IS NOT NULL THEN 15 END]::smallint[],
     ARRAY[v_now + (extract(epoch FROM unique_for) * 1000000)::bigint], ARRAY[convert_to(retry::text, 'UTF8')],
-    unique_key IS NOT NULL, true) e;
-  RETURN coalesce(v_holder, id);
+    unique_key IS NOT NULL, true) e WHERE e.at > 0;
+  IF v_refused.is_full THEN
+    RAISE EXCEPTION 'queue % is full', queue USING ERRCODE = 'BS002',
+      HINT = 'Push again once workers have caught up, or raise the max_size of the queue.';
+  END IF;
+  RETURN coalesce(v_refused.holder, id);
 END $$;

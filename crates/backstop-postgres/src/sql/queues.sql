@@ -1,6 +1,7 @@
--- All queues by name, with their counts, and when the job that is claimed next was to run.
+-- All queues by name, with their counts, when the job that is claimed next was to run, and how much they hold.
 CREATE FUNCTION queues()
-RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint, max_size bigint, overflow text,
+  dead_max bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
@@ -11,7 +12,8 @@ BEGIN
     FROM (SELECT * FROM total UNION ALL SELECT * FROM tally) t GROUP BY t.queue
   )
   SELECT q.name, q.paused, ARRAY[t.scheduled, t.ready, t.running, t.retrying, t.done, t.dead, t.cancelled]::bigint[],
-    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id)
+    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id),
+    q.max_size, q.overflow, q.dead_max
   FROM queue q JOIN told t ON t.queue = q.id ORDER BY q.name;
 END $$;
 
@@ -37,6 +39,13 @@ CREATE FUNCTION set_gate(p_queue text, p_paused boolean) RETURNS void LANGUAGE p
 BEGIN
   PERFORM queue_or_new(p_queue);
   UPDATE queue SET paused = p_paused WHERE name = p_queue AND paused <> p_paused;
+END $$;
+
+-- Sets how much a queue holds; it is made if there is none.
+CREATE FUNCTION set_bounds(p_queue text, p_max_size bigint, p_overflow text, p_dead_max bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM queue_or_new(p_queue);
+  UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max WHERE name = p_queue;
 END $$;
 
 -- Workers seen since, by name, and how many jobs they hold.

@@ -1,15 +1,20 @@
 //! The store on a real PostgreSQL, in a schema of its own per case.
 
 mod contract;
+mod damaged;
 mod drift;
+mod fresh;
+mod full;
 mod late;
 mod migrate;
 mod plans;
 mod pooled;
 mod roles;
+mod settle;
 mod snapshot;
 mod tls;
 mod transaction;
+mod upgrade;
 
 use backstop_core::port::Store;
 use backstop_postgres::{Durability, PostgresStore, schema_of};

@@ -117,6 +117,7 @@ async fn a_transaction_of_sqlx_takes_jobs_in() {
 async fn twenty_thousand_jobs_in_one_transaction_take_one_lock() {
     let (store, schema) = fresh_store().await;
     let client = user().await;
+    client.batch_execute("SET statement_timeout = 0").await.expect("as long as it takes");
     let many = format!("SELECT count({schema}.enqueue('q', 'k', '{{}}')) FROM generate_series(1, 20000)");
     client.batch_execute(&many).await.expect("the server's table of locks has room for one");
     assert_eq!(Scene::new(store).queue("q").await.counts.of(State::Ready), 20_000);

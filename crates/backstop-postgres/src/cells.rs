@@ -1,0 +1,85 @@
+//! Small values that processes share.
+
+use crate::link::{Commit, Link};
+use crate::row;
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery, StoreError, Swap, Swapped};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// The cells of these names, in their order.
+pub(crate) async fn cells(link: &Link, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+    // The server takes no text with a NUL; no cell has such a name, nor an empty one.
+    let asked: Vec<&str> = names.iter().map(|name| if name.contains('\0') { "" } else { name }).collect();
+    let rows = link.call("reading cells", Commit::Durable, "cells", &[(&asked, Type::TEXT_ARRAY)]).await?;
+    let mut cells = vec![None; names.len()];
+    for row in &rows {
+        let at = at(row)?;
+        let name = names.get(at).cloned().unwrap_or_default();
+        let cell = Cell { name, version: row::get(row, 1)?, value: row::get(row, 2)? };
+        *spot(&mut cells, at)? = Some(cell);
+    }
+    Ok(cells)
+}
+
+/// The next cells, by the bytes of their names.
+pub(crate) async fn list(link: &Link, query: &CellQuery) -> Answer<Vec<Cell>> {
+    if query.prefix.contains('\0') {
+        return Ok(Vec::new());
+    }
+    // No name has a NUL: what comes behind one that has is what comes behind the part before it.
+    let after = query.after.as_ref().and_then(|after| after.split('\0').next());
+    let from = after.filter(|after| *after >= query.prefix.as_str()).unwrap_or(&query.prefix);
+    let limit = query.limit.clamp(1, CELLS_MAX);
+    // One more: the first may be the one they are to come behind.
+    let params = [(&from as _, Type::TEXT), (&row::number(limit + 1) as _, Type::INT4)];
+    let rows = link.call("listing cells", Commit::Durable, "list_cells", &params).await?;
+    let cells: Vec<Cell> = rows.iter().map(cell).collect::<Answer<_>>()?;
+    let behind = cells.into_iter().filter(|cell| Some(cell.name.as_str()) != after);
+    Ok(behind.take_while(|cell| cell.name.starts_with(&query.prefix)).take(limit).collect())
+}
+
+fn cell(row: &Row) -> Answer<Cell> {
+    Ok(Cell { name: row::get(row, 0)?, version: row::get(row, 1)?, value: row::get(row, 2)? })
+}
+
+/// Changes values, each by itself.
+pub(crate) async fn swap(link: &Link, commit: Commit, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+    let names: Vec<&str> = swaps.iter().map(|swap| swap.name.as_str()).collect();
+    let seen: Vec<Option<i64>> = swaps.iter().map(|swap| swap.seen).collect();
+    let versions: Vec<i64> = swaps.iter().map(|swap| swap.version).collect();
+    let values: Vec<Option<&[u8]>> = swaps.iter().map(|swap| swap.value.as_deref()).collect();
+    let params = [
+        (&names as _, Type::TEXT_ARRAY),
+        (&seen as _, Type::INT8_ARRAY),
+        (&versions as _, Type::INT8_ARRAY),
+        (&values as _, Type::BYTEA_ARRAY),
+    ];
+    let mut swapped = vec![Swapped::Applied; swaps.len()];
+    for row in &link.call("swapping cells", commit, "swap", &params).await? {
+        let (at, version) = (at(row)?, row::get::<Option<i64>>(row, 1)?);
+        let standing = match version {
+            Some(version) => {
+                let name = names.get(at).copied().unwrap_or_default().to_owned();
+                Some(Cell { name, version, value: row::get(row, 2)? })
+            }
+            None => None,
+        };
+        *spot(&mut swapped, at)? = Swapped::Conflict(standing);
+    }
+    Ok(swapped)
+}
+
+/// The place of an answer, which is numbered from 1 on.
+fn at(row: &Row) -> Answer<usize> {
+    let number: i32 = row::get(row, 0)?;
+    usize::try_from(number - 1).map_err(|_| unasked(number))
+}
+
+fn spot<T>(answers: &mut [T], at: usize) -> Answer<&mut T> {
+    answers.get_mut(at).ok_or_else(|| unasked(row::number(at + 1)))
+}
+
+fn unasked(number: i32) -> StoreError {
+    StoreError::corrupt("reading cells", format!("an answer for cell {number}"))
+}

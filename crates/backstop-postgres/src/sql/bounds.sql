@@ -1,0 +1,93 @@
+-- What must not happen twice at once in a queue with a bound: a push, or a death. Held to the end of the transaction.
+CREATE FUNCTION bound_lock(p_queue int, p_dead boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 3 - 2 * p_queue::bigint - p_dead::int);
+END $$;
+
+-- How many jobs of a queue are live, and how many dead.
+CREATE FUNCTION counted(p_queue int, OUT live bigint, OUT dead bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  SELECT coalesce(sum(t.live), 0), coalesce(sum(t.dead), 0) INTO live, dead FROM (
+    SELECT t.scheduled + t.ready + t.running + t.retrying AS live, t.dead FROM total t WHERE t.queue = p_queue
+    UNION ALL SELECT t.scheduled + t.ready + t.running + t.retrying, t.dead FROM tally t WHERE t.queue = p_queue) t;
+END $$;
+
+-- How many of `p_bound` are left when `p_taken` are taken: the bits of a u64.
+CREATE FUNCTION left_of(p_bound bigint, p_taken bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN p_bound < 0 THEN 9223372036854775807 ELSE p_bound END - p_taken
+$$;
+
+-- How many more dead letters a queue holds. Nobody else's job dies in it until this transaction ends.
+CREATE FUNCTION dead_room(p_queue int) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM bound_lock(p_queue, true);
+  -- A statement of its own, after the lock: it sees the deaths that we waited for.
+  RETURN (SELECT left_of(q.dead_max, (counted(p_queue)).dead) FROM queue q WHERE q.id = p_queue);
+END $$;
+
+-- How many more live jobs each of these queues holds; NULL where there is no bound. Nobody else pushes to those that have one until
+-- this transaction ends.
+CREATE FUNCTION rooms(p_names text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_rooms bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_names)]);
+  v_queue record;
+BEGIN
+  -- In one order for everybody, so that nobody waits in a circle.
+  FOR v_queue IN SELECT q.id, u.o FROM unnest(p_names) WITH ORDINALITY u(name, o) JOIN queue q ON q.name = u.name
+    WHERE q.max_size IS NOT NULL ORDER BY q.id
+  LOOP
+    PERFORM bound_lock(v_queue.id, false);
+    v_rooms[v_queue.o] := (SELECT left_of(q.max_size, (counted(q.id)).live) FROM queue q WHERE q.id = v_queue.id);
+  END LOOP;
+  RETURN v_rooms;
+END $$;
+
+-- How many jobs of a full queue may give way to newer ones, and what becomes of them: 5 dead, 6 cancelled.
+CREATE FUNCTION spare(p_queue int, OUT jobs bigint, OUT state smallint) LANGUAGE plpgsql AS $$
+BEGIN
+  state := (SELECT CASE q.overflow WHEN 'dead_letter_oldest' THEN 5 WHEN 'drop_oldest' THEN 6 END FROM queue q WHERE q.id = p_queue);
+  IF state IS NULL THEN
+    jobs := 0;
+    RETURN;
+  END IF;
+  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
+  PERFORM 1 FROM queue q WHERE q.id = p_queue FOR UPDATE;
+  jobs := CASE WHEN state = 5 THEN dead_room(p_queue) ELSE 9223372036854775807 END;
+END $$;
+
+-- Ends the oldest ready job of the least urgent; answers whether there was one. The queue must be locked.
+-- The cursor goes on to its place: victims that a long transaction keeps alive are not walked over by the next search.
+CREATE FUNCTION give_way(p_queue int, p_state smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_reached reached%ROWTYPE;
+  v_seq bigint;
+  v_victim job%ROWTYPE;
+  -- `backstop_core::Fingerprint::of_overflow`.
+  v_fingerprint constant bigint := 3209352494638848362;
+BEGIN
+  SELECT * INTO v_reached FROM reached c WHERE c.queue = p_queue ORDER BY c.step DESC LIMIT 1;
+  LOOP
+    FOR v_level IN REVERSE 3 .. 0 LOOP
+      SELECT r.seq INTO v_seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level ORDER BY r.seq LIMIT 1;
+      IF FOUND THEN
+        DELETE FROM returned r WHERE r.queue = p_queue AND r.level = v_level AND r.seq = v_seq;
+      ELSE
+        SELECT j.seq INTO v_seq FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
+          ORDER BY j.seq LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        v_reached.at[v_level + 1] := v_seq;
+        INSERT INTO reached (queue, step, at) VALUES (p_queue, v_reached.step + 1, v_reached.at);
+        DELETE FROM reached c WHERE c.queue = p_queue AND c.step = v_reached.step;
+      END IF;
+      DELETE FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq = v_seq RETURNING j.* INTO v_victim;
+      -- A place that was given back and has no job makes no room.
+      IF NOT FOUND THEN RETURN give_way(p_queue, p_state, p_now); END IF;
+      PERFORM place(v_victim, p_state, 'overflow', CASE WHEN p_state = 5 THEN v_fingerprint END, p_now);
+      PERFORM tell(p_queue, 1, p_state, 1);
+      RETURN true;
+    END LOOP;
+    -- What is left may be late jobs, which the cursor has passed.
+    IF sweep(p_queue, v_reached.at, p_now) = 0 THEN RETURN false; END IF;
+  END LOOP;
+END $$;

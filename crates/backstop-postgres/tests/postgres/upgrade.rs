@@ -1,0 +1,133 @@
+//! From version 1, with what it left behind, to the one of today.
+
+use super::user;
+use backstop_core::port::{Grade, GroupQuery, Store};
+use backstop_core::{Fingerprint, State};
+use backstop_postgres::{Durability, PostgresStore, schema_of};
+use backstop_testkit::given::{Scene, at, history, job, names, queue};
+use backstop_testkit::servers;
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+const TABLES_1: &str = include_str!("../../src/sql/tables.sql");
+const FUNCTIONS_1: &str = include_str!("version_1.sql");
+/// More than are given their fingerprints at once.
+const DEAD: i64 = 250;
+
+/// A schema of version 1 with a ready job, and dead ones that had run under it; and its address.
+async fn version_1() -> (String, String) {
+    let address = servers::postgres().fresh_url();
+    let schema = schema_of(&address).expect("an address");
+    let client = user().await;
+    let make = format!(
+        "CREATE SCHEMA {schema}; SET search_path = {schema}, pg_temp; SET check_function_bodies = off; {TABLES_1} {FUNCTIONS_1}"
+    );
+    client.batch_execute(&make).await.expect("version 1");
+    let bytes = history("boom 7").as_bytes().expect("a failure").to_vec();
+    let died = format!(
+        "WITH run AS (SELECT * FROM claim(7, 'w', 90000000000, '{{q}}', '{{{DEAD}}}', 5)),
+           many AS (SELECT array_agg(id) AS ids, array_agg(queue) AS queues FROM run)
+         SELECT settle('{{}}', '{{}}', '{{}}', '{{}}', 2::smallint, true, ids, queues, array_fill(7::bigint, n), array_fill(4::smallint, n),
+           array_fill(5::smallint, n), array_fill(1, n), array_fill(0, n), array_fill(false, n), array_fill(NULL::bigint, n),
+           array_fill('rejected'::text, n), array_fill(true, n), array_fill($1::bytea, n), array_fill(false, n), 9)
+         FROM many, LATERAL (SELECT ARRAY[cardinality(ids)]) x(n)"
+    );
+    let push = format!("SELECT enqueue('q', 'k', '{{}}') FROM generate_series(1, {DEAD})");
+    client.batch_execute(&push).await.expect("jobs");
+    client.query(&died, &[&bytes]).await.expect("deaths");
+    client.batch_execute("SELECT enqueue('q', 'alive', '{}')").await.expect("a job");
+    (address, schema)
+}
+
+async fn check_dead(scene: &Scene) {
+    let query = GroupQuery { queue: Some(queue("q")), limit: 9 };
+    let groups = scene.store.groups(query, scene.now).await.expect("groups");
+    let counted: Vec<_> = groups.iter().map(|group| (group.fingerprint, group.count)).collect();
+    let error = backstop_core::failure::ErrorReport::message("boom 8");
+    assert_eq!(counted, [(Fingerprint::of(&error), DEAD.unsigned_abs())]);
+    assert_eq!(scene.queue("q").await.counts.of(State::Dead), DEAD.unsigned_abs());
+}
+
+#[tokio::test]
+async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
+    let (address, _schema) = version_1().await;
+    let stores = (0..4).map(|_| PostgresStore::open(&address, Durability::Full).expect("an address"));
+    let stores: Vec<PostgresStore> = stores.collect();
+    let migrated = join_all(stores.iter().map(Store::migrate)).await;
+    let made = migrated.iter().filter(|migrated| migrated.as_ref().is_ok_and(|made| made.from == 1)).count();
+    assert_eq!((made, migrated.iter().filter(|migrated| migrated.is_ok()).count()), (1, 4), "{migrated:?}");
+    let mut scene = Scene::new(super::open(&address).await);
+    check_dead(&scene).await;
+    let runs = scene.claim("q", 9).await;
+    assert_eq!((runs.len(), runs[0].kind.as_str()), (1, "alive"));
+    assert_eq!(scene.queue("q").await.bounds, backstop_core::Bounds::default());
+}
+
+#[tokio::test]
+async fn an_upgraded_schema_is_as_it_was_made() {
+    let (address, _schema) = version_1().await;
+    let examined = super::open(&address).await.examine().await.expect("it can be examined");
+    let found = examined.findings.iter().find(|found| found.what.starts_with("version 2 of 2"));
+    assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_was_killed_half_way_goes_on() {
+    let (address, schema) = version_1().await;
+    super::open(&address).await;
+    let killed = format!(
+        "UPDATE {schema}.finished SET fingerprint = NULL WHERE no % 2 = 0; INSERT INTO {schema}.version VALUES (-2)"
+    );
+    user().await.batch_execute(&killed).await.expect("as if it had been killed");
+    check_dead(&Scene::new(super::open(&address).await)).await;
+    let left = format!("SELECT count(*) FROM {schema}.version WHERE number < 0");
+    assert_eq!(user().await.query_one(&left, &[]).await.expect("a count").get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn an_upgrade_that_fails_leaves_version_1_as_it_was() {
+    let (address, schema) = version_1().await;
+    let client = user().await;
+    client.batch_execute(&format!("CREATE TABLE {schema}.cell ()")).await.expect("something in the way");
+    let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+    store.migrate().await.expect_err("it is in the way");
+    let count = format!("SELECT count(*) FROM {schema}.claim(8, 'w', 90000000000, '{{q}}', '{{9}}', 5)");
+    assert_eq!(client.query_one(&count, &[]).await.expect("version 1 works").get::<_, i64>(0), 1);
+    client.batch_execute(&format!("DROP TABLE {schema}.cell")).await.expect("out of the way");
+    assert_eq!(store.migrate().await.expect("it goes now").from, 1);
+}
+
+#[tokio::test]
+async fn roles_may_do_after_an_upgrade_what_they_might_before() {
+    let (address, schema) = version_1().await;
+    let worker = super::roles::role(
+        &schema,
+        "worker",
+        &[
+            "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA SCHEMA_NAME TO ROLE_NAME",
+            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
+        ],
+    );
+    let producer = super::roles::role(
+        &schema,
+        "producer",
+        &[
+            "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
+            "GRANT EXECUTE ON FUNCTION SCHEMA_NAME.enqueue, SCHEMA_NAME.enqueue_jobs TO ROLE_NAME",
+            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
+        ],
+    );
+    super::open(&address).await;
+    let store = |address: &str| -> Arc<dyn Store> {
+        Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
+    };
+    let producing = Scene::new(store(&producer));
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 2);
+    producing.insert([job("other", "a")]).await;
+    producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
+    let mut working = Scene::new(store(&worker));
+    assert_eq!(names(&working.claim("other", 1).await), ["a"]);
+    check_dead(&working).await;
+    assert_eq!(working.store.cells(vec!["a".to_owned()]).await.expect("it may look"), [None]);
+}

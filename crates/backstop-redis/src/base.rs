@@ -2,6 +2,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::error::strange;
+use crate::group::Group;
 use crate::guard::Guard;
 use crate::hints::Bell;
 use crate::keys::Keys;
@@ -23,6 +24,7 @@ pub(crate) struct Base {
     pub(crate) bell: Bell,
     pub(crate) arrivals: Arrivals,
     pub(crate) guard: Guard,
+    pub(crate) group: Group,
 }
 
 impl Base {

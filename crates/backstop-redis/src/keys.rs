@@ -24,11 +24,16 @@ pub(crate) enum Part {
     Unique,
     Lapses,
     Meta,
+    Deaths,
+    Groups,
+    Moving,
+    Moved,
+    Received,
 }
 
 impl Part {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Records,
         Self::Payloads,
         Self::Histories,
@@ -47,6 +52,11 @@ impl Part {
         Self::Unique,
         Self::Lapses,
         Self::Meta,
+        Self::Deaths,
+        Self::Groups,
+        Self::Moving,
+        Self::Moved,
+        Self::Received,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -69,6 +79,11 @@ impl Part {
             Self::Unique => "unique",
             Self::Lapses => "lapses",
             Self::Meta => "meta",
+            Self::Deaths => "deaths",
+            Self::Groups => "groups",
+            Self::Moving => "moving",
+            Self::Moved => "moved",
+            Self::Received => "received",
         }
     }
 }
@@ -107,6 +122,11 @@ impl Keys {
     /// Who repairs, so that not all do at once.
     pub(crate) fn repair(&self) -> String {
         format!("{}:repair", self.prefix)
+    }
+
+    /// The values and the names of all cells, in one place. No queue can have that tag.
+    pub(crate) fn cells(&self) -> [String; 2] {
+        ["values", "names"].map(|part| format!("{}:{{:cells}}:{part}", self.prefix))
     }
 
     /// Where hints are published.

@@ -2,25 +2,33 @@
 //!
 //! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the port, and decides
 //! nothing that is not a matter of keys. What a queue's keys hold is written down in `lua/keys.lua`. A job's id counts
-//! in its queue: no key is shared by all queues but the registry of their names.
+//! in its queue: no key is shared by all queues but the registry of their names. A job that is moved to another queue goes in
+//! steps: see `moves.rs`.
 
 mod amend;
 mod arrivals;
 mod base;
 mod beat;
 mod begin;
+mod bury;
+mod cells;
 mod claim;
+mod damage;
 mod dial;
 mod enqueue;
 mod error;
 mod examine;
+mod group;
+mod groups;
 mod guard;
 mod hints;
+mod intake;
 mod keys;
 mod lines;
 mod link;
 mod list;
 mod migrate;
+mod moves;
 mod open;
 mod promote;
 mod prune;
@@ -37,14 +45,16 @@ mod workers;
 pub use open::OpenError;
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
+    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
+    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use base::{Base, readable};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
@@ -70,13 +80,14 @@ impl RedisStore {
             bell: hints::Bell::new(),
             arrivals: arrivals::Arrivals::default(),
             guard: guard::Guard::default(),
+            group: group::Group::default(),
         };
         let shown = opened.shown;
         Ok(Self { base: Arc::new(base), shown, tasks: OnceLock::new(), ear: OnceLock::new() })
     }
 
     /// What the methods work with. They are called within a runtime, which is what the tasks beside them need.
-    fn base(&self) -> &Base {
+    fn base(&self) -> &Arc<Base> {
         self.tasks.get_or_init(|| {
             let (teller, mender) = (Arc::clone(&self.base), Arc::clone(&self.base));
             [
@@ -105,7 +116,7 @@ impl std::fmt::Debug for RedisStore {
 impl Backlog for RedisStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         check_enqueue(&jobs)?;
-        enqueue::enqueue(self.base(), &jobs, now).await
+        group::enqueue(self.base(), jobs, now).await
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
@@ -157,6 +168,19 @@ impl Operator for RedisStore {
         queues::queues(self.base()).await
     }
 
+    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+        check_count("bury", burials.len(), BURY_MAX)?;
+        bury::bury(self.base(), &burials).await
+    }
+
+    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+        groups::groups(self.base(), &query).await
+    }
+
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+        queues::set_bounds(self.base(), &queue, bounds).await
+    }
+
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         queues::set_gate(self.base(), &queue, gate).await
     }
@@ -167,6 +191,23 @@ impl Operator for RedisStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         prune::prune(self.base(), &retention, now).await
+    }
+}
+
+#[async_trait]
+impl Cells for RedisStore {
+    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+        check_names(&names)?;
+        cells::cells(self.base(), &names).await
+    }
+
+    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        cells::list_cells(self.base(), &query).await
+    }
+
+    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+        check_swaps(&swaps)?;
+        cells::swap(self.base(), &swaps).await
     }
 }
 

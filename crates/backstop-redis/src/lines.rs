@@ -2,7 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::keys::Part;
-use crate::record::{MEMBER, id_of};
+use crate::record::{MEMBER, TIMED, id_of};
 use crate::reply;
 use backstop_core::port::Answer;
 use backstop_core::{JobId, QueueName, State};
@@ -31,6 +31,20 @@ pub(crate) enum Direction {
     Backward,
 }
 
+/// A line whose members sort as it does, or the part of it whose members begin with a prefix.
+#[derive(Clone, Copy)]
+pub(crate) struct Line<'a> {
+    pub(crate) part: Part,
+    pub(crate) prefix: &'a [u8],
+}
+
+impl Line<'_> {
+    /// A whole line.
+    pub(crate) const fn of(part: Part) -> Self {
+        Self { part, prefix: b"" }
+    }
+}
+
 /// The lines of these queues.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines<'a> {
@@ -40,20 +54,21 @@ pub(crate) struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The next members of a line whose members sort as it does, at most so many over all queues.
+    /// The next members of a line, without its prefix, at most so many over all queues.
     pub(crate) async fn next(
         &self,
-        part: Part,
+        Line { part, prefix }: Line<'_>,
         direction: Direction,
         after: Option<&[u8]>,
         max: usize,
     ) -> Answer<Vec<Found>> {
-        let command = |queue| next_members(self.base.keys.part(queue, part), direction, after, max);
+        let command = |queue| next_members(self.base.keys.part(queue, part), prefix, direction, after, max);
         let answers = self.base.ask_each(self.doing, self.queues.iter().map(command).collect()).await?;
         let mut found = Vec::new();
         for (queue, answer) in answers.into_iter().enumerate() {
             let members = readable(self.doing, reply::all_bytes(answer))?;
-            found.extend(members.into_iter().filter_map(|member| at(queue, member)));
+            let members = members.into_iter().filter_map(|member| Some(member.get(prefix.len()..)?.to_vec()));
+            found.extend(members.filter_map(|member| at(queue, member)));
         }
         found.sort_unstable_by(|a, b| match direction {
             Direction::Forward => a.member.cmp(&b.member),
@@ -138,12 +153,20 @@ pub(crate) const fn part_of(state: State) -> Part {
     }
 }
 
-fn next_members(key: String, direction: Direction, after: Option<&[u8]>, max: usize) -> Cmd {
-    let (verb, first, last) = match direction {
-        Direction::Forward => ("ZRANGEBYLEX", b"-", "+"),
-        Direction::Backward => ("ZREVRANGEBYLEX", b"+", "-"),
+/// Longer than whatever stands behind a prefix, and sorts behind it.
+const BEHIND: [u8; TIMED + 1] = [0xff; TIMED + 1];
+
+fn next_members(key: String, prefix: &[u8], direction: Direction, after: Option<&[u8]>, max: usize) -> Cmd {
+    let (lowest, highest) = if prefix.is_empty() {
+        (b"-".to_vec(), b"+".to_vec())
+    } else {
+        ([b"[", prefix].concat(), [b"(", prefix, &BEHIND].concat())
     };
-    let from = after.map_or_else(|| first.to_vec(), |after| [b"(", after].concat());
+    let (verb, first, last) = match direction {
+        Direction::Forward => ("ZRANGEBYLEX", lowest, highest),
+        Direction::Backward => ("ZREVRANGEBYLEX", highest, lowest),
+    };
+    let from = after.map_or(first, |after| [b"(", prefix, after].concat());
     let mut command = redis::cmd(verb);
     command.arg(key).arg(from).arg(last).arg("LIMIT").arg(0).arg(max);
     command

@@ -22,7 +22,7 @@ pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long an answer may take: longer than any script of ours runs.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
 /// How long a command is tried in all.
-const CALL_TIME_MAX: Duration = Duration::from_secs(9);
+pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(9);
 /// The wait before a command is tried again: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -5,12 +5,13 @@ mod cursor;
 
 use crate::base::Base;
 use crate::keys::Part;
-use crate::lines::{Direction, Found, Lines, Spot};
-use crate::view::{jobs_at, look_at};
+use crate::lines::{Direction, Found, Line, Lines, Spot, part_of};
+use crate::record::fingerprint_bytes;
+use crate::view::{Seen, View, look_at, views_at};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
-use backstop_core::port::{Answer, Page, PageQuery};
-use backstop_core::{QueueName, State};
+use backstop_core::port::{Answer, Order, Page, PageQuery};
+use backstop_core::{Job, QueueName, State};
 pub(crate) use cursor::{Place, from_hex, to_hex};
 
 const DOING: &str = "listing jobs";
@@ -29,21 +30,22 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
         last: after.clone(),
         next: None,
     };
-    match query.filter.state {
-        Some(State::Scheduled) => walk.line(Part::Scheduled, Direction::Forward).await?,
-        Some(State::Retrying) => walk.line(Part::Retrying, Direction::Forward).await?,
-        Some(State::Ready) => walk.ready().await?,
-        Some(State::Done) => walk.line(Part::Done, Direction::Backward).await?,
-        Some(State::Dead) => walk.line(Part::Dead, Direction::Backward).await?,
-        Some(State::Cancelled) => walk.line(Part::Cancelled, Direction::Backward).await?,
-        Some(State::Running) => walk.running().await?,
-        None => walk.line(Part::Order, Direction::Backward).await?,
+    walk.through(query.order).await?;
+    let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
+    for view in views_at(base, DOING, &queues, &walk.found).await? {
+        match view {
+            // A job may have moved on since its place was seen.
+            View::Whole(job) => page.jobs.extend(is_still_meant(&query.filter, &job).then_some(*job)),
+            View::Damaged(damaged) => page.damaged.push(damaged),
+        }
     }
-    let next = walk.next.map(|place| place.to_string());
-    let mut jobs = jobs_at(base, DOING, &queues, &walk.found).await?;
-    // A job may have moved on since its place was seen.
-    jobs.retain(|job| query.filter.fits(&job.queue, &job.kind, job.state));
-    Ok(Page { jobs, next })
+    Ok(page)
+}
+
+fn is_still_meant(filter: &Filter, job: &Job) -> bool {
+    // What it died of was told by the line it stood in.
+    let fingerprint = filter.fingerprint.filter(|_| job.state == State::Dead);
+    filter.fits(&job.queue, &job.kind, job.state, fingerprint)
 }
 
 /// All queues the filter lets through, by name.
@@ -84,12 +86,35 @@ impl Walk<'_> {
         if self.filter.kind.is_some() { FILTERED_AT_ONCE } else { self.limit + 1 }
     }
 
+    /// The line that has the order of the list.
+    async fn through(&mut self, order: Order) -> Answer<()> {
+        let ended = if order == Order::Oldest { Direction::Forward } else { Direction::Backward };
+        let fingerprint = self.filter.fingerprint.map(fingerprint_bytes);
+        match (self.filter.state, fingerprint) {
+            (Some(State::Dead), Some(prefix)) => {
+                self.line(Line { part: Part::Groups, prefix: &prefix }, ended).await
+            }
+            (None, Some(_)) => self.picked(State::Dead).await,
+            // No other job has a fingerprint.
+            (Some(_), Some(_)) => Ok(()),
+            (Some(State::Ready), None) => self.ready().await,
+            (Some(State::Running), None) => self.picked(State::Running).await,
+            (Some(state @ (State::Scheduled | State::Retrying)), None) => {
+                self.line(Line::of(part_of(state)), Direction::Forward).await
+            }
+            (Some(state @ (State::Done | State::Dead | State::Cancelled)), None) => {
+                self.line(Line::of(part_of(state)), ended).await
+            }
+            (None, None) => self.line(Line::of(Part::Order), Direction::Backward).await,
+        }
+    }
+
     /// A line whose members sort as the list does, over all queues.
-    async fn line(&mut self, part: Part, direction: Direction) -> Answer<()> {
+    async fn line(&mut self, line: Line<'_>, direction: Direction) -> Answer<()> {
         let lines = Lines { base: self.base, doing: DOING, queues: self.queues };
         loop {
             let after = self.last.as_ref().and_then(Place::member);
-            let found = lines.next(part, direction, after, self.at_once()).await?;
+            let found = lines.next(line, direction, after, self.at_once()).await?;
             if found.is_empty()
                 || self.look(found, |found| Place::Member(found.member.clone())).await? == Step::Full
             {
@@ -121,12 +146,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Running jobs, newest first. No line has that order: what runs is read whole, or picked out of all jobs where
-    /// that would be too much.
-    async fn running(&mut self) -> Answer<()> {
+    /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or picked out of all jobs
+    /// where that would be too much.
+    async fn picked(&mut self, state: State) -> Answer<()> {
         let lines = Lines { base: self.base, doing: DOING, queues: self.queues };
-        let Some(mut found) = lines.whole(&[State::Running], SCAN_MAX).await? else {
-            return self.line(Part::Order, Direction::Backward).await;
+        let Some(mut found) = lines.whole(&[state], SCAN_MAX).await? else {
+            return self.line(Line::of(Part::Order), Direction::Backward).await;
         };
         found.sort_unstable_by(|a, b| b.member.cmp(&a.member));
         if let Some(after) = self.last.as_ref().and_then(Place::member) {
@@ -152,15 +177,19 @@ impl Walk<'_> {
         Ok(Step::On)
     }
 
-    /// Which of these fit. Without a kind to look for, only running jobs are not told by their line.
+    /// Which of these fit, where their line does not tell. What cannot be read fits where nobody has to look into it.
     async fn fitting(&self, found: &[Found]) -> Answer<Vec<bool>> {
-        if self.filter.kind.is_none() && self.filter.state != Some(State::Running) {
+        let is_picked = match self.filter.state {
+            Some(state) => state == State::Running,
+            None => self.filter.fingerprint.is_some(),
+        };
+        if self.filter.kind.is_none() && !is_picked {
             return Ok(vec![true; found.len()]);
         }
         let spots: Vec<Spot> = found.iter().map(|found| found.spot).collect();
         let seen = look_at(self.base, DOING, self.queues, &spots).await?;
-        let fits = |(spot, seen): (&Spot, Option<(State, backstop_core::Kind)>)| {
-            seen.is_some_and(|(state, kind)| self.filter.fits(&self.queues[spot.queue], &kind, state))
+        let fits = |(spot, seen): (&Spot, Option<Seen>)| {
+            seen.is_some_and(|seen| seen.fits(self.filter, &self.queues[spot.queue]))
         };
         Ok(spots.iter().zip(seen).map(fits).collect())
     }

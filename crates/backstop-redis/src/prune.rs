@@ -1,6 +1,7 @@
 //! Ended jobs whose time is over.
 
 use crate::base::{Base, readable};
+use crate::moves::sweep;
 use crate::record::sortable;
 use crate::repair::repair_what_disagrees;
 use crate::reply;
@@ -18,9 +19,10 @@ const DOING: &str = "pruning";
 pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answer<Pruned> {
     let max = retention.max.min(PRUNE_MAX);
     let (mut pruned, mut room, mut keys_room) = (Pruned::default(), max, max);
-    for queue in base.queues(DOING).await? {
-        let call = base.script(&PRUNE, &queue).arg(now.as_micros()).arg(room).arg(keys_room);
-        let call = match retention.shelf(&queue) {
+    let queues = base.queues(DOING).await?;
+    for queue in &queues {
+        let call = base.script(&PRUNE, queue).arg(now.as_micros()).arg(room).arg(keys_room);
+        let call = match retention.shelf(queue) {
             Some(shelf) => with_shelf(call, &shelf, now),
             None => call,
         };
@@ -32,6 +34,7 @@ pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answ
         room -= removed.done + removed.cancelled + removed.dead;
         keys_room -= removed.keys;
     }
+    sweep(base, DOING, &queues).await?;
     forget_silent(base, now).await?;
     repair_what_disagrees(base).await?;
     Ok(pruned)

@@ -1,4 +1,4 @@
-//! Queues as an operator sees them, and their gates.
+//! Queues as an operator sees them, their gates and their bounds.
 
 use crate::base::{Base, readable};
 use crate::keys::Part;
@@ -6,7 +6,7 @@ use crate::record::unsorted;
 use crate::reply;
 use crate::script::STATUS;
 use backstop_core::port::{Answer, Counts, Gate, QueueStatus, Totals};
-use backstop_core::{QueueName, State, Time};
+use backstop_core::{Bounds, QueueName, State, Time};
 use redis::Value;
 
 const DOING: &str = "listing queues";
@@ -36,6 +36,17 @@ pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answ
     Ok(())
 }
 
+/// Sets how much a queue holds.
+pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -> Answer<()> {
+    let doing = "bounding a queue";
+    base.register(doing, &[queue]).await?;
+    let max_size = bounds.max_size.map_or_else(String::new, |max| max.to_string());
+    let mut command = redis::cmd("HSET");
+    command.arg(base.keys.part(queue, Part::Meta)).arg("max_size").arg(max_size);
+    command.arg("overflow").arg(bounds.overflow.as_str()).arg("dead_max").arg(bounds.dead_max);
+    base.link.ask(doing, &command).await.map(drop)
+}
+
 /// The status of an answer; nothing for a name that was registered and whose queue never came to be.
 fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
     let parts = readable(DOING, reply::list(answer))?;
@@ -54,6 +65,18 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
     for state in State::ALL {
         *counts.of_mut(state) = number()?;
     }
+    let mut bound = || reply::text(parts.next()?);
+    let bounds = bounds(&bound()?, &bound()?, &bound()?)?;
     let next_ready = parts.next().and_then(reply::bytes).and_then(|at| unsorted(&at)).map(Time::from_micros);
-    Some(QueueStatus { name: name.clone(), gate, counts, totals, next_ready })
+    Some(QueueStatus { name: name.clone(), gate, counts, totals, next_ready, bounds })
+}
+
+/// Bounds as they were set; what nobody set is as usual.
+fn bounds(max_size: &str, overflow: &str, dead_max: &str) -> Option<Bounds> {
+    let usual = Bounds::default();
+    Some(Bounds {
+        max_size: if max_size.is_empty() { None } else { Some(max_size.parse().ok()?) },
+        overflow: if overflow.is_empty() { usual.overflow } else { overflow.parse().ok()? },
+        dead_max: if dead_max.is_empty() { usual.dead_max } else { dead_max.parse().ok()? },
+    })
 }

@@ -2,15 +2,19 @@
 
 use backstop_core::failure::History;
 use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::port::Burial;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{
-    Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority, QueueName, State, Time,
+    Fingerprint, Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority, QueueName, State,
+    Time,
 };
 use std::ops::Range;
 
 /// Bytes of an arrival and an id: a member of most lines.
 pub(crate) const MEMBER: usize = 24;
+/// Bytes of a member that begins with a time.
+pub(crate) const TIMED: usize = MEMBER + 8;
 /// Bytes before the kind.
 const HEAD: usize = 80;
 const SIGN: u64 = 1 << 63;
@@ -77,7 +81,8 @@ pub(crate) fn reason_letter(reason: Option<Reason>) -> u8 {
     position.map_or(b'0', |position| b'1' + position as u8)
 }
 
-fn reason_of(letter: u8) -> Option<Reason> {
+/// The reason of a letter.
+pub(crate) fn reason_of(letter: u8) -> Option<Reason> {
     Reason::ALL.get(usize::from(letter.checked_sub(b'1')?)).copied()
 }
 
@@ -97,12 +102,37 @@ pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     bytes.push(b'0' + job.priority.level());
     bytes.extend([0; 4]);
     bytes.push(hold.map_or(0, |hold| hold.states.bits()));
-    let until = hold.and_then(|hold| hold.until).map(|until| until.as_micros().to_string());
-    bytes.extend(format!("{:>20}", until.unwrap_or_default()).as_bytes());
+    match hold.and_then(|hold| hold.until) {
+        Some(until) => bytes.extend(format!("{:>20}", until.as_micros()).as_bytes()),
+        None => bytes.extend([b' '; 20]),
+    }
     bytes.extend((job.kind.as_str().len() as u16).to_be_bytes());
     bytes.extend(job.kind.as_str().as_bytes());
     bytes.extend(key.as_bytes());
     bytes
+}
+
+/// The record of a job that comes in dead.
+pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Vec<u8> {
+    let mut bytes = pack(&burial.job, arrival, burial.inserted_at);
+    bytes[0] = state_letter(State::Dead);
+    bytes[1..9].copy_from_slice(&sortable(burial.finished_at.as_micros()));
+    bytes[18] = reason_letter(Some(burial.reason));
+    bytes[19..23].copy_from_slice(&burial.attempts.to_be_bytes());
+    bytes[23..27].copy_from_slice(&burial.lost_leases.to_be_bytes());
+    bytes[35] += u8::from(burial.history.as_bytes().is_some());
+    bytes[53..57].copy_from_slice(&burial.requeues.to_be_bytes());
+    bytes
+}
+
+/// A fingerprint as scripts have it.
+pub(crate) const fn fingerprint_bytes(fingerprint: Fingerprint) -> [u8; 8] {
+    fingerprint.as_i64().to_be_bytes()
+}
+
+/// A fingerprint from a script.
+pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
+    Some(Fingerprint::from_i64(i64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
 /// The payload with the job's own retry policy behind it. The last four bytes say how long that is.

@@ -5,13 +5,16 @@
 //! changed by hand. A pass goes in small steps, each a script that may be repeated and that other calls may come between.
 
 use crate::base::{Base, readable};
+use crate::cells;
 use crate::keys::Part;
 use crate::link::machine_micros;
-use crate::record::state_letter;
+use crate::moves::finish;
+use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
 use crate::reply;
-use crate::script::{MEND_CLAIMS, MEND_JOBS, MEND_LINE, TALLY};
+use crate::script::{MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, TALLY};
+use backstop_core::failure::History;
 use backstop_core::port::Answer;
-use backstop_core::{QueueName, State};
+use backstop_core::{Fingerprint, JobId, QueueName, State};
 use redis::{Cmd, Value};
 use std::sync::Arc;
 
@@ -43,7 +46,7 @@ async fn repair_alone(base: &Base) -> Answer<usize> {
     if base.link.ask(DOING, &lock).await? == Value::Nil {
         return Ok(0);
     }
-    let mut mended = find_queues(base).await?;
+    let mut mended = find_queues(base).await? + cells::mend(base, DOING).await?;
     for queue in base.queues(DOING).await? {
         mended += repair(base, &queue).await?;
     }
@@ -56,9 +59,13 @@ pub(crate) async fn repair_what_is_wrong(base: &Base) -> Answer<()> {
     repair_what_disagrees(base).await
 }
 
-/// Repairs the queues whose parts do not agree; to find them costs a few lengths each.
+/// Repairs the queues whose parts do not agree; to find them costs a few lengths each. Finishes moves that somebody began.
 pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
+    cells::mend(base, DOING).await?;
     for tally in tallies(base, DOING).await? {
+        if tally.moving > 0 {
+            Step { base, queue: &tally.queue }.moves().await?;
+        }
         if !tally.agrees() {
             let mended = repair(base, &tally.queue).await?;
             tracing::warn!(queue = %tally.queue, mended, "places were put right");
@@ -75,14 +82,17 @@ pub(crate) struct Tally {
     ordered: i64,
     placed: i64,
     claims: [i64; 4],
+    deaths: [i64; 3],
+    moving: i64,
 }
 
 impl Tally {
-    /// Whether every job has its payload and one place, and every claim all its parts.
+    /// Whether every job has its payload and one place, every claim all its parts, and every death its group.
     pub(crate) fn agrees(&self) -> bool {
         let jobs = [self.payloads, self.ordered, self.placed];
         jobs.iter().all(|count| *count == self.records)
             && self.claims.iter().all(|count| *count == self.claims[0])
+            && self.deaths.iter().all(|count| *count == self.deaths[0])
     }
 }
 
@@ -93,15 +103,19 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
     let answers = base.run_each(doing, calls).await?;
     let read = |(queue, answer): (QueueName, Value)| {
         let counts = reply::list(answer)?.into_iter().map(reply::whole).collect::<Option<Vec<i64>>>()?;
-        let [records, payloads, ordered, placed, claims @ ..] = &counts[..] else { return None };
-        let claims = claims.try_into().ok()?;
+        let (jobs, others) = counts.split_first_chunk::<4>()?;
+        let (claims, others) = others.split_first_chunk::<4>()?;
+        let (deaths, others) = others.split_first_chunk::<3>()?;
+        let [records, payloads, ordered, placed] = *jobs;
         Some(Tally {
             queue,
-            records: *records,
-            payloads: *payloads,
-            ordered: *ordered,
-            placed: *placed,
-            claims,
+            records,
+            payloads,
+            ordered,
+            placed,
+            claims: *claims,
+            deaths: *deaths,
+            moving: *others.first()?,
         })
     };
     readable(doing, queues.into_iter().zip(answers).map(read).collect())
@@ -116,7 +130,7 @@ async fn find_queues(base: &Base) -> Answer<usize> {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(base.keys.any_queue()).arg("COUNT").arg(SEARCH_STEP);
-            let (next, keys) = readable(DOING, read_scan(base.link.ask_at(DOING, &node, &scan).await?))?;
+            let (next, keys) = readable(DOING, reply::scanned(base.link.ask_at(DOING, &node, &scan).await?))?;
             let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
             found.extend(keys.filter_map(|key| base.keys.queue_of(&key)));
             cursor = next;
@@ -146,7 +160,12 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     mended += step.strays(Part::Order, b"O").await?;
     mended += step.strays(Part::Payloads, b"P").await?;
     mended += step.strays(Part::Histories, b"H").await?;
-    Ok(mended)
+    mended += step.deaths().await?;
+    mended += step.strays(Part::Deaths, b"F").await?;
+    mended += step.strays(Part::Groups, b"G").await?;
+    mended += step.strays(Part::Moving, b"W").await?;
+    mended += step.strays(Part::Moved, b"V").await?;
+    Ok(mended + step.moves().await?)
 }
 
 /// A pass through one queue, step by step.
@@ -185,14 +204,53 @@ impl Step<'_> {
         Ok(mended)
     }
 
+    /// Puts every dead job into its group. What it died of, if that is not known, is told by its history.
+    async fn deaths(&self) -> Answer<usize> {
+        let (mut cursor, mut mended) = ("0".to_owned(), 0);
+        loop {
+            let (next, members) = self.names(Part::Dead, &cursor).await?;
+            let mut call = self.base.script(&MEND_DEATHS, self.queue);
+            for member in &members {
+                call.push(member);
+            }
+            let mut parts =
+                readable(DOING, reply::list(self.base.link.run(DOING, &call).await?))?.into_iter();
+            mended += readable(DOING, parts.next().and_then(reply::count))?;
+            let mut call = self.base.script(&NOTE_DEATHS, self.queue);
+            while let (Some(member), Some(reason), Some(history)) = (parts.next(), parts.next(), parts.next())
+            {
+                call.push(&readable(DOING, reply::bytes(member))?);
+                call.push(&fingerprint_bytes(readable(DOING, fingerprint(reason, history))?));
+            }
+            mended += readable(DOING, reply::count(self.base.link.run(DOING, &call).await?))?;
+            cursor = next;
+            if cursor == "0" {
+                return Ok(mended);
+            }
+        }
+    }
+
+    /// Finishes the moves of jobs that are on their way to another queue; tells how many.
+    async fn moves(&self) -> Answer<usize> {
+        let (mut cursor, mut moved) = ("0".to_owned(), 0);
+        loop {
+            let (next, ids) = self.names(Part::Moving, &cursor).await?;
+            let ids: Vec<JobId> = ids.iter().filter_map(|id| id_of(id)).collect();
+            moved += finish(self.base, DOING, self.queue, &ids).await?.len();
+            cursor = next;
+            if cursor == "0" {
+                return Ok(moved);
+            }
+        }
+    }
+
     /// Hands all names in a part to a script, a few at a time.
     async fn each(&self, part: Part, head: impl Fn() -> crate::script::ScriptCall) -> Answer<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
-            let scan = self.scan(part, &cursor);
-            let (next, values) = readable(DOING, read_scan(self.base.link.ask(DOING, &scan).await?))?;
+            let (next, names) = self.names(part, &cursor).await?;
             let mut call = head();
-            for name in values.iter().step_by(2) {
+            for name in &names {
                 call.push(name);
             }
             let answer = self.base.link.run(DOING, &call).await?;
@@ -204,6 +262,13 @@ impl Step<'_> {
         }
     }
 
+    /// The next names in a part, and where to go on.
+    async fn names(&self, part: Part, cursor: &str) -> Answer<(String, Vec<Vec<u8>>)> {
+        let scan = self.scan(part, cursor);
+        let (next, found) = readable(DOING, reply::scanned(self.base.link.ask(DOING, &scan).await?))?;
+        Ok((next, found.into_iter().step_by(2).collect()))
+    }
+
     fn scan(&self, part: Part, cursor: &str) -> Cmd {
         let verb = match part {
             Part::Order
@@ -213,6 +278,7 @@ impl Step<'_> {
             | Part::Done
             | Part::Dead
             | Part::Cancelled
+            | Part::Groups
             | Part::Terms
             | Part::Lapses => "ZSCAN",
             _ => "HSCAN",
@@ -230,8 +296,9 @@ impl Step<'_> {
     }
 }
 
-/// The next cursor and the values of a step.
-fn read_scan(answer: Value) -> Option<(String, Vec<Vec<u8>>)> {
-    let mut parts = reply::list(answer)?.into_iter();
-    Some((reply::text(parts.next()?)?, reply::all_bytes(parts.next()?)?))
+/// What a job died of.
+fn fingerprint(reason: Value, history: Value) -> Option<Fingerprint> {
+    let reason = reply::bytes(reason)?.first().and_then(|letter| reason_of(*letter));
+    let history = Some(reply::bytes(history)?).filter(|history| !history.is_empty());
+    Some(Fingerprint::of_death(reason, &History::stored(history)))
 }

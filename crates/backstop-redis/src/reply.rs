@@ -54,3 +54,9 @@ pub(crate) fn pairs(value: Value) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     }
     Some(pairs)
 }
+
+/// The next cursor of a scan, and what it found.
+pub(crate) fn scanned(value: Value) -> Option<(String, Vec<Vec<u8>>)> {
+    let mut parts = list(value)?.into_iter();
+    Some((text(parts.next()?)?, all_bytes(parts.next()?)?))
+}

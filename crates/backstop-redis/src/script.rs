@@ -27,23 +27,50 @@ macro_rules! scripts {
 }
 
 scripts! {
-    AMEND: "record" "places" "unique" "claims" => "amend";
+    AMEND: "record" "places" "deaths" "unique" "claims" => "amend";
     BEAT: => "beat";
     BEGIN: => "begin";
+    BURY: "record" => "bury";
+    CARRY: => "carry";
     CLAIM: "record" "places" "claims" "held" => "claim";
-    ENQUEUE: "record" "places" "unique" => "enqueue";
+    DEPART: "record" "deaths" "unique" => "depart";
+    ENQUEUE: "record" "places" "deaths" "unique" => "enqueue";
+    ERASE: "record" "deaths" "claims" => "erase";
     EXPIRED: => "expired";
     FETCH: "record" "places" "held" => "fetch";
-    LOOK: => "look";
+    FORGET_MOVED: => "forget_moved";
+    GROUPS: => "groups";
+    LOOK: "record" => "look";
+    MARK: "record" => "mark";
     MEND_CLAIMS: "record" "places" "claims" "held" => "mend_claims";
+    MEND_DEATHS: => "mend_deaths";
     MEND_JOBS: "record" "places" "unique" => "mend_jobs";
     MEND_LINE: "record" => "mend_line";
+    NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
     PRUNE: "record" "unique" => "prune";
+    RECEIVE: "record" "places" "unique" => "receive";
     SEIZE: "record" "places" "claims" "held" => "seize";
     SETTLE: "record" "places" "unique" "claims" => "settle";
     STATUS: => "status";
     TALLY: "record" => "tally";
+    WHEREABOUTS: => "whereabouts";
+}
+
+/// Scripts on the cells, which have keys of their own.
+macro_rules! cell_scripts {
+    ($($name:ident: $file:literal;)*) => {
+        $(
+            pub(crate) static $name: LazyLock<Script> =
+                LazyLock::new(|| Script::new(include_str!(concat!("lua/", $file, ".lua"))));
+        )*
+    };
+}
+
+cell_scripts! {
+    LIST_CELLS: "list_cells";
+    MEND_CELLS: "mend_cells";
+    SWAP: "swap";
 }
 
 /// Bytes set aside for the head of a call: its keys and hash.
@@ -56,10 +83,15 @@ impl Script {
 
     /// A call of the script on a queue.
     pub(crate) fn on(&'static self, keys: &Keys, queue: &QueueName) -> ScriptCall {
-        let mut command = Cmd::with_capacity(Part::ALL.len() + 3, HEAD_BYTES);
-        command.arg("EVALSHA").arg(&self.hash).arg(Part::ALL.len());
-        for part in Part::ALL {
-            command.arg(keys.part(queue, part));
+        self.with(&Part::ALL.map(|part| keys.part(queue, part)))
+    }
+
+    /// A call of the script on these keys.
+    pub(crate) fn with(&'static self, keys: &[String]) -> ScriptCall {
+        let mut command = Cmd::with_capacity(keys.len() + 3, HEAD_BYTES);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
+        for key in keys {
+            command.arg(key);
         }
         ScriptCall { script: self, command }
     }

@@ -1,9 +1,10 @@
 //! The end of runs.
 
 use crate::base::{Base, readable};
-use crate::record::{lease_bytes, reason_letter, sortable, state_letter};
+use crate::record::{fingerprint_bytes, lease_bytes, reason_letter, sortable, state_letter};
 use crate::reply;
 use crate::script::SETTLE;
+use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::{Place, Settlement};
 use backstop_core::{Outcome, QueueName, Time};
@@ -43,6 +44,7 @@ async fn settle_in(base: &Base, queue: &QueueName, runs: &[Numbered<'_>], now: T
     for slice in runs.chunks(RUNS_AT_ONCE) {
         let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
         call.push(&sortable(now.as_micros()));
+        call = call.arg(DEAD_MAX_USUAL);
         for (_, settlement) in slice {
             call.push(&lease_bytes(&settlement.lease));
             call.push(&change(&settlement.outcome, now));
@@ -66,8 +68,10 @@ fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
         reason_letter(transition.reason),
         b'0' + u8::from(transition.gone),
         history.map_or(AS_IT_IS, |history| if history.is_some() { THIS } else { NONE }),
+        b'0' + u8::from(transition.anew),
     ];
     bytes.extend(transition.run_at.map_or([0; 8], |at| sortable(at.as_micros())));
+    bytes.extend(transition.fingerprint.map_or([0; 8], fingerprint_bytes));
     bytes.extend(history.flatten().unwrap_or_default());
     bytes
 }
@@ -76,6 +80,7 @@ fn read(answer: Value) -> Option<Vec<Settled>> {
     let settled = |letter| match letter {
         b'A' => Some(Settled::Applied),
         b'S' => Some(Settled::Stale),
+        b'F' => Some(Settled::Full),
         _ => None,
     };
     reply::bytes(answer)?.into_iter().map(settled).collect()

@@ -5,9 +5,10 @@ use crate::lines::Spot;
 use crate::record::{self, Record, state_of};
 use crate::reply;
 use crate::script::{FETCH, LOOK, Script};
+use backstop_core::amend::Filter;
 use backstop_core::job::Holder;
-use backstop_core::port::Answer;
-use backstop_core::{Job, JobId, Kind, QueueName, State, Time, WorkerName};
+use backstop_core::port::{Answer, Damaged, StoreError};
+use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time, WorkerName};
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -21,33 +22,63 @@ pub(crate) async fn job(base: &Base, id: JobId) -> Answer<Option<Job>> {
     let doing = "reading a job";
     let queues = base.queues(doing).await?;
     let spots: Vec<Spot> = (0..queues.len()).map(|queue| Spot { queue, id }).collect();
-    Ok(jobs_at(base, doing, &queues, &spots).await?.into_iter().next())
+    let views = views_at(base, doing, &queues, &spots).await?;
+    match views.into_iter().next() {
+        None => Ok(None),
+        Some(View::Whole(job)) => Ok(Some(*job)),
+        Some(View::Damaged(damaged)) => {
+            let cause = format!("{} of job {id}; delete it by its id", damaged.why);
+            Err(StoreError::corrupt(doing, cause))
+        }
+    }
+}
+
+/// What is to be seen of a job.
+pub(crate) enum View {
+    Whole(Box<Job>),
+    Damaged(Damaged),
 }
 
 /// The jobs at these spots, in their order; those that are gone are left out.
-pub(crate) async fn jobs_at(
+pub(crate) async fn views_at(
     base: &Base,
     doing: &'static str,
     queues: &[QueueName],
     spots: &[Spot],
-) -> Answer<Vec<Job>> {
+) -> Answer<Vec<View>> {
     let answers = each_at(base, doing, &FETCH, WHOLE_AT_ONCE, queues, spots).await?;
-    let mut jobs = Vec::with_capacity(spots.len());
+    let mut views = Vec::with_capacity(spots.len());
     for (spot, answer) in spots.iter().zip(answers) {
-        jobs.extend(job_of(doing, &queues[spot.queue], spot.id, answer)?);
+        let parts = readable(doing, reply::list(answer))?;
+        if !parts.is_empty() {
+            views.push(view(&queues[spot.queue], spot.id, parts));
+        }
     }
-    Ok(jobs)
+    Ok(views)
 }
 
-/// The state and kind of the jobs at these spots.
+/// What a filter asks about a job.
+pub(crate) struct Seen {
+    pub(crate) state: State,
+    kind: Kind,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl Seen {
+    pub(crate) fn fits(&self, filter: &Filter, queue: &QueueName) -> bool {
+        filter.fits(queue, &self.kind, self.state, self.fingerprint)
+    }
+}
+
+/// What a filter asks about the jobs at these spots; nothing where there is none, or none that can be read.
 pub(crate) async fn look_at(
     base: &Base,
     doing: &'static str,
     queues: &[QueueName],
     spots: &[Spot],
-) -> Answer<Vec<Option<(State, Kind)>>> {
+) -> Answer<Vec<Option<Seen>>> {
     let answers = each_at(base, doing, &LOOK, LOOKS_AT_ONCE, queues, spots).await?;
-    answers.into_iter().map(|answer| look_of(doing, answer)).collect()
+    Ok(answers.into_iter().map(seen).collect())
 }
 
 /// What a script answers for each of these spots, in their order.
@@ -84,12 +115,14 @@ async fn each_at(
     Ok(each)
 }
 
-fn job_of(doing: &'static str, queue: &QueueName, id: JobId, answer: Value) -> Answer<Option<Job>> {
-    let parts = readable(doing, reply::list(answer))?;
-    if parts.is_empty() {
-        return Ok(None);
-    }
-    readable(doing, read_job(queue, id, parts)).map(Some)
+fn view(queue: &QueueName, id: JobId, parts: Vec<Value>) -> View {
+    read_job(queue, id, parts).map_or_else(
+        || {
+            let why = "the record or the payload cannot be read".to_owned();
+            View::Damaged(Damaged { id: Some(id), queue: Some(queue.clone()), why })
+        },
+        |job| View::Whole(Box::new(job)),
+    )
 }
 
 fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
@@ -105,14 +138,18 @@ fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
     record.view(queue, id, payload, history, holder)
 }
 
-fn look_of(doing: &'static str, answer: Value) -> Answer<Option<(State, Kind)>> {
-    if answer == Value::Nil {
-        return Ok(None);
-    }
-    readable(doing, reply::text(answer).and_then(|seen| read_look(&seen))).map(Some)
-}
-
-fn read_look(seen: &str) -> Option<(State, Kind)> {
-    let (state, kind) = seen.split_at_checked(1)?;
-    Some((state_of(state.as_bytes()[0])?, Kind::new(kind).ok()?))
+fn seen(answer: Value) -> Option<Seen> {
+    let bytes = reply::bytes(answer)?;
+    let (state, behind) = bytes.split_first()?;
+    let (fingerprint, kind) = match behind.split_first()? {
+        (b'F', behind) => {
+            behind.split_at_checked(8).map(|(bytes, kind)| (record::fingerprint_of(bytes), kind))?
+        }
+        (_, kind) => (None, kind),
+    };
+    Some(Seen {
+        state: state_of(*state)?,
+        kind: Kind::new(std::str::from_utf8(kind).ok()?).ok()?,
+        fingerprint,
+    })
 }

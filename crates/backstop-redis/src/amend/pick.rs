@@ -7,11 +7,11 @@
 use super::DOING;
 use crate::base::Base;
 use crate::keys::Part;
-use crate::lines::{Direction, Found, Lines, Spot};
+use crate::lines::{Direction, Found, Line, Lines, Spot};
 use crate::list::{from_hex, queues, to_hex};
 use crate::record::MEMBER;
 use crate::view::look_at;
-use backstop_core::amend::{Action, Filter, permitted};
+use backstop_core::amend::Filter;
 use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
 use backstop_core::port::{Amendment, Answer, StoreError};
 use backstop_core::{QueueName, State};
@@ -22,9 +22,9 @@ const CURSOR: &str = "amended~";
 const LOOK_AT_ONCE: usize = 5_000;
 
 /// What one call of an amendment looks for.
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
     pub(super) filter: Filter,
-    pub(super) action: Action,
+    pub(super) amendment: &'a Amendment,
     after: Option<Vec<u8>>,
     max: usize,
 }
@@ -38,16 +38,16 @@ pub(super) struct Picked {
     pub(super) next: Option<String>,
 }
 
-impl Wanted {
+impl<'a> Wanted<'a> {
     /// What an amendment wants of the jobs that fit; a cursor of somebody else is refused.
-    pub(super) fn of(amendment: &Amendment, filter: Filter) -> Answer<Self> {
+    pub(super) fn of(amendment: &'a Amendment, filter: Filter) -> Answer<Self> {
         let read = |cursor: &String| {
             let member = cursor.strip_prefix(CURSOR).and_then(from_hex);
             let member = member.filter(|member| member.len() == MEMBER);
             member.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
         };
         let after = amendment.cursor.as_ref().map(read).transpose()?;
-        Ok(Self { filter, action: amendment.action, after, max: amendment.max.clamp(1, AMEND_MAX) })
+        Ok(Self { filter, amendment, after, max: amendment.max.clamp(1, AMEND_MAX) })
     }
 
     /// The next jobs that fit and that the action could apply to.
@@ -66,13 +66,16 @@ impl Wanted {
     }
 
     fn reaches(&self, state: State) -> bool {
-        self.filter.state.is_none_or(|wanted| wanted == state) && permitted(self.action, state).is_ok()
+        // No other job has a fingerprint.
+        (self.filter.fingerprint.is_none() || state == State::Dead)
+            && self.filter.state.is_none_or(|wanted| wanted == state)
+            && self.amendment.permits(state).is_ok()
     }
 }
 
 /// A call on its way through the jobs.
 struct Search<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a Wanted<'a>,
     lines: Lines<'a>,
     looked: usize,
     /// The job looked at last.
@@ -107,8 +110,8 @@ impl Search<'_> {
     async fn walk(&mut self) -> Answer<()> {
         self.last.clone_from(&self.wanted.after);
         loop {
-            let found =
-                self.lines.next(Part::Order, Direction::Forward, self.last.as_deref(), LOOK_AT_ONCE).await?;
+            let (line, after) = (Line::of(Part::Order), self.last.as_deref());
+            let found = self.lines.next(line, Direction::Forward, after, LOOK_AT_ONCE).await?;
             if found.is_empty() || self.look(&found).await? == Step::Full {
                 return Ok(());
             }
@@ -119,9 +122,9 @@ impl Search<'_> {
         let spots: Vec<Spot> = found.iter().map(|found| found.spot).collect();
         let seen = look_at(self.lines.base, DOING, self.lines.queues, &spots).await?;
         for (found, seen) in found.iter().zip(seen) {
-            let fits = seen.is_some_and(|(state, kind)| {
+            let fits = seen.is_some_and(|seen| {
                 let queue = &self.lines.queues[found.spot.queue];
-                self.wanted.reaches(state) && self.wanted.filter.fits(queue, &kind, state)
+                self.wanted.reaches(seen.state) && seen.fits(&self.wanted.filter, queue)
             });
             if self.looked == SCAN_MAX || (fits && self.spots.len() == self.wanted.max) {
                 self.next.clone_from(&self.last);

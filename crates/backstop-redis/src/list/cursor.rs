@@ -1,12 +1,9 @@
 //! Where a page ended, as text.
 
-use crate::record::MEMBER;
+use crate::record::{MEMBER, TIMED};
 use backstop_core::State;
 use backstop_core::port::{Answer, PageQuery, StoreError};
 use std::fmt::{self, Write};
-
-/// Bytes of a member that begins with a time.
-const TIMED: usize = MEMBER + 8;
 
 /// A place in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,7 +88,7 @@ mod tests {
 
     fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
         let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1 };
+        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1, ..PageQuery::default() };
         assert_eq!(Place::of(&query).ok().flatten().as_ref(), expected, "{cursor} for {state:?}");
     }
 

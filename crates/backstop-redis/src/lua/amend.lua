@@ -6,7 +6,8 @@
 -- ARGV[5] the state a job must be in to be meant at all; empty if any
 -- ARGV[6] the reason a cancelled job shows
 -- then ids
--- Answers: for each id: A applied, - not meant, N not found, T and the holder of its key, or a letter of ARGV[4].
+-- Answers: for each id: A applied, - not meant, N not found, B not readable, M on its way to another queue, T and the
+-- holder of its key, or a letter of ARGV[4].
 
 local now, at, action, wanted = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
 
@@ -17,6 +18,7 @@ local function leave(id, record, lease, state)
   else
     call('ZREM', LINES[state], member_of(state, record, id))
   end
+  if state == '5' then remove_death(id) end
 end
 
 local function retry(id, record, is_final)
@@ -37,11 +39,7 @@ local function cancel(id, record)
 end
 
 local function delete(id, record)
-  if has_key(flags_of(record)) then
-    local key = key_of(record)
-    local holding = call('HGET', UNIQUE, key)
-    if holding and sub(holding, 1, 16) == id then call('HDEL', UNIQUE, key) end
-  end
+  if has_key(flags_of(record)) then drop_key(id, record) end
   call('HDEL', RECORDS, id)
   call('HDEL', PAYLOADS, id)
   call('HDEL', HISTORIES, id)
@@ -51,12 +49,14 @@ end
 local function amend(id)
   local record = call('HGET', RECORDS, id)
   if not record then return 'N' end
+  if not is_whole(record) then return 'B' end
   local lease = call('HGET', LEASES, id)
   local state = lease and '2' or sub(record, 1, 1)
   if wanted ~= '' and wanted ~= state then return '-' end
   local verdict = sub(ARGV[4], state + 1, state + 1)
   if verdict ~= 'A' then return verdict end
   local is_final = state == '4' or state == '5' or state == '6'
+  if is_final and call('HEXISTS', MOVING, id) == 1 then return 'M' end
   if action == 'R' and is_final and has_key(flags_of(record)) then
     local holder = holder_of(key_of(record), now)
     if holder and holder ~= id then return 'T' .. holder end

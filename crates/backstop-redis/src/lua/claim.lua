@@ -29,7 +29,7 @@ local records, leases, held, head = read(RECORDS, ids), {}, {}, number .. '0'
 for i, id in ipairs(ids) do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.
-  if record then
+  if record and #record >= 80 then
     held[#held + 1] = id
     leases[2 * #held - 1] = id
     leases[2 * #held] = head .. sub(record, 36, 44) .. first[2 * i]

@@ -21,7 +21,10 @@ end
 local function handed_out(ids, records, payloads)
   local histories = {}
   for i, record in ipairs(records) do
-    if record and has_history(flags_of(record)) then
+    -- What cannot be read is not handed out, and keeps nobody from the rest.
+    if record and #record < 80 then
+      records[i] = false
+    elseif record and has_history(flags_of(record)) then
       histories[#histories + 1] = i
       histories[#histories + 1] = call('HGET', HISTORIES, ids[i])
     end

@@ -17,7 +17,12 @@
 -- KEYS[15] left       hash   number -> how many of those are not settled
 -- KEYS[16] unique     hash   unique key -> id, states, until
 -- KEYS[17] lapses     zset   unique keys that outlast their job, by the end of their period
--- KEYS[18] meta       hash   gate, seq, totals
+-- KEYS[18] meta       hash   gate, seq, totals, bounds
+-- KEYS[19] deaths     hash   id -> fingerprint finished_at arrival, of dead jobs
+-- KEYS[20] groups     zset   fingerprint finished_at arrival id, of dead jobs
+-- KEYS[21] moving     hash   id -> token at queue: an ended job on its way to another queue, see mark.lua
+-- KEYS[22] moved      hash   id -> the queue it was moved to, for as long as it is known there
+-- KEYS[23] received   hash   id token -> what became of a move to this queue, see receive.lua
 --
 -- A time in a member or a record is eight bytes that sort as it does; scripts move it and never look inside. Lua has no
 -- whole numbers beyond 2^53, so lease numbers too are eight bytes.
@@ -33,6 +38,7 @@ local RECORDS, PAYLOADS, HISTORIES, ORDER, READY = KEYS[1], KEYS[2], KEYS[3], KE
 local SCHEDULED, RETRYING, DONE, DEAD, CANCELLED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local LEASES, CLAIMS, TERMS, HELD, LEFT = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local UNIQUE, LAPSES, META = KEYS[16], KEYS[17], KEYS[18]
+local DEATHS, GROUPS, MOVING, MOVED, RECEIVED = KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23]
 
 local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
 

@@ -1,10 +1,17 @@
 -- What a filter asks about jobs.
 -- ARGV    ids
--- Answers: for each id its state and kind, or nothing.
+-- Answers: for each id nothing, ? if its record is none, or: its state; F and the fingerprint of a dead job, otherwise -;
+-- its kind.
 
-local records, leases, answer = read(RECORDS, ARGV), read(LEASES, ARGV), {}
+local records, leases, deaths, answer = read(RECORDS, ARGV), read(LEASES, ARGV), read(DEATHS, ARGV), {}
+
+local function seen(record, lease, death)
+  if not is_whole(record) then return '?' end
+  local kind = sub(record, 81, 80 + byte(record, 79) * 256 + byte(record, 80))
+  return (lease and '2' or sub(record, 1, 1)) .. (death and 'F' .. sub(death, 1, 8) or '-') .. kind
+end
+
 for i, record in ipairs(records) do
-  local kind_end = record and 80 + byte(record, 79) * 256 + byte(record, 80)
-  answer[i] = record and (leases[i] and '2' or sub(record, 1, 1)) .. sub(record, 81, kind_end)
+  answer[i] = record and seen(record, leases[i], deaths[i])
 end
 return answer

@@ -8,8 +8,7 @@ local now, mended = tonumber(ARGV[1]), 0
 -- A ready job whose place is lost goes before those whose place is known, and among its like in order of arrival:
 -- microseconds since 2005 fit before the places given out until 2059.
 local function lost_place(record)
-  local high, low = struct.unpack('>I4I4', record, 37)
-  local since_2005 = (high - 2147483648) * 4294967296 + low - 1125899906842624
+  local since_2005 = micros_at(record, 37) - 1125899906842624
   local latest = LEVEL_WIDTH - GIVEN_OUT - 1
   return level_of(record) * LEVEL_WIDTH + math.max(0, math.min(since_2005, latest))
 end
@@ -31,6 +30,14 @@ local function mend_key(id, record, state)
   mended = mended + 1
 end
 
+-- Where a dead job stood, if its record is none any more.
+local function mend_damaged(id)
+  local death = call('HGET', DEATHS, id)
+  if not death then return end
+  put(ORDER, 0, sub(death, 17) .. id)
+  put(DEAD, 0, sub(death, 9) .. id)
+end
+
 local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
@@ -44,6 +51,10 @@ end
 
 for i = 2, #ARGV do
   local record = call('HGET', RECORDS, ARGV[i])
-  if record then mend(ARGV[i], record) end
+  if record and is_whole(record) then
+    mend(ARGV[i], record)
+  elseif record then
+    mend_damaged(ARGV[i])
+  end
 end
 return mended

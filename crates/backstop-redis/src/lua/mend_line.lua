@@ -1,16 +1,26 @@
 -- Removes from a line what does not belong there.
--- ARGV[1] which: a state, O order, L leases, P payloads, H histories
+-- ARGV[1] which: a state, O order, L leases, P payloads, H histories, F deaths, G groups, W moving, V moved
 -- then members of the line, or ids
 -- Answers: how many did not belong.
 
 local which, removed = ARGV[1], 0
-local hashes = { L = LEASES, P = PAYLOADS, H = HISTORIES }
+local hashes = { L = LEASES, P = PAYLOADS, H = HISTORIES, F = DEATHS, W = MOVING, V = MOVED }
+local zsets = { O = ORDER, G = GROUPS }
+
+local function is_dead(id)
+  local death = call('HGET', DEATHS, id)
+  return death and call('ZSCORE', DEAD, sub(death, 9) .. id) and true or false
+end
 
 local function belongs(member, id)
+  if which == 'F' then return is_dead(id) end
+  if which == 'G' then return member == (call('HGET', DEATHS, id) or '') .. id end
   local record = call('HGET', RECORDS, id)
+  if which == 'V' then return not record end
   if not record then return false end
+  -- Where a record that is none belongs, nobody knows: it stays where it can be seen.
+  if hashes[which] or not is_whole(record) then return true end
   if which == 'O' then return member == member_of('1', record, id) end
-  if hashes[which] then return true end
   return sub(record, 1, 1) == which and member == member_of(which, record, id)
     and call('HEXISTS', LEASES, id) == 0
 end
@@ -21,7 +31,7 @@ for i = 2, #ARGV do
     if hashes[which] then
       removed = removed + call('HDEL', hashes[which], member)
     else
-      removed = removed + call('ZREM', which == 'O' and ORDER or LINES[which], member)
+      removed = removed + call('ZREM', zsets[which] or LINES[which], member)
     end
   end
 end

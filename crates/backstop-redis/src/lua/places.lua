@@ -6,6 +6,9 @@ local function place(level, seq)
   return (level + 1) * LEVEL_WIDTH - GIVEN_OUT + seq
 end
 
+-- A place as it is handed to Redis. As a number it would be written the way fractions are, at several times the cost.
+local function digits(place) return string.format('%d', place) end
+
 -- The first of so many places at the tail, which are then taken.
 local function tail(count)
   return call('HINCRBY', META, 'seq', count) - count

@@ -8,7 +8,7 @@ for at = 1, #ARGV, 2 do
   local id = sub(member, 17)
   if call('ZREM', LINES[ARGV[at]], member) == 1 then
     local record = call('HGET', RECORDS, id)
-    if record then
+    if record and is_whole(record) then
       records[#records + 1] = id
       records[#records + 1] = '1' .. sub(record, 2)
       ready[#ready + 1] = level_of(record)
@@ -18,7 +18,7 @@ for at = 1, #ARGV, 2 do
 end
 local seq = #ready > 0 and tail(#ready / 2)
 for at = 1, #ready, 2 do
-  ready[at] = place(ready[at], seq + (at - 1) / 2)
+  ready[at] = digits(place(ready[at], seq + (at - 1) / 2))
 end
 write('HSET', RECORDS, records)
 write('ZADD', READY, ready)

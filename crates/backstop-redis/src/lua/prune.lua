@@ -16,12 +16,32 @@ local function remove(members, state)
     order[i] = sub(member, 9)
   end
   for i, record in ipairs(read(RECORDS, ids)) do
-    if record and has_key(flags_of(record)) then leave_key(ids[i], record, state, now) end
+    if record and is_whole(record) and has_key(flags_of(record)) then leave_key(ids[i], record, state, now) end
   end
   write('HDEL', RECORDS, ids)
   write('HDEL', PAYLOADS, ids)
   write('HDEL', HISTORIES, ids)
   write('ZREM', ORDER, order)
+  return ids
+end
+
+-- What is on its way to another queue is not over yet.
+local function staying(members)
+  if call('HLEN', MOVING) == 0 then return members end
+  local stay = {}
+  for _, member in ipairs(members) do
+    if call('HEXISTS', MOVING, sub(member, 17)) == 0 then stay[#stay + 1] = member end
+  end
+  return stay
+end
+
+local function forget_deaths(ids)
+  local groups = {}
+  for i, death in ipairs(read(DEATHS, ids)) do
+    if death then groups[#groups + 1] = death .. ids[i] end
+  end
+  write('ZREM', GROUPS, groups)
+  write('HDEL', DEATHS, ids)
 end
 
 local function prune(line, state, bound, kept)
@@ -31,10 +51,12 @@ local function prune(line, state, bound, kept)
   local taken = math.min(over, room)
   if over > taken then more = 1 end
   if taken == 0 then return 0 end
-  remove(call('ZRANGE', line, 0, taken - 1), state)
-  call('ZREMRANGEBYRANK', line, 0, taken - 1)
-  room = room - taken
-  return taken
+  local members = staying(call('ZRANGE', line, 0, taken - 1))
+  local ids = remove(members, state)
+  if state == 5 then forget_deaths(ids) end
+  write('ZREM', line, members)
+  room = room - #members
+  return #members
 end
 
 local function forget_keys()

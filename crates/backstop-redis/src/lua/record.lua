@@ -8,8 +8,22 @@ local function flags_of(record) return byte(record, 36) - 48 end
 local function has_history(flags) return flags % 2 == 1 end
 local function has_key(flags) return flags >= 2 end
 
+-- Whether these bytes are a record, as far as scripts look into one.
+local function is_whole(record)
+  if #record < 80 or not string.find(record, '^[0-6]') then return false end
+  local level, flags = level_of(record), flags_of(record)
+  return level >= 0 and level <= 3 and flags >= 0 and flags <= 3
+    and #record >= 80 + byte(record, 79) * 256 + byte(record, 80)
+end
+
 local function key_of(record)
   return sub(record, 81 + byte(record, 79) * 256 + byte(record, 80))
+end
+
+-- The time that stands in a record from this byte on.
+local function micros_at(record, from)
+  local high, low = struct.unpack('>I4I4', record, from)
+  return (high - 2147483648) * 4294967296 + low
 end
 
 -- The member of a job in the line of its state.

@@ -1,18 +1,20 @@
 -- Ends runs.
 -- ARGV[1] now
 -- ARGV[2] now, as records have it
+-- ARGV[3] how many dead letters the queue holds, unless it is told otherwise
 -- then for each run: id number, and the change:
 --   1 tag  2 state  3 place (T tail, F former)  4 attempts and 5 lost leases to add  6 reason
---   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9-16 run_at or NULs  17- history
--- Answers: one letter a run (A applied, S stale).
+--   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1)
+--   10-17 run_at or NULs  18-25 fingerprint or NULs  26- history
+-- Answers: one letter a run (A applied, S stale, F full).
 
 -- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
-local now, count = tonumber(ARGV[1]), (#ARGV - 2) / 2
+local now, count = tonumber(ARGV[1]), (#ARGV - 3) / 2
 local ids, numbers = {}, {}
 for i = 1, count do
-  local lease = ARGV[2 * i + 1]
+  local lease = ARGV[2 * i + 2]
   ids[i], numbers[i] = sub(lease, 1, 16), sub(lease, 17)
 end
 local leases = read(LEASES, ids)
@@ -21,17 +23,17 @@ local leases = read(LEASES, ids)
 local parsed
 local function parse(change)
   if parsed and parsed.from == change then return parsed end
-  local state, run_at = sub(change, 2, 2), sub(change, 9, 16)
+  local state, run_at = sub(change, 2, 2), sub(change, 10, 17)
   parsed = {
     from = change, tag = sub(change, 1, 1), state = state, is_former = sub(change, 3, 3) == 'F',
     attempts = byte(change, 4) - 48, lost = byte(change, 5) - 48, reason = sub(change, 6, 6),
-    is_gone = sub(change, 7, 7) == '1', history = sub(change, 8, 8),
+    is_gone = sub(change, 7, 7) == '1', history = sub(change, 8, 8), is_anew = sub(change, 9, 9) == '1',
     run_at = run_at ~= NEVER and run_at,
     finished_at = (state == '4' or state == '5' or state == '6') and ARGV[2] or NEVER,
   }
   parsed.start, parsed.mark = state .. parsed.finished_at, parsed.tag .. parsed.reason
   -- What only adds an attempt leaves everything behind the attempts as it is.
-  parsed.is_simple = parsed.lost == 0 and parsed.history == '0' and not parsed.run_at
+  parsed.is_simple = parsed.lost == 0 and parsed.history == '0' and not parsed.run_at and not parsed.is_anew
   return parsed
 end
 
@@ -48,13 +50,14 @@ local current, all_plain = {}, true
 for i = 1, count do
   local lease = leases[i]
   current[i] = lease and sub(lease, 1, 8) == numbers[i]
-  if not current[i] or byte(lease, 10) ~= 48 or not parse(ARGV[2 * i + 2]).is_gone then all_plain = false end
+  if not current[i] or byte(lease, 10) ~= 48 or not parse(ARGV[2 * i + 3]).is_gone then all_plain = false end
 end
 local records = all_plain and {} or read(RECORDS, ids)
 
 -- latest: id -> its record after this batch changed it; false once it is gone.
 local latest, letters, freed, left_claims = {}, {}, {}, {}
 local gone, gone_order, gone_histories, changed, histories = {}, {}, {}, {}, {}
+local deaths, groups = {}, {}
 local lines, totals = { ['0'] = {}, ['1'] = {}, ['3'] = {}, ['4'] = {}, ['5'] = {}, ['6'] = {} }, {}
 
 local function remove(id, lease, record)
@@ -71,7 +74,7 @@ local function with_history(id, record, change)
   if change.history == '0' then return flags end
   if change.history == '1' then
     histories[#histories + 1] = id
-    histories[#histories + 1] = sub(change.from, 17)
+    histories[#histories + 1] = sub(change.from, 26)
     return has_history(flags) and flags or flags + 1
   end
   gone_histories[#gone_histories + 1] = id
@@ -79,7 +82,7 @@ local function with_history(id, record, change)
 end
 
 local function ended(id, number, record, change)
-  local attempts = plus(sub(record, 20, 23), change.attempts)
+  local attempts = plus(change.is_anew and '\0\0\0\0' or sub(record, 20, 23), change.attempts)
   if change.is_simple then
     return change.start .. number .. change.mark .. attempts .. sub(record, 24)
   end
@@ -90,23 +93,46 @@ end
 
 local function put(id, lease, record, change)
   local state = change.state
-  local line, score, member = lines[state], 0, sub(lease, 11, 18) .. id
+  local line, score, member = lines[state], '0', sub(lease, 11, 18) .. id
   if state == '1' then
-    score = change.is_former and place_of(lease) or place(level_of(record), tail(1))
+    score = change.is_former and place_of(lease) or digits(place(level_of(record), tail(1)))
   elseif state == '0' or state == '3' then
     member = change.run_at .. member
   else
     member = change.finished_at .. member
   end
+  if state == '5' then
+    local fingerprint = sub(change.from, 18, 25)
+    deaths[#deaths + 1] = id
+    deaths[#deaths + 1] = fingerprint .. sub(member, 1, 16)
+    groups[#groups + 1] = '0'
+    groups[#groups + 1] = fingerprint .. member
+  end
   line[#line + 1] = score
   line[#line + 1] = member
 end
 
+-- How many more may die; asked for with the first death.
+local graves
+local function is_full(change)
+  if change.state ~= '5' then return false end
+  if not graves then
+    graves = (tonumber(call('HGET', META, 'dead_max')) or tonumber(ARGV[3])) - call('ZCARD', DEAD)
+  end
+  graves = graves - 1
+  return graves < 0
+end
+
 for i = 1, count do
-  local id, number, change = ids[i], numbers[i], parse(ARGV[2 * i + 2])
+  local id, number, change = ids[i], numbers[i], parse(ARGV[2 * i + 3])
   local record = latest[id]
   if record == nil then record = records[i] end
-  if current[i] and latest[id] == nil and (record or all_plain) then
+  -- What cannot be read cannot be ended: it is for an operator to delete.
+  if record and #record < 80 then record = false end
+  local is_held = current[i] and latest[id] == nil and (record or all_plain)
+  if is_held and is_full(change) then
+    letters[i] = 'F'
+  elseif is_held then
     letters[i] = 'A'
     freed[#freed + 1] = id
     left_claims[number] = (left_claims[number] or 0) + 1
@@ -131,6 +157,8 @@ write('HDEL', PAYLOADS, gone)
 write('HDEL', HISTORIES, gone_histories)
 write('HSET', HISTORIES, histories)
 write('ZREM', ORDER, gone_order)
+write('HSET', DEATHS, deaths)
+write('ZADD', GROUPS, groups)
 for state, line in pairs(lines) do write('ZADD', LINES[state], line) end
 write('HDEL', LEASES, freed)
 leave_claims(left_claims)

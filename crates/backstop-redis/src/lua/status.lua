@@ -1,15 +1,16 @@
 -- A queue as an operator sees it. Counts are the lengths of the lines, so that they cannot be wrong.
 -- ARGV    nothing
 -- Answers: nothing if there is no such queue; or gate; jobs ever taken in, done, dead, cancelled; how many are
--- scheduled, ready, running, retrying, done, dead, cancelled; when the job that is claimed next was to run.
+-- scheduled, ready, running, retrying, done, dead, cancelled; max_size, overflow and dead_max, each empty if nobody set
+-- it; when the job that is claimed next was to run.
 
 if call('EXISTS', META) == 0 then return {} end
-local meta = call('HMGET', META, 'gate', 'enqueued', 'done', 'dead', 'cancelled')
+local meta = call('HMGET', META, 'gate', 'enqueued', 'done', 'dead', 'cancelled', 'max_size', 'overflow', 'dead_max')
 local first = call('ZRANGE', READY, 0, 0)[1]
 local record = first and call('HGET', RECORDS, sub(first, 9))
 return {
   meta[1] or 'open', meta[2] or '0', meta[3] or '0', meta[4] or '0', meta[5] or '0',
   call('ZCARD', SCHEDULED), call('ZCARD', READY), call('HLEN', LEASES), call('ZCARD', RETRYING),
   call('ZCARD', DONE), call('ZCARD', DEAD), call('ZCARD', CANCELLED),
-  record and sub(record, 28, 35),
+  meta[6] or '', meta[7] or '', meta[8] or '', record and sub(record, 28, 35),
 }

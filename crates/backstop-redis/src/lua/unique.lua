@@ -8,15 +8,15 @@ local function holds(states, state)
   return bit.band(states, bit.lshift(1, state)) ~= 0
 end
 
--- Who holds a unique key now.
-local function holder_of(key, now)
+-- Who holds a unique key now. ended: id -> the state of jobs whose end is decided and not written yet.
+local function holder_of(key, now, ended)
   local holding = call('HGET', UNIQUE, key)
   if not holding or is_over(tonumber(sub(holding, 18)), now) then return nil end
   local id = sub(holding, 1, 16)
   local record = call('HGET', RECORDS, id)
-  -- Without a record the job is gone and left its key behind.
-  if record then
-    local state = call('HEXISTS', LEASES, id) == 1 and 2 or byte(record) - 48
+  -- Without a record the job is gone and left its key behind; what cannot be read keeps it.
+  if record and #record >= 80 then
+    local state = ended and ended[id] or call('HEXISTS', LEASES, id) == 1 and 2 or byte(record) - 48
     if not holds(byte(holding, 17), state) then return nil end
   end
   return id
@@ -25,6 +25,15 @@ end
 local function take_key(id, record)
   local key = key_of(record)
   call('HSET', UNIQUE, key, id .. sub(record, 58, 78))
+  call('ZREM', LAPSES, key)
+end
+
+-- Frees the key of a job that goes for good, whatever state it is in.
+local function drop_key(id, record)
+  local key = key_of(record)
+  local holding = call('HGET', UNIQUE, key)
+  if not holding or sub(holding, 1, 16) ~= id then return end
+  call('HDEL', UNIQUE, key)
   call('ZREM', LAPSES, key)
 end
 

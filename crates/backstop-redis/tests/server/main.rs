@@ -1,6 +1,9 @@
 //! What only a server can do: restart, fail over, be full of other settings, be damaged by hand.
 
+mod dead;
 mod failover;
+mod group;
+mod moves;
 mod outage;
 mod place;
 mod repair;

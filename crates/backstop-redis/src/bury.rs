@@ -1,0 +1,69 @@
+//! Dead letters in.
+
+use crate::base::Base;
+use crate::intake::take_in;
+use crate::record;
+use crate::script::{BURY, ScriptCall};
+use backstop_core::bounds::DEAD_MAX_USUAL;
+use backstop_core::limits::ENQUEUE_BYTES_MAX;
+use backstop_core::port::{Answer, Burial, Enqueued};
+use backstop_core::{JobId, QueueName};
+use std::collections::BTreeMap;
+
+const DOING: &str = "burying";
+
+/// A burial, the how-many-th of the call, and of all jobs there are.
+type Numbered<'a> = (usize, i64, &'a Burial);
+
+/// Takes dead letters in, queue by queue.
+pub(crate) async fn bury(base: &Base, burials: &[Burial]) -> Answer<Vec<Enqueued>> {
+    if burials.is_empty() {
+        return Ok(Vec::new());
+    }
+    base.guard.check(&base.link, DOING).await?;
+    let arrivals = base.arrivals.draw(burials.len(), base.link.clock_offset_micros());
+    let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
+    for ((at, burial), arrival) in burials.iter().enumerate().zip(arrivals) {
+        queues.entry(&burial.job.queue).or_default().push((at, arrival, burial));
+    }
+    base.register(DOING, &queues.keys().copied().collect::<Vec<_>>()).await?;
+    let mut answers = vec![Enqueued::Same; burials.len()];
+    for (queue, burials) in queues {
+        for slice in slices(&burials) {
+            let ids: Vec<JobId> = slice.iter().map(|(.., burial)| burial.job.id).collect();
+            let call = |chosen: &[usize]| call(base, queue, chosen.iter().map(|at| slice[*at]));
+            let taken = take_in(base, DOING, queue, &ids, call).await?;
+            for ((at, ..), answer) in slice.iter().zip(taken) {
+                answers[*at] = answer;
+            }
+        }
+    }
+    Ok(answers)
+}
+
+/// As many as an enqueue would carry, and at least one.
+fn slices<'a, 'b>(burials: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
+    let (mut slices, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (at, (.., burial)) in burials.iter().enumerate() {
+        let more = burial.job.payload.len() + burial.history.as_bytes().map_or(0, <[u8]>::len);
+        if at > from && bytes + more > ENQUEUE_BYTES_MAX {
+            slices.push(&burials[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += more;
+    }
+    slices.push(&burials[from..]);
+    slices
+}
+
+fn call<'a>(base: &Base, queue: &QueueName, burials: impl Iterator<Item = Numbered<'a>>) -> ScriptCall {
+    let mut call = base.script(&BURY, queue).arg(DEAD_MAX_USUAL);
+    for (arrival, burial) in burials.map(|(_, arrival, burial)| (arrival, burial)) {
+        call.push(&record::member(arrival, burial.job.id));
+        call.push(&record::pack_burial(burial, arrival));
+        call.push(&record::pack_payload(&burial.job));
+        call.push(burial.history.as_bytes().unwrap_or_default());
+        call.push(&record::fingerprint_bytes(burial.fingerprint()));
+    }
+    call
+}

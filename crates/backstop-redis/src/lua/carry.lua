@@ -1,0 +1,19 @@
+-- What has to be carried to another queue.
+-- ARGV[1] at most so many bytes, and at least one job
+-- then ids
+-- Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload, history.
+
+local answer, bytes, max = {}, 0, tonumber(ARGV[1])
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  if bytes >= max then break end
+  local mark, record = call('HGET', MOVING, id), call('HGET', RECORDS, id)
+  if mark and record then
+    local payload, history = call('HGET', PAYLOADS, id) or '\0\0\0\0', call('HGET', HISTORIES, id) or ''
+    bytes = bytes + #payload + #history
+    answer[#answer + 1] = { mark, record, payload, history }
+  else
+    answer[#answer + 1] = {}
+  end
+end
+return answer

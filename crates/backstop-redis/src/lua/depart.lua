@@ -1,0 +1,35 @@
+-- The last step of a move: removes jobs that are in their new queue, and keeps those that were not taken there.
+-- ARGV    for each job: id, token, A if it was taken or T if not
+-- Answers: how many moves ended with this.
+
+local ended = 0
+
+local function remove(id, record, to)
+  -- First, so that nothing is removed where this cannot be noted.
+  call('HSET', MOVED, id, to)
+  local death = call('HGET', DEATHS, id)
+  if is_whole(record) then
+    local state = sub(record, 1, 1)
+    call('ZREM', LINES[state], member_of(state, record, id))
+    call('ZREM', ORDER, member_of('1', record, id))
+    if has_key(flags_of(record)) then drop_key(id, record) end
+  elseif death then
+    call('ZREM', DEAD, sub(death, 9) .. id)
+    call('ZREM', ORDER, sub(death, 17) .. id)
+  end
+  remove_death(id)
+  call('HDEL', RECORDS, id)
+  call('HDEL', PAYLOADS, id)
+  call('HDEL', HISTORIES, id)
+end
+
+for from = 1, #ARGV, 3 do
+  local id = ARGV[from]
+  local mark, record = call('HGET', MOVING, id), call('HGET', RECORDS, id)
+  if mark and sub(mark, 1, 8) == ARGV[from + 1] then
+    if record and ARGV[from + 2] == 'A' then remove(id, record, sub(mark, 17)) end
+    call('HDEL', MOVING, id)
+    ended = ended + 1
+  end
+end
+return ended

@@ -1,0 +1,11 @@
+-- Forgets where jobs were moved to that are known nowhere any more.
+-- ARGV    for each job: id, the queue it was moved to
+-- Answers: how many were forgotten.
+
+local forgotten = 0
+for at = 1, #ARGV, 2 do
+  if call('HGET', MOVED, ARGV[at]) == ARGV[at + 1] then
+    forgotten = forgotten + call('HDEL', MOVED, ARGV[at])
+  end
+end
+return forgotten

@@ -10,9 +10,11 @@ use crate::home::Home;
 use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
 use crate::seat::Seat;
+use crate::spill::{Spill, SpillSettings};
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
 use backstop_core::port::{Answer, Enqueued, Store};
+use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, Span, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +32,8 @@ pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Random,
+    spill: Spill,
+    redaction: Arc<Redaction>,
     /// To recognise transactions that are elsewhere.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Home,
@@ -72,6 +76,7 @@ impl Backstop {
     pub async fn open_with(url: &str, durability: Durability) -> Result<Self, OpenError> {
         let backstop = Self::connect(url, durability).await?;
         backstop.store.migrate().await?;
+        backstop.spill.resume();
         Ok(backstop)
     }
 
@@ -80,11 +85,15 @@ impl Backstop {
         let address = Address::new(url);
         let (store, seat) = open_store(&address, durability)?;
         let store = Guarded::new(store, STORE_DEADLINE, seat);
-        let clock = StoreClock::set_to(store.time().await?);
+        let clock: Arc<dyn Clock> = Arc::new(StoreClock::set_to(store.time().await?));
+        let (store, random): (Arc<dyn Store>, _) = (Arc::new(store), Random::from_system());
+        let spill = Spill::on(SpillSettings::of(&address), store.clone(), clock.clone(), random.clone());
         Ok(Self {
-            store: Arc::new(store),
-            clock: Arc::new(clock),
-            random: Random::from_system(),
+            store,
+            clock,
+            random,
+            spill,
+            redaction: Arc::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::of(&address),
         })
@@ -92,11 +101,14 @@ impl Backstop {
 
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        let store = Guarded::new(store, STORE_DEADLINE, Seat::Callers);
+        let store: Arc<dyn Store> = Arc::new(Guarded::new(store, STORE_DEADLINE, Seat::Callers));
+        let spill = Spill::on(SpillSettings::usual(), store.clone(), clock.clone(), random.clone());
         Self {
-            store: Arc::new(store),
+            store,
             clock,
             random,
+            spill,
+            redaction: Arc::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::Unknown,
         }
@@ -170,6 +182,25 @@ impl Backstop {
     /// A new id.
     pub fn new_id(&self) -> JobId {
         self.random.job_id(self.now())
+    }
+
+    /// What the store did not take, kept on this machine's disk until it does.
+    pub fn spill(&self) -> &Spill {
+        &self.spill
+    }
+
+    /// With other names of secret fields than the usual ones: their values are hidden in logs and views.
+    #[must_use]
+    pub fn redacting(self, redaction: Redaction) -> Self {
+        Self { redaction: Arc::new(redaction), ..self }
+    }
+
+    pub(crate) const fn redaction(&self) -> &Arc<Redaction> {
+        &self.redaction
+    }
+
+    pub(crate) fn with_spill(self, spill: Spill) -> Self {
+        Self { spill, ..self }
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {

@@ -7,9 +7,12 @@ mod raw;
 
 use crate::address::Address;
 use crate::exec::Exec;
+#[cfg(feature = "http")]
+use crate::http::Http;
 use crate::open::{Durability, NotADurability};
 use crate::worker::{BadWorker, QueueSettings, check_settings};
-use backstop_core::QueueName;
+use backstop_core::redact::Redaction;
+use backstop_core::{QueueName, Span};
 use std::collections::BTreeMap;
 
 /// The file that is read when none is named.
@@ -30,15 +33,40 @@ pub struct Config {
     pub durability: Durability,
     /// The queues that have an entry. A queue needs none to exist.
     pub queues: BTreeMap<QueueName, QueueConfig>,
+    /// Whose values are hidden in logs and views.
+    pub redaction: Redaction,
 }
 
 /// What is said about one queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueConfig {
     /// What runs its jobs, if anything here does.
-    pub handler: Option<Exec>,
+    pub handler: Option<HandlerConfig>,
     /// How it is served.
     pub settings: QueueSettings,
+}
+
+/// What runs the jobs of a queue.
+#[derive(Clone, Debug)]
+pub enum HandlerConfig {
+    /// A command.
+    Exec(Exec),
+    /// A web service.
+    #[cfg(feature = "http")]
+    Http(Http),
+}
+
+impl HandlerConfig {
+    /// With the time limit of its queue, if that has one. The engine stops every handler at it; one that knows it can
+    /// say better what it waited for.
+    #[must_use]
+    pub fn within(self, timeout: Option<Span>) -> Self {
+        match (self, timeout) {
+            #[cfg(feature = "http")]
+            (Self::Http(http), Some(timeout)) => Self::Http(http.timeout(timeout)),
+            (other, _) => other,
+        }
+    }
 }
 
 /// A configuration file as it was read.
@@ -119,6 +147,7 @@ pub fn resolve(
         store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
         durability: durability.unwrap_or_default(),
         queues: queues.collect::<Result<_, _>>()?,
+        redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
     })
 }
 

@@ -1,8 +1,9 @@
 //! What can be relied on: what the store says of itself, and how its clock stands to this machine's.
 
+use crate::breakers::{GuardName, GuardStatus};
 use crate::client::Backstop;
-use backstop_core::port::{Answer, Examination, Finding, Grade};
-use backstop_core::{Span, Time};
+use backstop_core::port::{Answer, Examination, Finding, Grade, QueueStatus};
+use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Readings of the store's clock; the one that was quickest there and back is the nearest to the truth.
@@ -21,7 +22,45 @@ impl Backstop {
         }
         let best = readings.into_iter().min_by_key(|reading| reading.round_trip);
         examination.findings.extend(best.map(|reading| judge(reading, lease)));
+        examination.findings.extend(self.spilled().await);
+        // A store without its shape says so itself; what is in it cannot be asked.
+        if let (Ok(queues), Ok(guards)) =
+            (self.store().queues(self.now()).await, self.breakers().list().await)
+        {
+            examination.findings.extend(queues.iter().flat_map(crowded));
+            examination.findings.extend(guards.iter().filter_map(|guard| shut(guard, &queues)));
+        }
         Ok(examination)
+    }
+
+    /// Dead letters that wait in the local spill for the store to take them in.
+    async fn spilled(&self) -> Option<Finding> {
+        let status = match self.spill().status().await {
+            Ok(status) => status,
+            Err(error) => {
+                let advice = Some("look at its directory and rights".to_owned());
+                return Some(Finding {
+                    grade: Grade::Warning,
+                    what: format!("the spill cannot be read: {error}"),
+                    advice,
+                });
+            }
+        };
+        if status.records == 0 && status.set_aside.is_empty() {
+            return None;
+        }
+        let (directory, records, aside) =
+            (status.directory.display(), status.records, status.set_aside.len());
+        Some(Finding {
+            grade: Grade::Warning,
+            what: format!(
+                "{records} dead letters wait in {directory} to be taken in; {aside} files there hold lines nobody could read"
+            ),
+            advice: Some(
+                "they are taken in by the next program that opens this store; mend or remove the .bad files"
+                    .to_owned(),
+            ),
+        })
     }
 
     async fn read_clock(&self) -> Answer<Reading> {
@@ -30,6 +69,59 @@ impl Backstop {
         let round_trip = Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
         Ok(Reading { here, store, round_trip })
     }
+}
+
+/// Queues that are full, or nearly so.
+fn crowded(queue: &QueueStatus) -> Vec<Finding> {
+    let (name, live, dead) = (&queue.name, queue.counts.live(), queue.counts.of(State::Dead));
+    let mut findings = Vec::new();
+    if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
+        findings.push(Finding {
+            grade: if live >= max { Grade::Bad } else { Grade::Warning },
+            what: format!(
+                "queue {name} holds {live} of at most {max} live jobs; then {}",
+                queue.bounds.overflow
+            ),
+            advice: Some(format!("more workers for {name}, or a larger max_size")),
+        });
+    }
+    if dead >= queue.bounds.dead_max {
+        findings.push(Finding {
+            grade: Grade::Bad,
+            what: format!(
+                "queue {name} has {dead} dead letters of at most {}: kinds that die stop",
+                queue.bounds.dead_max
+            ),
+            advice: Some(format!(
+                "backstop dead groups --queue {name}; requeue, export or delete what is there"
+            )),
+        });
+    }
+    findings
+}
+
+/// A breaker or a gate that keeps jobs from running.
+fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
+    if !guard.is_shut() {
+        return None;
+    }
+    let waiting =
+        queues.iter().find(|queue| queue.name == *guard.name.queue()).map_or(0, |queue| queue.counts.live());
+    let why = guard.status.events.last().map_or_else(String::new, |event| format!(": {}", event.why));
+    let what = match (&guard.name, guard.shut) {
+        (GuardName::Gate(..), _) => format!("the gate of kind {} is shut{why}", guard.name),
+        (GuardName::Breaker(queue), _) => {
+            format!("the breaker of queue {queue} is {}{why}", guard.status.state)
+        }
+    };
+    Some(Finding {
+        grade: Grade::Warning,
+        what: format!("{what}; its queue holds {waiting} live jobs"),
+        advice: Some(format!(
+            "look at its cause with backstop dead groups, then backstop breaker reset {}",
+            guard.name
+        )),
+    })
 }
 
 fn wall_clock() -> Time {

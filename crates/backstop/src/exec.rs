@@ -166,6 +166,7 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
             ..ErrorReport::message(tail.last_line().unwrap_or(plainly))
         },
         advice,
+        progressed: false,
     };
     match (status.code(), status.signal()) {
         (Some(0), _) => Ending::Done,

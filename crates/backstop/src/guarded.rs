@@ -3,12 +3,12 @@
 use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Claim, Enqueued, Examination, Gate, Hints, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError,
-    WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
+    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
+    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,19 @@ impl Operator for Guarded {
         self.within("amending jobs", |store| async move { store.amend(amendment, now).await }).await
     }
 
+    async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>> {
+        self.within("burying", |store| async move { store.bury(burials, now).await }).await
+    }
+
+    async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>> {
+        self.within("grouping dead letters", |store| async move { store.groups(query, now).await }).await
+    }
+
+    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, now: Time) -> Answer<()> {
+        self.within("bounding a queue", |store| async move { store.set_bounds(queue, bounds, now).await })
+            .await
+    }
+
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>> {
         self.within("listing queues", |store| async move { store.queues(now).await }).await
     }
@@ -113,6 +126,21 @@ impl Operator for Guarded {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         self.within("pruning", |store| async move { store.prune(retention, now).await }).await
+    }
+}
+
+#[async_trait]
+impl Cells for Guarded {
+    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+        self.within("reading cells", |store| async move { store.cells(names).await }).await
+    }
+
+    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        self.within("listing cells", |store| async move { store.list_cells(query).await }).await
+    }
+
+    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+        self.within("swapping cells", |store| async move { store.swap(swaps).await }).await
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
 
 /// A kind of job with a type of its own.
@@ -47,11 +48,22 @@ pub struct Run {
     leased: Arc<Leased>,
     states: States,
     cancel: CancellationToken,
+    progressed: Arc<AtomicBool>,
 }
 
 impl Run {
     pub(crate) fn new(leased: Arc<Leased>, states: States, cancel: CancellationToken) -> Self {
-        Self { leased, states, cancel }
+        Self { leased, states, cancel, progressed: Arc::default() }
+    }
+
+    /// Says that this run got further than those before it. If it fails all the same, its attempts and waits are counted from
+    /// this failure on; a maximum age still ends the job.
+    pub fn progressed(&self) {
+        self.progressed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn progress(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.progressed)
     }
 
     /// The job's id: the same in every run. Give it to services that take an idempotency key.
@@ -153,7 +165,7 @@ impl Fail {
 
     /// A failure with all that is known about it.
     pub fn with_advice(error: ErrorReport, advice: Advice) -> Self {
-        Self(Box::new(Ending::Failed { cause: Cause::Failed, error, advice }))
+        Self(Box::new(Ending::Failed { cause: Cause::Failed, error, advice, progressed: false }))
     }
 
     /// The ending it stands for.

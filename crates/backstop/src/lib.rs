@@ -37,9 +37,11 @@
 //! once. Handlers should therefore be safe to repeat; [`Run::id`] and [`Run::lease`] are there to make them so.
 
 mod address;
+pub mod breakers;
 mod client;
 mod clock;
 pub mod config;
+pub mod dead;
 mod draft;
 mod engine;
 mod examine;
@@ -48,13 +50,18 @@ mod guarded;
 mod handler;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod home;
+#[cfg(feature = "http")]
+mod http;
 mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
 mod seat;
+mod shared;
+mod spill;
 pub mod testing;
 pub mod why;
+mod with_retry;
 mod worker;
 
 pub use address::{Address, StoreKind, redacted};
@@ -65,9 +72,13 @@ pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
 pub use exec::{Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
+#[cfg(feature = "http")]
+pub use http::{BadHttp, Http, HttpHandler, LinkLocal};
 pub use open::{Durability, NotADurability, OpenError};
 pub use random::Random;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
+pub use spill::{Spill, SpillError, SpillSettings, SpillStatus, TakenIn};
+pub use with_retry::{GivenUp, Retried, Went, WithRetry};
 pub use worker::{BadWorker, Progress, QueueSettings, Running, Services, Timing, WorkerBuilder};

@@ -2,6 +2,9 @@
 //!
 //! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
 
+use crate::breakers::{GuardName, GuardStatus};
+use backstop_core::breaker::Admission;
+use backstop_core::gate::Shut;
 use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, Span, State, Time, WorkerName};
@@ -20,6 +23,8 @@ pub struct Facts<'a> {
     pub queue: Option<&'a QueueStatus>,
     /// All workers that beat within [`LIVE_WITHIN`].
     pub workers: &'a [WorkerStatus],
+    /// The breakers and gates that stand before it.
+    pub guards: &'a [GuardStatus],
     /// All runs the job may have; `None` if only its age ends it.
     pub max_attempts: Option<u32>,
     /// The time.
@@ -35,6 +40,22 @@ pub enum Why {
     Paused {
         /// When it would be due, if that is still to come.
         due: Option<Time>,
+    },
+    /// The service behind its queue is left alone: it failed too often.
+    BreakerOpen {
+        /// When it is tried again; `None` if somebody opened the breaker, and must reset it.
+        until: Option<Time>,
+    },
+    /// Jobs of its kind are not started: too many died, or their dead letters are full.
+    GateShut {
+        /// Which gate.
+        gate: String,
+        /// Why it is shut.
+        shut: Shut,
+        /// How many dead letters its queue has, and may have.
+        dead: Option<(u64, u64)>,
+        /// When one of them is tried again; `None` if somebody shut the gate, and must reset it.
+        until: Option<Time>,
     },
     /// Its time is yet to come.
     NotDue {
@@ -104,6 +125,12 @@ pub enum Why {
 pub fn why(facts: Facts<'_>) -> Why {
     let Some(job) = facts.job else { return Why::NotFound };
     let last_error = || job.history.failures().pop().map(|failure| failure.error.message);
+    let retrying = |at| Why::Retrying {
+        attempt: job.attempt.saturating_add(1),
+        max_attempts: facts.max_attempts,
+        at,
+        error: last_error(),
+    };
     match job.state {
         State::Done => Why::Done { at: job.finished_at },
         State::Dead => Why::Dead { reason: job.reason, at: job.finished_at, error: last_error() },
@@ -115,16 +142,42 @@ pub fn why(facts: Facts<'_>) -> Why {
             match due {
                 // First the gate that only a person opens: a job that is due tomorrow in a paused queue will not run.
                 _ if is_paused => Why::Paused { due },
-                Some(at) if job.state == State::Retrying => Why::Retrying {
-                    attempt: job.attempt.saturating_add(1),
-                    max_attempts: facts.max_attempts,
-                    at,
-                    error: last_error(),
+                Some(at) if job.state == State::Retrying && at > next_probe(facts) => retrying(at),
+                _ => match (guarded(facts), due) {
+                    (Some(shut), _) => shut,
+                    (None, Some(at)) => Why::NotDue { at },
+                    (None, None) => ready(job, facts),
                 },
-                Some(at) => Why::NotDue { at },
-                None => ready(job, facts),
             }
         }
+    }
+}
+
+/// The guard that keeps it from running, if one does. What waits longer for a time of its own does not wait for the guard.
+fn guarded(facts: Facts<'_>) -> Option<Why> {
+    let shut = facts.guards.iter().find(|guard| guard.is_shut())?;
+    let until = match shut.admission {
+        Admission::Not { until } => until,
+        Admission::Freely { .. } | Admission::Probes { .. } => Some(facts.now),
+    };
+    Some(match (&shut.name, shut.shut) {
+        (GuardName::Gate(..), shut_by) => Why::GateShut {
+            gate: shut.name.to_string(),
+            shut: shut_by.unwrap_or(Shut::Forced),
+            dead: facts.queue.map(|queue| (queue.counts.of(State::Dead), queue.bounds.dead_max)),
+            until,
+        },
+        (GuardName::Breaker(_), _) => Why::BreakerOpen { until },
+    })
+}
+
+/// When a shut guard lets something through; now, if none is shut.
+fn next_probe(facts: Facts<'_>) -> Time {
+    match guarded(facts) {
+        Some(Why::BreakerOpen { until } | Why::GateShut { until, .. }) => {
+            until.unwrap_or(Time::from_micros(i64::MAX))
+        }
+        _ => facts.now,
     }
 }
 
@@ -159,6 +212,8 @@ impl Why {
         match self {
             Self::NotFound => "not_found",
             Self::Paused { .. } => "paused",
+            Self::BreakerOpen { .. } => "breaker_open",
+            Self::GateShut { .. } => "gate_shut",
             Self::NotDue { .. } => "not_due",
             Self::Retrying { .. } => "retrying",
             Self::Running { .. } => "running",
@@ -180,6 +235,25 @@ impl fmt::Display for Why {
             Self::Paused { due: None } => f.write_str("its queue is paused"),
             Self::Paused { due: Some(at) } => {
                 write!(f, "its queue is paused; besides, it is not due before {at}")
+            }
+            Self::BreakerOpen { until } => {
+                f.write_str("the breaker of its queue is open: the service behind it failed too often")?;
+                match until {
+                    Some(until) => write!(f, "; it is tried again at {until}"),
+                    None => f.write_str(", or somebody opened it; it stays open until it is reset"),
+                }
+            }
+            Self::GateShut { gate, shut, dead, until } => {
+                write!(f, "the gate of its kind, {gate}, is shut: ")?;
+                match (shut, dead) {
+                    (Shut::Full, Some((dead, max))) => {
+                        write!(f, "its queue's dead letters are full ({dead} of {max})")?;
+                    }
+                    (Shut::Full, None) => f.write_str("its queue's dead letters are full")?,
+                    (Shut::Deaths, _) => f.write_str("too many jobs of it died")?,
+                    (Shut::Forced, _) => f.write_str("somebody shut it")?,
+                }
+                suffix(f, "; one is tried again at", until.as_ref())
             }
             Self::NotDue { at } => write!(f, "it is not due before {at}"),
             Self::Retrying { attempt, max_attempts, at, error } => {
@@ -237,6 +311,7 @@ const fn because(reason: Reason) -> &'static str {
         Reason::Discarded => "its handler did not want to keep it",
         Reason::Unwanted => "its handler found it no longer wanted",
         Reason::Operator => "an operator called it off",
+        Reason::Overflow => "it gave way to a newer job in a full queue",
     }
 }
 

@@ -3,10 +3,12 @@
 use crate::client::Backstop;
 use crate::engine::{self, Engine};
 use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
+use backstop_core::breaker::BreakerSettings;
+use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
 use backstop_core::name::BadName;
 use backstop_core::port::Shelf;
-use backstop_core::{Kind, QueueName, RetryPolicy, Span, WorkerName};
+use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Span, WorkerName};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +31,12 @@ pub struct QueueSettings {
     pub lease: Span,
     /// How long ended jobs stay.
     pub shelf: Shelf,
+    /// How much it holds; `None` leaves that as it is.
+    pub bounds: Option<Bounds>,
+    /// When to leave the service behind its handler alone; `None` for never.
+    pub breaker: Option<BreakerSettings>,
+    /// When to stop starting a kind whose jobs die.
+    pub gate: GateSettings,
 }
 
 impl QueueSettings {
@@ -47,6 +55,9 @@ impl Default for QueueSettings {
             timeout: None,
             lease: Span::secs(15),
             shelf: Shelf::default(),
+            bounds: None,
+            breaker: None,
+            gate: GateSettings::default(),
         }
     }
 }
@@ -273,6 +284,21 @@ pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Res
             "`lease` must be from {LEASE_MIN} to {LEASE_MAX}; it is {}",
             settings.lease
         )));
+    }
+    if let Some(breaker) = &settings.breaker {
+        breaker.check().map_err(|error| bad(format!("breaker: {error}")))?;
+    }
+    settings.gate.check().map_err(|error| bad(format!("dead.gate: {error}")))?;
+    if settings.bounds.is_some_and(|bounds| bounds.max_size == Some(0)) {
+        return Err(bad(
+            "`max_size` is 0: such a queue takes nothing in; leave it out for no bound".to_owned()
+        ));
+    }
+    if settings.bounds.is_some_and(|bounds| bounds.dead_max == 0) {
+        return Err(bad(
+            "`dead.max` is 0: such a queue's kinds would stop at their first death; write at least 1"
+                .to_owned(),
+        ));
     }
     if settings.timeout.is_some_and(Span::is_zero) {
         return Err(bad("`timeout` must be longer than nothing; leave it out for none".to_owned()));

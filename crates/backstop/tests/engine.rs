@@ -342,8 +342,13 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
     };
     let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
     setup.state_becomes(id, State::Running).await;
-    let amendment =
-        Amendment { selection: Selection::Ids(vec![id]), action: Action::Cancel, cursor: None, max: 1 };
+    let amendment = Amendment {
+        selection: Selection::Ids(vec![id]),
+        action: Action::Cancel,
+        only: None,
+        cursor: None,
+        max: 1,
+    };
     setup.backstop.store().amend(amendment, setup.backstop.now()).await.expect("amended");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(called_off.load(Ordering::SeqCst), 1, "at the latest with the next beat");

@@ -1,20 +1,28 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
-use super::{BadConfig, QueueConfig, Written};
+use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
+#[cfg(feature = "http")]
+use crate::http::{Http, LinkLocal};
 use crate::open::Durability;
 use crate::worker::QueueSettings;
+use backstop_core::bounds::DEAD_MAX_USUAL;
+use backstop_core::breaker::BreakerSettings;
+use backstop_core::gate::GateSettings;
 use backstop_core::port::Shelf;
-use backstop_core::{RetryPolicy, Span};
+use backstop_core::{Bounds, Overflow, RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) queues: BTreeMap<String, RawQueue>,
+    /// Names of secret fields, instead of the usual ones.
+    pub(super) redact: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -37,19 +45,27 @@ pub(super) struct RawQueue {
     keep_done_max: Option<u64>,
     keep_cancelled: Option<Span>,
     dead: RawDead,
+    max_size: Option<u64>,
+    overflow: Option<Overflow>,
+    breaker: Option<BreakerSettings>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawHandler {
-    exec: Vec<String>,
+    exec: Option<Vec<String>>,
+    http: Option<String>,
     timeout: Option<Span>,
+    allow_link_local: Option<bool>,
+    ca: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct RawDead {
+    max: Option<u64>,
     keep: Option<Span>,
+    gate: Option<GateSettings>,
 }
 
 /// The file's text, key by key. What is wrong is shown with its line, which may hold the store's password.
@@ -74,29 +90,85 @@ impl RawQueue {
             cancelled_for: self.keep_cancelled.unwrap_or(usual.shelf.cancelled_for),
             dead_for: self.dead.keep.unwrap_or(usual.shelf.dead_for),
         };
+        let timeout = self.timeout.or(handler_timeout).or(usual.timeout);
+        let handler = self.handler.map(RawHandler::checked).transpose()?;
+        if self.overflow.is_some() && self.max_size.is_none() {
+            return Err(
+                "`overflow` says what gives way in a full queue, and this one has no `max_size`".to_owned()
+            );
+        }
+        let is_bounded = self.max_size.is_some() || self.dead.max.is_some();
+        let bounds = is_bounded.then(|| Bounds {
+            max_size: self.max_size,
+            overflow: self.overflow.unwrap_or_default(),
+            dead_max: self.dead.max.unwrap_or(DEAD_MAX_USUAL),
+        });
         Ok(QueueConfig {
-            handler: self.handler.map(RawHandler::checked).transpose()?,
+            handler: handler.map(|handler| handler.within(timeout)),
             settings: QueueSettings {
                 concurrency: self.concurrency.unwrap_or(usual.concurrency),
                 prefetch: self.prefetch.or(usual.prefetch),
                 retry: self.retry.unwrap_or(usual.retry),
-                timeout: self.timeout.or(handler_timeout).or(usual.timeout),
+                timeout,
                 lease: self.lease.unwrap_or(usual.lease),
                 shelf,
+                bounds,
+                breaker: self.breaker,
+                gate: self.dead.gate.unwrap_or_default(),
             },
         })
     }
 }
 
 impl RawHandler {
-    fn checked(self) -> Result<Exec, String> {
-        let mut argv = self.exec.into_iter();
+    fn checked(mut self) -> Result<HandlerConfig, String> {
+        match (self.exec.take(), self.http.take()) {
+            (Some(_), Some(_)) => {
+                Err("`exec` and `http` stand both in the handler; keep one of them".to_owned())
+            }
+            (None, None) => Err(
+                "the handler has neither `exec` nor `http`; write { exec = [\"./detect\"] } or { http = \"http://127.0.0.1:9000/detect\" }"
+                    .to_owned(),
+            ),
+            (Some(argv), None) => self.command(argv),
+            (None, Some(address)) => service(&address, self.allow_link_local, self.ca),
+        }
+    }
+
+    fn command(self, argv: Vec<String>) -> Result<HandlerConfig, String> {
+        if self.allow_link_local.is_some() || self.ca.is_some() {
+            return Err("`allow_link_local` and `ca` mean nothing beside `exec`; leave them out".to_owned());
+        }
+        let mut argv = argv.into_iter();
         match argv.next().filter(|program| !program.is_empty()) {
-            Some(program) => Ok(Exec::new(program, argv)),
+            Some(program) => Ok(HandlerConfig::Exec(Exec::new(program, argv))),
             None => Err(
                 "`exec` is empty; write the command and its arguments, such as [\"python3\", \"detect.py\"]"
                     .to_owned(),
             ),
         }
     }
+}
+
+#[cfg(feature = "http")]
+fn service(
+    address: &str,
+    allow_link_local: Option<bool>,
+    ca: Option<PathBuf>,
+) -> Result<HandlerConfig, String> {
+    let describe = || {
+        let link_local = if allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
+        let http = Http::new(address)?.link_local(link_local);
+        let http = match ca {
+            Some(file) => http.ca(file),
+            None => http,
+        };
+        http.check().map(|()| http)
+    };
+    describe().map(HandlerConfig::Http).map_err(|problem| format!("`http`: {problem}"))
+}
+
+#[cfg(not(feature = "http"))]
+fn service(_: &str, _: Option<bool>, _: Option<PathBuf>) -> Result<HandlerConfig, String> {
+    Err("`http`: this program was built without the feature `http`".to_owned())
 }

@@ -146,3 +146,61 @@ fn an_entry_that_cannot_work_is_refused() {
         &["keep one of them"],
     );
 }
+
+#[cfg(feature = "http")]
+mod http {
+    use super::*;
+
+    fn handler(text: &str) -> String {
+        let config = file(&format!("[queues.q]\n{text}")).unwrap();
+        format!("{:?}", config.queues[&QueueName::new("q").unwrap()].handler)
+    }
+
+    #[test]
+    fn a_web_service_is_a_handler_within_the_time_limit_of_its_queue() {
+        let shown = handler("handler = { http = \"http://127.0.0.1:9000/detect\", timeout = \"7s\" }");
+        assert!(shown.contains("http://127.0.0.1:9000/detect") && shown.contains("7000000"), "{shown}");
+        let shown = handler("timeout = \"8s\"\nhandler = { http = \"http://h/\" }");
+        assert!(shown.contains("8000000"), "{shown}");
+        let shown = handler("handler = { http = \"https://u:secret@h/?k=secret\", ca = \"ca.pem\" }");
+        assert!(
+            shown.contains("30000000") && shown.contains("ca.pem") && !shown.contains("secret"),
+            "{shown}"
+        );
+        let shown = handler("handler = { http = \"http://169.254.1.1/\", allow_link_local = true }");
+        assert!(shown.contains("Allowed"), "{shown}");
+    }
+
+    #[test]
+    fn a_handler_that_cannot_be_called_is_refused_by_its_key() {
+        for (handler, parts) in [
+            ("{ http = \"http://h/\", exec = [\"a\"] }", &["`exec` and `http`", "keep one of them"][..]),
+            ("{ }", &["neither `exec` nor `http`"]),
+            ("{ timeout = \"1s\" }", &["neither `exec` nor `http`"]),
+            ("{ http = \"\" }", &["`http`: this is not an address"]),
+            ("{ http = \"127.0.0.1:9000\" }", &["`http`: "]),
+            ("{ http = \"ftp://h/\" }", &["`http`: only http:// and https://"]),
+            ("{ http = \"http://169.254.169.254/\" }", &["`http`: 169.254.169.254", "allow_link_local"]),
+            ("{ http = \"http://h/\", ca = \"ca.pem\" }", &["`http`: `ca` is for https://"]),
+            ("{ exec = [\"a\"], ca = \"ca.pem\" }", &["`ca`", "beside `exec`"]),
+            ("{ exec = [\"a\"], allow_link_local = true }", &["`allow_link_local`", "beside `exec`"]),
+        ] {
+            check_refused(&format!("[queues.q]\nhandler = {handler}"), &[&["[queues.q]"], parts].concat());
+        }
+        check_refused("[queues.q]\nhandler = { htp = \"http://h/\" }", &["line 2, column 13", "`http`"]);
+    }
+
+    #[test]
+    fn no_refusal_shows_a_services_password() {
+        for handler in [
+            "{ http = \"ftp://u:secret@h/\" }",
+            "{ http = \"http://u:secret@h:99999/\" }",
+            "{ htp = \"http://u:secret@h/\" }",
+            "{ http = \"http://u:secret@169.254.1.1/\" }",
+            "{ http = \"http://u:secret@h/\", exec = [\"a\"] }",
+        ] {
+            let message = file(&format!("[queues.q]\nhandler = {handler}")).expect_err(handler).to_string();
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+}

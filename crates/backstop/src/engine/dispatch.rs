@@ -1,14 +1,15 @@
 //! Claims jobs and keeps handlers busy.
 
 use super::Engine;
-use super::execute::execute;
-use super::lane::ServedQueue;
+use super::execute::pass;
+use super::lane::{ServedQueue, Waiting};
 use crate::worker::QueueSettings;
+use backstop_core::breaker::{Admission, Admitted, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Claim};
 use backstop_core::verdict::{Outcome, Settlement};
-use backstop_core::{Lease, Leased, Span};
+use backstop_core::{Lease, Leased, QueueName, Span};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct Dispatcher {
 /// A claim under way, or to be repeated because its answer was lost.
 struct Asked {
     claim: Claim,
+    /// What breakers let through: with a permit if the queue is on probation, and what for.
+    passes: Vec<Pass>,
     term: Span,
     /// When it was asked for first: what the store grants may be counted from then.
     at: Option<Instant>,
@@ -62,7 +65,8 @@ impl Dispatcher {
 
     /// Claims and runs until told to stop; then gives back what was claimed and not begun.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut hints = self.engine.store().watch();
+        let engine = Arc::clone(&self.engine);
+        let mut hints = engine.store().watch();
         let mut poll = tokio::time::interval(self.engine.timing.poll.into());
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut asking: Option<Asking> = None;
@@ -86,6 +90,10 @@ impl Dispatcher {
                     self.look_again();
                 }
                 () = self.freed.notified() => {}
+                () = engine.guards.changed.notified() => {
+                    self.look_again();
+                    self.leave_alone().await;
+                }
             }
         }
         if let Some(asking) = asking {
@@ -94,7 +102,8 @@ impl Dispatcher {
             drop(self.answered(asked, answer));
         }
         for at in 0..self.lanes.len() {
-            self.give_back(at).await;
+            let all = self.lanes[at].empty();
+            self.give_back(all).await;
         }
     }
 
@@ -106,19 +115,20 @@ impl Dispatcher {
 
     fn start_buffered(&mut self) {
         for at in 0..self.lanes.len() {
-            while let Some(leased) = self.lanes[at].next_to_start() {
-                self.start(at, leased);
+            let is_shut = self.is_shut(at);
+            while let Some(waiting) = self.lanes[at].next_to_start(is_shut) {
+                self.start(at, waiting);
             }
         }
     }
 
-    fn start(&mut self, at: usize, leased: Leased) {
+    fn start(&mut self, at: usize, Waiting { leased, epoch, .. }: Waiting) {
         let lane = &self.lanes[at];
         let settings = Arc::clone(&lane.settings);
         let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
         let slot = Slot::take(&engine, &lane.running, &self.freed, leased.lease.clone());
         self.runs.spawn(async move {
-            let settlement = execute(&engine, &settings, leased).await;
+            let settlement = pass(&engine, &settings, leased, epoch).await;
             if let Some(settlement) = settlement {
                 // Waits while the store is behind: no handler is free for more before its last work is on its way.
                 let _ = ended.send(settlement).await;
@@ -129,7 +139,10 @@ impl Dispatcher {
 
     /// What to ask for now. Queues with the same lease go into one claim.
     fn next_claim(&mut self) -> Option<Asked> {
-        let lanes: Vec<Lane> = self.lanes.iter().filter(|lane| !lane.dry).map(ServedQueue::lane).collect();
+        let open = |lane: &&ServedQueue| {
+            !lane.dry && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
+        };
+        let lanes: Vec<Lane> = self.lanes.iter().filter(open).map(ServedQueue::lane).collect();
         let wanted = wants(&lanes, CLAIM_JOBS_MAX, self.turn);
         self.turn = self.turn.wrapping_add(1);
         let term = self.term_of(wanted.first()?)?;
@@ -137,6 +150,7 @@ impl Dispatcher {
         let number = self.engine.backstop.random().lease_number();
         let until = self.engine.now().after(term);
         Some(Asked {
+            passes: wants.iter().map(|want| Pass::of(&self.engine, want)).collect(),
             claim: Claim { number, worker: self.engine.name.clone(), until, wants },
             term,
             at: None,
@@ -156,7 +170,12 @@ impl Dispatcher {
             let now = engine.now();
             asked.at.get_or_insert_with(Instant::now);
             asked.claim.until = now.after(asked.term);
-            let answer = engine.store().claim(asked.claim.clone(), now).await;
+            get_permits(&engine, &mut asked).await;
+            let answer = if asked.claim.wants.is_empty() {
+                Ok(Vec::new())
+            } else {
+                engine.store().claim(asked.claim.clone(), now).await
+            };
             (asked, answer)
         }
         .boxed()
@@ -174,7 +193,7 @@ impl Dispatcher {
                     // The answer took a good part of the lease: the next beat must not wait for its time.
                     self.engine.beat_now.notify_one();
                 }
-                self.take_in(&asked.claim.wants, granted);
+                self.take_in(&asked, granted);
                 None
             }
             Err(error) => {
@@ -188,16 +207,25 @@ impl Dispatcher {
         }
     }
 
-    fn take_in(&mut self, wants: &[Want], granted: Vec<Leased>) {
+    fn take_in(&mut self, asked: &Asked, granted: Vec<Leased>) {
+        for pass in &asked.passes {
+            let used = granted.iter().filter(|leased| leased.lease.queue == pass.queue).count();
+            let used = u32::try_from(used).unwrap_or(u32::MAX);
+            for _ in used..pass.permits.unwrap_or(0) {
+                self.engine.report(&pass.queue, pass.epoch, Sign::Neutral);
+            }
+        }
         for lane in &mut self.lanes {
-            if let Some(want) = wants.iter().find(|want| want.queue == lane.queue) {
+            if let Some(want) = asked.claim.wants.iter().find(|want| want.queue == lane.queue) {
                 let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
                 lane.dry = got < want.max && !self.hinted;
             }
         }
         for leased in granted {
             if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == leased.lease.queue) {
-                lane.take_in(leased);
+                let pass = asked.passes.iter().find(|pass| pass.queue == lane.queue);
+                let (epoch, is_probe) = pass.map_or((0, false), |pass| (pass.epoch, pass.is_probation));
+                lane.take_in(leased, epoch, is_probe);
             }
         }
     }
@@ -206,18 +234,71 @@ impl Dispatcher {
     async fn share_idle(&mut self) {
         for at in 0..self.lanes.len() {
             if self.lanes[at].hoards(self.engine.timing.poll) {
-                self.give_back(at).await;
+                let all = self.lanes[at].empty();
+                self.give_back(all).await;
             }
         }
     }
 
-    async fn give_back(&mut self, at: usize) {
+    fn is_shut(&self, at: usize) -> bool {
+        matches!(self.engine.admission(&self.lanes[at].queue), Admission::Not { .. })
+    }
+
+    /// Gives back what waits for a service that is to be left alone.
+    async fn leave_alone(&mut self) {
+        for at in 0..self.lanes.len() {
+            if self.is_shut(at) {
+                let ordinary = self.lanes[at].empty_of_ordinary();
+                self.give_back(ordinary).await;
+            }
+        }
+    }
+
+    async fn give_back(&mut self, unused: Vec<Waiting>) {
         let now = self.engine.now();
-        for leased in self.lanes[at].empty() {
+        for Waiting { leased, epoch, .. } in unused {
+            self.engine.report(&leased.lease.queue, epoch, Sign::Neutral);
             let outcome = Outcome::Released { at: now };
             let _ = self.ended.send(Settlement { lease: leased.lease, outcome }).await;
         }
     }
+}
+
+/// What a breaker lets through of one queue, for one claim.
+struct Pass {
+    queue: QueueName,
+    epoch: u64,
+    /// So many permits were got; `None` if none are needed.
+    permits: Option<u32>,
+    /// Permits are needed, and not got yet.
+    is_probation: bool,
+}
+
+impl Pass {
+    fn of(engine: &Engine, want: &Want) -> Self {
+        let (epoch, is_probation) = match engine.admission(&want.queue) {
+            Admission::Freely { epoch } => (epoch, false),
+            Admission::Probes { epoch, .. } => (epoch, true),
+            // It shut a moment ago: what the permits say decides.
+            Admission::Not { .. } => (0, true),
+        };
+        Self { queue: want.queue.clone(), epoch, permits: None, is_probation }
+    }
+}
+
+/// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that is asked for again has its
+/// permits already.
+async fn get_permits(engine: &Engine, asked: &mut Asked) {
+    let until = asked.claim.until;
+    for pass in asked.passes.iter_mut().filter(|pass| pass.is_probation && pass.permits.is_none()) {
+        let Some(want) = asked.claim.wants.iter_mut().find(|want| want.queue == pass.queue) else { continue };
+        let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
+        let admitted =
+            engine.admit(&pass.queue, wanted, until).await.unwrap_or(Admitted { epoch: 0, calls: 0 });
+        (pass.epoch, pass.permits) = (admitted.epoch, Some(admitted.calls));
+        want.max = admitted.calls as usize;
+    }
+    asked.claim.wants.retain(|want| want.max > 0);
 }
 
 /// The answer of the claim under way; never, if there is none.

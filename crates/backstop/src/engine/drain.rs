@@ -34,7 +34,7 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
         engine.held.insert(number, settings.lease, asked, &granted);
         for leased in granted {
             any = true;
-            if let Some(settlement) = execute(engine, settings, leased).await {
+            if let Some((_, settlement)) = execute(engine, settings, leased).await {
                 settle(engine, vec![settlement]).await;
             }
         }

@@ -1,23 +1,66 @@
 //! One run of one job: the handler, its time limit, its panics, and being called off.
 
 use super::Engine;
+use super::guards::Way;
 use crate::handler::Run;
 use crate::worker::QueueSettings;
+use backstop_core::breaker::Sign;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending, Settlement, judge};
-use backstop_core::{Leased, Span};
+use backstop_core::{Leased, Outcome, Span};
 use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A job of a kind nobody here knows goes back for so long: another worker may know it.
 const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
 
-/// Runs a job and judges how it ended; `None` if its lease was lost before it could begin.
-pub(crate) async fn execute(engine: &Engine, settings: &QueueSettings, leased: Leased) -> Option<Settlement> {
+/// Runs a job if its kind's gate lets it through, and tells its breaker how it ended; `None` if its lease was lost before it
+/// could begin.
+pub(crate) async fn pass(
+    engine: &Engine,
+    settings: &QueueSettings,
+    leased: Leased,
+    epoch: u64,
+) -> Option<Settlement> {
+    let (lease, kind) = (leased.lease.clone(), leased.kind.clone());
+    let probe = match engine.way(&lease.queue, &kind, engine.now().after(settings.lease)).await {
+        Way::Through(probe) => probe,
+        Way::Not(until) => {
+            engine.report(&lease.queue, epoch, Sign::Neutral);
+            return Some(Settlement { lease, outcome: Outcome::Released { at: until } });
+        }
+    };
+    let (sign, settlement) = match execute(engine, settings, leased).await {
+        Some((sign, settlement)) => (sign, Some(settlement)),
+        None => (Sign::Neutral, None),
+    };
+    engine.report(&lease.queue, epoch, sign);
+    let outcome = settlement.as_ref().map(|settlement| &settlement.outcome);
+    if matches!(outcome, Some(Outcome::Dead { .. })) {
+        engine.guards.dying(&lease, &kind, probe);
+    } else if let Some(epoch) = probe {
+        engine.guards.probed(
+            &lease.queue,
+            &kind,
+            epoch,
+            outcome.unwrap_or(&Outcome::Released { at: engine.now() }),
+        );
+    }
+    settlement
+}
+
+/// Runs a job and judges how it ended, and what that says about its service; `None` if its lease was lost before it could
+/// begin.
+pub(crate) async fn execute(
+    engine: &Engine,
+    settings: &QueueSettings,
+    leased: Leased,
+) -> Option<(Sign, Settlement)> {
     let limit =
         settings.timeout.map(|timeout| Instant::now() + timeout.plus(engine.timing.cancel_grace).into());
     let cancel = engine.held.begin(&leased.lease, limit)?;
@@ -28,12 +71,23 @@ pub(crate) async fn execute(engine: &Engine, settings: &QueueSettings, leased: L
     engine.tally.started();
     let leased = Arc::new(leased);
     // Around all of it: a handler may also panic before its first await, or while it is dropped.
-    let run = AssertUnwindSafe(run_to_end(engine, settings, &leased, cancel)).catch_unwind();
-    let ending = run.await.unwrap_or_else(|panic| panicked(panic.as_ref()));
+    let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone());
+    let progress = run.progress();
+    let running = AssertUnwindSafe(run_to_end(engine, settings, run, cancel)).catch_unwind();
+    let mut ending = running.await.unwrap_or_else(|panic| panicked(panic.as_ref()));
+    if let Ending::Failed { progressed, .. } = &mut ending {
+        *progressed |= progress.load(Ordering::Relaxed);
+    }
     let rules = Engine::rules(settings);
     let roll = engine.backstop.random().roll();
-    let outcome = judge(&leased, ending, &engine.name, rules, engine.now(), roll);
-    Some(Settlement { lease: leased.lease.clone(), outcome })
+    let sign = ending.sign();
+    let outcome = match judge(&leased, ending, &engine.name, rules, engine.now(), roll) {
+        Outcome::Dead { reason, history } => {
+            Outcome::Dead { reason, history: history.in_context(engine.context().await) }
+        }
+        other => other,
+    };
+    Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
 }
 
 /// A job that lost a worker before is only held to have killed the next one if it is known to have begun. Whether the
@@ -54,15 +108,14 @@ async fn note_begun(engine: &Engine, leased: &Leased) -> bool {
 async fn run_to_end(
     engine: &Engine,
     settings: &QueueSettings,
-    leased: &Arc<Leased>,
+    run: Run,
     cancel: CancellationToken,
 ) -> Ending {
-    let Some(handler) = engine.handler(&leased.lease.queue, &leased.kind) else {
-        tracing::warn!(queue = %leased.lease.queue, kind = %leased.kind, "no handler here for this kind; given back");
+    let Some(handler) = engine.handler(run.queue(), run.kind()) else {
+        tracing::warn!(queue = %run.queue(), kind = %run.kind(), "no handler here for this kind; given back");
         engine.note_stranger();
         return Ending::Released(UNKNOWN_KIND_WAIT);
     };
-    let run = Run::new(Arc::clone(leased), engine.states.clone(), cancel.clone());
     let called_off = async {
         cancel.cancelled().await;
         tokio::time::sleep(engine.timing.cancel_grace.into()).await;
@@ -87,7 +140,7 @@ fn timed_out(timeout: Span) -> Ending {
         error_type: Some("Timeout".to_owned()),
         ..ErrorReport::message(format!("it ran longer than {timeout} and was stopped"))
     };
-    Ending::Failed { cause: Cause::TimedOut, error, advice: Advice::Retry }
+    Ending::Failed { cause: Cause::TimedOut, error, advice: Advice::Retry, progressed: false }
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Ending {
@@ -95,5 +148,5 @@ fn panicked(panic: &(dyn Any + Send)) -> Ending {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     let message = text.unwrap_or_else(|| "the handler panicked without saying why".to_owned());
     let error = ErrorReport { error_type: Some("Panic".to_owned()), ..ErrorReport::message(message) };
-    Ending::Failed { cause: Cause::Panicked, error, advice: Advice::Retry }
+    Ending::Failed { cause: Cause::Panicked, error, advice: Advice::Retry, progressed: false }
 }

@@ -1,11 +1,11 @@
 //! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
 
 use super::Engine;
-use super::settle::settle_in_parts;
+use super::settle::{given_back, settle_in_parts};
 use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::{Settlement, judge_lost};
-use backstop_core::{Span, Time};
+use backstop_core::{Outcome, Span, Time};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -136,16 +136,27 @@ pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
     }
     let settlements: Vec<Settlement> = seized.iter().map(|seized| judge_seized(seized, now)).collect();
     let answers = settle_in_parts(engine, &settlements).await?;
+    let mut refused = Vec::new();
     for ((seized, settlement), answer) in seized.iter().zip(&settlements).zip(answers) {
         let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
         match answer {
             Ok(Settled::Applied) => {
                 engine.tally.recovered(&settlement.outcome);
+                if matches!(settlement.outcome, Outcome::Dead { .. }) {
+                    engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, true);
+                }
                 tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
+            }
+            Ok(Settled::Full) => {
+                engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, false);
+                refused.push(given_back(settlement, now));
             }
             Ok(Settled::Stale) => {}
             Err(error) => tracing::error!(%error, %job, %queue, "the store refused to take this job back"),
         }
+    }
+    if !refused.is_empty() {
+        settle_in_parts(engine, &refused).await?;
     }
     Ok(seized.len())
 }

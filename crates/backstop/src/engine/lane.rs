@@ -15,12 +15,22 @@ pub(crate) struct ServedQueue {
     pub(crate) running: Arc<AtomicUsize>,
     /// The last claim got less than it asked for: nothing more to ask for until a hint or a poll.
     pub(crate) dry: bool,
-    /// What waits here, and since when.
-    buffered: VecDeque<(Instant, Leased)>,
+    /// What waits here.
+    buffered: VecDeque<Waiting>,
     /// How many may wait here at the moment: none once jobs turned out to take longer than a poll.
     prefetch: usize,
     /// Jobs started since the last look at the buffer.
     started: usize,
+}
+
+/// A job that waits for a handler.
+pub(crate) struct Waiting {
+    since: Instant,
+    pub(crate) leased: Leased,
+    /// The epoch of the breaker that let it through.
+    pub(crate) epoch: u64,
+    /// Whether it has a permit of its own, and may start although the breaker is not closed.
+    is_probe: bool,
 }
 
 impl ServedQueue {
@@ -47,24 +57,25 @@ impl ServedQueue {
         }
     }
 
-    pub(crate) fn take_in(&mut self, leased: Leased) {
-        self.buffered.push_back((Instant::now(), leased));
+    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool) {
+        self.buffered.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe });
     }
 
-    /// The next job, if a handler is free for it.
-    pub(crate) fn next_to_start(&mut self) -> Option<Leased> {
+    /// The next job, if a handler is free for it; of a queue whose service is left alone, the next probe.
+    pub(crate) fn next_to_start(&mut self, is_shut: bool) -> Option<Waiting> {
         if self.running.load(Ordering::Acquire) >= self.settings.concurrency {
             return None;
         }
-        let (_, leased) = self.buffered.pop_front()?;
+        let next = if is_shut { self.buffered.iter().position(|waiting| waiting.is_probe)? } else { 0 };
+        let waiting = self.buffered.remove(next)?;
         self.started += 1;
-        Some(leased)
+        Some(waiting)
     }
 
     /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead, until it starts as
     /// many jobs between two looks as it can run at once.
     pub(crate) fn hoards(&mut self, patience: Span) -> bool {
-        let hoards = self.buffered.front().is_some_and(|(since, _)| since.elapsed() >= patience.into());
+        let hoards = self.buffered.front().is_some_and(|waiting| waiting.since.elapsed() >= patience.into());
         if hoards {
             self.prefetch = 0;
         } else if self.started >= self.settings.concurrency {
@@ -74,8 +85,15 @@ impl ServedQueue {
         hoards
     }
 
+    /// What waits here without a permit.
+    pub(crate) fn empty_of_ordinary(&mut self) -> Vec<Waiting> {
+        let (probes, ordinary) = self.buffered.drain(..).partition(|waiting| waiting.is_probe);
+        self.buffered = probes;
+        Vec::from(ordinary)
+    }
+
     /// Everything that waits here.
-    pub(crate) fn empty(&mut self) -> Vec<Leased> {
-        self.buffered.drain(..).map(|(_, leased)| leased).collect()
+    pub(crate) fn empty(&mut self) -> Vec<Waiting> {
+        self.buffered.drain(..).collect()
     }
 }

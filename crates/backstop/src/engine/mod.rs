@@ -6,13 +6,16 @@
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
 //! | [`keeper`] | promotes, recovers, prunes | the same thread |
+//! | [`guards`] | tells and hears what breakers and gates say | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
 pub(crate) mod beat;
+pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod drain;
 pub(crate) mod execute;
+pub(crate) mod guards;
 pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod lane;
@@ -27,6 +30,7 @@ use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
 use backstop_core::verdict::{Keep, Rules};
 use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
+use guards::Guards;
 use held::Held;
 use progress::Tally;
 use std::collections::BTreeMap;
@@ -47,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) timing: Timing,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
+    pub(crate) guards: Guards,
+    depths: context::Depths,
     /// Asks for a beat before its time.
     pub(crate) beat_now: Notify,
     strangers: Strangers,
@@ -87,6 +93,8 @@ impl Engine {
             timing,
             held: Held::default(),
             tally: Tally::default(),
+            guards: Guards::default(),
+            depths: context::Depths::default(),
             beat_now: Notify::new(),
             strangers: Strangers::default(),
         }

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::beat::{beat_loop, fence_loop};
 use super::dispatch::Dispatcher;
+use super::guards::guard_loop;
 use super::keeper::keeper_loop;
 use super::progress::Progress;
 use super::settle::{WAITING_MAX, settle_loop};
@@ -141,7 +142,12 @@ fn start_services(
     let indispensable = Indispensable { stop: stop.clone(), worker_stop };
     let serve = async move {
         let _indispensable = indispensable;
-        tokio::join!(beat_loop(&engine, &stop), fence_loop(&engine, &stop), keeper_loop(&engine, &stop));
+        tokio::join!(
+            beat_loop(&engine, &stop),
+            fence_loop(&engine, &stop),
+            keeper_loop(&engine, &stop),
+            guard_loop(&engine, &stop)
+        );
     };
     match services {
         Services::CallersRuntime => Ok(ServicesEnd::Task(tokio::spawn(serve))),

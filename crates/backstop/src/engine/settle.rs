@@ -1,9 +1,10 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
 
 use super::Engine;
+use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Lease, Outcome};
+use backstop_core::{Lease, Outcome, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -17,6 +18,8 @@ const UNDER_WAY_MAX: usize = 2;
 const BESIDE_MIN: usize = 250;
 /// Ended runs that may wait to be settled; handlers then wait too, and nothing more is claimed.
 pub(crate) const WAITING_MAX: usize = 8_192;
+/// How long a job stays away whose death found no room.
+const NO_ROOM_WAIT: Span = Span::secs(60);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,10 @@ pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
     let mut wait = RETRY_FIRST;
     while !batch.is_empty() {
         match settle_in_parts(engine, &batch).await {
-            Ok(answers) => return account(engine, &batch, answers),
+            Ok(answers) => {
+                batch = account(engine, &batch, answers);
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(%error, count = batch.len(), "settling not answered; trying again in {wait:?}");
             }
@@ -88,29 +94,40 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
 }
 
 /// A deploy that kills a whole queue must not leave an empty journal.
-fn tell(settlement: &Settlement) {
+fn tell(engine: &Engine, settlement: &Settlement) {
+    let plainly = |history: &History| engine.backstop.redaction().text(&history.last_error());
     let Lease { queue, job, .. } = &settlement.lease;
     match &settlement.outcome {
         Outcome::Dead { reason, history } => {
-            tracing::warn!(%job, %queue, %reason, error = %history.last_error(), "a job is dead");
+            tracing::warn!(%job, %queue, %reason, error = %plainly(history), "a job is dead");
         }
-        Outcome::Retry { at, history } => {
-            tracing::info!(%job, %queue, next = %at, error = %history.last_error(), "a run failed; it is tried again");
+        Outcome::Retry { at, history, .. } => {
+            tracing::info!(%job, %queue, next = %at, error = %plainly(history), "a run failed; it is tried again");
         }
         Outcome::Cancelled { reason, .. } => tracing::info!(%job, %queue, %reason, "a job is cancelled"),
         Outcome::Done(_) | Outcome::Released { .. } | Outcome::Lost { .. } => {}
     }
 }
 
-fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>) {
+/// Takes note of answers; tells what is to be settled in another way, because there is no room for its death.
+fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>) -> Vec<Settlement> {
+    let mut refused = Vec::new();
     for (settlement, answer) in batch.iter().zip(answers) {
+        if matches!(answer, Ok(Settled::Full)) {
+            engine.guards.died(&settlement.lease, false);
+            refused.push(given_back(settlement, engine.now()));
+            continue;
+        }
         let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
         match answer {
+            Ok(Settled::Full) => {}
             Ok(Settled::Applied) => {
                 engine.tally.settled(&settlement.outcome);
-                tell(settlement);
+                engine.guards.died(lease, true);
+                tell(engine, settlement);
             }
             Ok(Settled::Stale) => {
+                engine.guards.forget(lease);
                 tracing::warn!(?lease, "a run ended after its lease was lost; its outcome does not count");
                 if was_held {
                     engine.tally.lost();
@@ -122,4 +139,12 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             }
         }
     }
+    refused
+}
+
+/// A job that was to die and finds no room: it stays alive, as if it had not run, and its kind waits for room.
+pub(crate) fn given_back(settlement: &Settlement, now: Time) -> Settlement {
+    let Lease { queue, job, .. } = &settlement.lease;
+    tracing::error!(%job, %queue, "the queue's dead letters are at their bound; the job stays alive. Make room with `backstop dead`");
+    Settlement { lease: settlement.lease.clone(), outcome: Outcome::Released { at: now.after(NO_ROOM_WAIT) } }
 }

@@ -2,7 +2,7 @@ use super::*;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::job::{Holder, StoredRetry};
 use backstop_core::port::{Counts, Totals};
-use backstop_core::{JobId, Kind, Payload, Priority, QueueName};
+use backstop_core::{Bounds, JobId, Kind, Payload, Priority, QueueName};
 
 const NOW: Time = Time::from_millis(1_767_225_600_000);
 
@@ -63,7 +63,14 @@ fn answer(job: Option<&Job>, around: Around) -> Why {
     let mut counts = Counts::default();
     *counts.of_mut(State::Ready) = 5;
     let gate = if matches!(around, Around::Paused) { Gate::Paused } else { Gate::Open };
-    let queue = QueueStatus { name: queue_name(), gate, counts, totals: Totals::default(), next_ready: None };
+    let queue = QueueStatus {
+        name: queue_name(),
+        gate,
+        counts,
+        totals: Totals::default(),
+        next_ready: None,
+        bounds: Bounds::default(),
+    };
     let serves = |queue: &str| WorkerStatus {
         name: WorkerName::new("w"),
         queues: vec![QueueName::new(queue).unwrap()],
@@ -75,7 +82,7 @@ fn answer(job: Option<&Job>, around: Around) -> Why {
         Around::OthersWork => vec![serves("other")],
         Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
     };
-    why(Facts { job, queue: Some(&queue), workers: &workers, max_attempts: Some(3), now: NOW })
+    why(Facts { job, queue: Some(&queue), workers: &workers, guards: &[], max_attempts: Some(3), now: NOW })
 }
 
 fn check(job: &Job, around: Around, gate: &str, sentence: &str) {

@@ -1,0 +1,274 @@
+//! Breakers and gates as all workers share them, and as an operator sees and turns them.
+//!
+//! | what | name of its cell | shut means |
+//! |---|---|---|
+//! | breaker of a queue's service | `breaker/QUEUE` | the queue is not claimed from |
+//! | gate of a kind's dead letters | `gate/QUEUE/KIND` | jobs of the kind are not started |
+//!
+//! A cell holds the settings beside the state, so that whoever reads it can tell what happens next.
+
+use crate::client::Backstop;
+use crate::shared::{Shared, read, update};
+use backstop_core::breaker::{Admission, Breaker, BreakerSettings, BreakerStatus, Phase};
+use backstop_core::gate::{Gate, GateSettings, Shut};
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery};
+use backstop_core::{Kind, QueueName, Time};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+const BREAKER: &str = "breaker/";
+const GATE: &str = "gate/";
+
+/// Names a breaker, or a gate.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum GuardName {
+    /// The breaker of a queue's service.
+    Breaker(QueueName),
+    /// The gate of a kind's dead letters.
+    Gate(QueueName, Kind),
+}
+
+impl GuardName {
+    /// The queue it stands before.
+    pub const fn queue(&self) -> &QueueName {
+        match self {
+            Self::Breaker(queue) | Self::Gate(queue, _) => queue,
+        }
+    }
+
+    /// The kind it stands before; `None` for all of the queue.
+    pub const fn kind(&self) -> Option<&Kind> {
+        match self {
+            Self::Breaker(_) => None,
+            Self::Gate(_, kind) => Some(kind),
+        }
+    }
+
+    pub(crate) fn cell(&self) -> String {
+        match self {
+            Self::Breaker(_) => format!("{BREAKER}{self}"),
+            Self::Gate(..) => format!("{GATE}{self}"),
+        }
+    }
+
+    fn of_cell(cell: &str) -> Option<Self> {
+        let name = cell.strip_prefix(BREAKER).or_else(|| cell.strip_prefix(GATE))?;
+        name.parse().ok()
+    }
+}
+
+impl fmt::Display for GuardName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Breaker(queue) => queue.fmt(f),
+            Self::Gate(queue, kind) => write!(f, "{queue}/{kind}"),
+        }
+    }
+}
+
+/// Text that names neither a breaker nor a gate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no breaker: write QUEUE for a queue's breaker, or QUEUE/KIND for the gate of a kind")]
+pub struct NotAGuard(String);
+
+impl FromStr for GuardName {
+    type Err = NotAGuard;
+
+    /// A queue's name has no slash.
+    fn from_str(text: &str) -> Result<Self, NotAGuard> {
+        let wrong = || NotAGuard(text.to_owned());
+        match text.split_once('/') {
+            None => Ok(Self::Breaker(QueueName::new(text).map_err(|_| wrong())?)),
+            Some((queue, kind)) => Ok(Self::Gate(
+                QueueName::new(queue).map_err(|_| wrong())?,
+                Kind::new(kind).map_err(|_| wrong())?,
+            )),
+        }
+    }
+}
+
+/// A breaker with its settings.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct SharedBreaker {
+    pub(crate) settings: BreakerSettings,
+    pub(crate) state: Breaker,
+}
+
+/// A gate with its settings.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct SharedGate {
+    pub(crate) settings: GateSettings,
+    pub(crate) state: Gate,
+}
+
+impl Shared for SharedBreaker {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a breaker has only text, numbers and lists")
+    }
+}
+
+impl Shared for SharedGate {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a gate has only text, numbers and lists")
+    }
+}
+
+/// A breaker or a gate as it stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GuardStatus {
+    /// Which.
+    pub name: GuardName,
+    /// Why it is shut, if it is a gate and shut.
+    pub shut: Option<Shut>,
+    /// Deaths a gate counts at the moment.
+    pub deaths: Option<u64>,
+    /// When it opens, and what it takes to close it.
+    pub settings: BreakerSettings,
+    /// Its state.
+    pub status: BreakerStatus,
+    /// What it would let through now.
+    pub admission: Admission,
+}
+
+impl GuardStatus {
+    fn of(cell: &Cell, now: Time) -> Option<Self> {
+        let name = GuardName::of_cell(&cell.name)?;
+        Some(match name {
+            GuardName::Breaker(_) => {
+                let breaker: SharedBreaker = read(cell)?;
+                Self {
+                    name,
+                    shut: None,
+                    deaths: None,
+                    settings: breaker.settings,
+                    status: breaker.state.status(&breaker.settings, now),
+                    admission: breaker.state.admits(&breaker.settings, now),
+                }
+            }
+            GuardName::Gate(..) => {
+                let gate: SharedGate = read(cell)?;
+                let status = gate.state.status(&gate.settings, now);
+                Self {
+                    name,
+                    shut: status.shut,
+                    deaths: Some(status.deaths),
+                    settings: gate.settings.breaker,
+                    status: status.breaker,
+                    admission: gate.state.admits(&gate.settings, now),
+                }
+            }
+        })
+    }
+
+    /// Whether it keeps jobs from running, wholly or in part.
+    pub fn is_shut(&self) -> bool {
+        self.status.state != Phase::Closed
+    }
+}
+
+/// What an operator sees of breakers and gates, and can do to them.
+#[derive(Debug)]
+pub struct Breakers<'a>(&'a Backstop);
+
+impl Backstop {
+    /// The breakers and gates that all workers on this store heed.
+    pub const fn breakers(&self) -> Breakers<'_> {
+        Breakers(self)
+    }
+}
+
+impl Breakers<'_> {
+    /// All of them: breakers by queue, then gates. A kind has a gate once one of its jobs died.
+    pub async fn list(&self) -> Answer<Vec<GuardStatus>> {
+        let mut found = Vec::new();
+        for prefix in [BREAKER, GATE] {
+            found.extend(
+                cells(self.0, prefix).await?.iter().filter_map(|cell| GuardStatus::of(cell, self.0.now())),
+            );
+        }
+        Ok(found)
+    }
+
+    /// Those that stand before jobs of this queue and kind.
+    pub async fn before(&self, queue: &QueueName, kind: &Kind) -> Answer<Vec<GuardStatus>> {
+        let names = [GuardName::Breaker(queue.clone()), GuardName::Gate(queue.clone(), kind.clone())];
+        let cells = self.0.store().cells(names.iter().map(GuardName::cell).collect()).await?;
+        Ok(cells.iter().flatten().filter_map(|cell| GuardStatus::of(cell, self.0.now())).collect())
+    }
+
+    /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a one.
+    pub async fn reset(&self, name: &GuardName, why: &str) -> Answer<bool> {
+        if self.0.store().cells(vec![name.cell()]).await?.pop().flatten().is_none() {
+            return Ok(false);
+        }
+        let now = self.0.now();
+        match name {
+            GuardName::Breaker(_) => {
+                update(self.0, &name.cell(), usual_breaker(), |breaker| breaker.state.reset(why, now))
+                    .await?;
+            }
+            GuardName::Gate(..) => {
+                update(self.0, &name.cell(), usual_gate(), |gate| gate.state.reset(why, now)).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens a breaker, or shuts a gate, until somebody resets it. One that is not there yet comes into being.
+    pub async fn open(&self, name: &GuardName, why: &str) -> Answer<()> {
+        let now = self.0.now();
+        match name {
+            GuardName::Breaker(_) => {
+                update(self.0, &name.cell(), usual_breaker(), |breaker| breaker.state.force_open(why, now))
+                    .await?;
+            }
+            GuardName::Gate(..) => {
+                update(self.0, &name.cell(), usual_gate(), |gate| gate.state.shut_by_hand(why, now)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn usual_breaker() -> SharedBreaker {
+    SharedBreaker { settings: BreakerSettings::default(), state: Breaker::default() }
+}
+
+fn usual_gate() -> SharedGate {
+    SharedGate { settings: GateSettings::default(), state: Gate::default() }
+}
+
+/// All cells of a prefix.
+pub(crate) async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>> {
+    let (mut found, mut after): (Vec<Cell>, _) = (Vec::new(), None);
+    loop {
+        let query = CellQuery { prefix: prefix.to_owned(), after, limit: CELLS_MAX };
+        let part = backstop.store().list_cells(query).await?;
+        let is_last = part.len() < CELLS_MAX;
+        after = part.last().map(|cell| cell.name.clone());
+        found.extend(part);
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
+pub(crate) const GATES: &str = GATE;
+
+/// The gate of a cell.
+pub(crate) fn gate_of(cell: &Cell) -> Option<((QueueName, Kind), SharedGate)> {
+    match GuardName::of_cell(&cell.name)? {
+        GuardName::Gate(queue, kind) => Some(((queue, kind), read(cell)?)),
+        GuardName::Breaker(_) => None,
+    }
+}

@@ -1,0 +1,298 @@
+//! Changing dead letters: requeue, move, delete, clear.
+
+use super::{DeadFilter, DeadLetters, of_queue};
+use backstop_core::amend::{Action, Filter, Refusal, Selection};
+use backstop_core::limits::{AMEND_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::port::{Amendment, Answer, Damaged, Order, StoreError};
+use backstop_core::{JobId, QueueName, State};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Letters read and changed in one go, where the store cannot tell by itself which ones are meant.
+const STEP_MAX: usize = 200;
+
+/// Which dead letters to change. All of them must be said in so many words.
+///
+/// As JSON: `{"ids":[…]}`, `{"oldest":10,"queue":"emails"}`, `{"matching":{…}}` or `{"all":true}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum DeadSelection {
+    /// These.
+    Ids(Vec<JobId>),
+    /// Those of a queue that died first.
+    Oldest {
+        /// The queue.
+        queue: QueueName,
+        /// How many.
+        count: usize,
+    },
+    /// Those that fit. A filter that says nothing is misuse.
+    Matching(DeadFilter),
+    /// Every one there is.
+    All,
+}
+
+/// What a change did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Changed {
+    /// How many letters it was done to.
+    pub count: u64,
+    /// To which it was not, and why.
+    pub refused: Vec<(JobId, Refusal)>,
+    /// Those that cannot be read, where the selection may mean them. They stay, and can be deleted by id.
+    pub damaged: Vec<Damaged>,
+}
+
+impl DeadLetters {
+    /// Makes dead letters ready again in their queues, with all attempts anew. Their history stays.
+    pub async fn requeue(&self, selection: &DeadSelection) -> Answer<Changed> {
+        self.change("requeue", selection, Action::Retry).await
+    }
+
+    /// Makes dead letters ready in another queue, with all attempts anew. Their history stays.
+    pub async fn move_to(&self, selection: &DeadSelection, queue: &QueueName) -> Answer<Changed> {
+        self.change(&format!("move to {queue}"), selection, Action::Move(queue.clone())).await
+    }
+
+    /// Removes dead letters with their history; by id also one that cannot be read.
+    pub async fn delete(&self, selection: &DeadSelection) -> Answer<Changed> {
+        self.change("delete", selection, Action::Delete).await
+    }
+
+    /// Removes all dead letters of a queue.
+    pub async fn clear(&self, queue: &QueueName) -> Answer<Changed> {
+        let all = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
+        self.change("clear", &DeadSelection::Matching(all), Action::Delete).await
+    }
+
+    /// Removes all dead letters of all queues.
+    pub async fn clear_all(&self) -> Answer<Changed> {
+        self.change("clear", &DeadSelection::All, Action::Delete).await
+    }
+
+    async fn change(&self, what: &str, selection: &DeadSelection, action: Action) -> Answer<Changed> {
+        selection.check()?;
+        let entry = self.note(what, selection.in_short()).await?;
+        let mut changed = Changed::default();
+        let done = self.apply(selection, &action, &mut changed).await;
+        self.note_end(entry, changed.count, done.as_ref().err()).await;
+        done.map(|()| changed)
+    }
+
+    async fn apply(&self, selection: &DeadSelection, action: &Action, changed: &mut Changed) -> Answer<()> {
+        let now = self.backstop.now();
+        match selection {
+            DeadSelection::Ids(ids) => {
+                let mut named = BTreeSet::new();
+                let ids: Vec<JobId> = ids.iter().copied().filter(|id| named.insert(*id)).collect();
+                self.apply_to(&ids, action, changed).await
+            }
+            DeadSelection::All => self.apply_where(of_queue(None), action, changed).await,
+            DeadSelection::Matching(filter) if filter.is_stores_own() => {
+                self.apply_where(filter.narrowed(), action, changed).await
+            }
+            DeadSelection::Matching(filter) => {
+                self.apply_found(&filter.as_of(now), usize::MAX, action, changed).await
+            }
+            DeadSelection::Oldest { queue, count } => {
+                let filter = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
+                self.apply_found(&filter.as_of(now), *count, action, changed).await
+            }
+        }
+    }
+
+    /// Changes these, as far as they are dead.
+    pub(super) async fn apply_to(&self, ids: &[JobId], action: &Action, changed: &mut Changed) -> Answer<()> {
+        for part in ids.chunks(AMEND_MAX) {
+            let amendment = amendment(Selection::Ids(part.to_vec()), action);
+            let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+            changed.count += amended.applied as u64;
+            changed.refused.extend(amended.refused);
+        }
+        Ok(())
+    }
+
+    /// Changes those that the store finds by itself.
+    async fn apply_where(&self, filter: Filter, action: &Action, changed: &mut Changed) -> Answer<()> {
+        let mut amendment = amendment(Selection::Matching(filter.clone()), action);
+        loop {
+            let amended = self.backstop.store().amend(amendment.clone(), self.backstop.now()).await?;
+            changed.count += amended.applied as u64;
+            changed.refused.extend(amended.refused);
+            amendment.cursor = amended.next;
+            if amendment.cursor.is_none() {
+                break;
+            }
+        }
+        changed.damaged = self.damaged(filter).await?;
+        Ok(())
+    }
+
+    /// Changes the oldest that fit, at most `count`, in steps.
+    async fn apply_found(
+        &self,
+        filter: &DeadFilter,
+        count: usize,
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        let (mut left, mut cursor) = (count, None);
+        while left > 0 {
+            let found = self.find(filter, cursor, left.min(STEP_MAX), Order::Oldest).await?;
+            let ids: Vec<JobId> = found.jobs.iter().map(|job| job.id).collect();
+            self.apply_to(&ids, action, changed).await?;
+            left -= ids.len();
+            changed.damaged.extend(found.damaged);
+            cursor = found.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left after a change and cannot be read. Little else is left, so this is a short list.
+    async fn damaged(&self, filter: Filter) -> Answer<Vec<Damaged>> {
+        let filter = DeadFilter {
+            queue: filter.queue,
+            kind: filter.kind,
+            fingerprint: filter.fingerprint,
+            ..DeadFilter::default()
+        };
+        let (mut damaged, mut cursor, mut looked) = (Vec::new(), None, 0);
+        while looked < SCAN_MAX {
+            let found = self.find(&filter, cursor, STEP_MAX, Order::Oldest).await?;
+            damaged.extend(found.damaged);
+            looked += STEP_MAX;
+            cursor = found.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(damaged)
+    }
+}
+
+fn amendment(selection: Selection, action: &Action) -> Amendment {
+    Amendment {
+        selection,
+        action: action.clone(),
+        only: Some(State::Dead),
+        cursor: None,
+        max: AMEND_MAX.min(PAGE_MAX),
+    }
+}
+
+impl DeadSelection {
+    /// Refuses one that does not say what it means.
+    fn check(&self) -> Answer<()> {
+        match self {
+            Self::Ids(ids) if ids.is_empty() => Err(empty()),
+            Self::Matching(filter) if filter.is_empty() => Err(empty()),
+            Self::Oldest { count: 0, .. } => Err(empty()),
+            _ => Ok(()),
+        }
+    }
+
+    /// For the audit: of many ids the first ones, and how many more there are.
+    fn in_short(&self) -> serde_json::Value {
+        const IDS_SHOWN: usize = 100;
+        match self {
+            Self::Ids(ids) if ids.len() > IDS_SHOWN => {
+                serde_json::json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN })
+            }
+            other => serde_json::to_value(other).unwrap_or_default(),
+        }
+    }
+}
+
+fn empty() -> StoreError {
+    StoreError::misuse("changing dead letters", "nothing is selected; say which, or say all")
+}
+
+/// A selection as people and programs write it.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ids: Option<Vec<JobId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<DeadFilter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all: Option<bool>,
+}
+
+impl From<DeadSelection> for Written {
+    fn from(selection: DeadSelection) -> Self {
+        let none = Self::default();
+        match selection {
+            DeadSelection::Ids(ids) => Self { ids: Some(ids), ..none },
+            DeadSelection::Oldest { queue, count } => {
+                Self { oldest: Some(count), queue: Some(queue), ..none }
+            }
+            DeadSelection::Matching(filter) => Self { matching: Some(filter), ..none },
+            DeadSelection::All => Self { all: Some(true), ..none },
+        }
+    }
+}
+
+impl TryFrom<Written> for DeadSelection {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let selection = match (written.ids, written.matching, written.oldest, written.queue, written.all) {
+            (Some(ids), None, None, None, None) => Self::Ids(ids),
+            (None, Some(filter), None, None, None) => Self::Matching(filter),
+            (None, None, Some(count), Some(queue), None) => Self::Oldest { queue, count },
+            (None, None, None, None, Some(true)) => Self::All,
+            _ => {
+                return Err("a selection is one of {\"ids\":[…]}, {\"matching\":{…}}, \
+                            {\"oldest\":n,\"queue\":q} and {\"all\":true}"
+                    .to_owned());
+            }
+        };
+        selection.check().map_err(|error| error.to_string())?;
+        Ok(selection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<DeadSelection>) {
+        let read = serde_json::from_str::<DeadSelection>(text).ok();
+        assert_eq!(read, expected, "{text}");
+        if let Some(selection) = expected {
+            assert_eq!(serde_json::to_string(&selection).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_selection_is_one_thing_and_all_must_be_said() {
+        let queue = QueueName::new("q").unwrap();
+        let matching =
+            DeadFilter { queue: Some(queue.clone()), text: Some("x".to_owned()), ..DeadFilter::default() };
+        check(r#"{"all":true}"#, Some(DeadSelection::All));
+        check(r#"{"oldest":3,"queue":"q"}"#, Some(DeadSelection::Oldest { queue, count: 3 }));
+        check(r#"{"matching":{"queue":"q","text":"x"}}"#, Some(DeadSelection::Matching(matching)));
+        let id = JobId::named("a");
+        check(&format!(r#"{{"ids":["{id}"]}}"#), Some(DeadSelection::Ids(vec![id])));
+        for wrong in [
+            "{}",
+            r#"{"ids":[]}"#,
+            r#"{"matching":{}}"#,
+            r#"{"matching":{"colour":"red"}}"#,
+            r#"{"oldest":3}"#,
+            r#"{"oldest":0,"queue":"q"}"#,
+            r#"{"all":false}"#,
+            r#"{"all":true,"ids":["a"]}"#,
+        ] {
+            check(wrong, None);
+        }
+    }
+}

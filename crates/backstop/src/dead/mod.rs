@@ -1,0 +1,180 @@
+//! Dead letters: jobs that were given up, with everything that is known about why.
+//!
+//! [`Backstop::dead`] gives the handle. Looking is [`DeadLetters::stats`], [`groups`](DeadLetters::groups),
+//! [`list`](DeadLetters::list) and [`show`](DeadLetters::show); changing is [`requeue`](DeadLetters::requeue),
+//! [`move_to`](DeadLetters::move_to), [`delete`](DeadLetters::delete) and [`clear`](DeadLetters::clear);
+//! [`export`](DeadLetters::export) and [`import`](DeadLetters::import) carry them elsewhere; [`redrive`] requeues a few,
+//! watches them, and goes on or stops by itself.
+//!
+//! - A store that fails is an error, never an empty answer. A letter that cannot be read is told as damaged and hides no
+//!   other.
+//! - Every change is made by the store, one job at a time and only while that job is dead: it is never in neither place,
+//!   and one that has left the dead letters meanwhile is not touched.
+//! - Nothing is changed before an entry of the [`audit`] says who is about to.
+//! - What is shown is redacted by name. The payload is whole in [`show`](DeadLetters::show) and
+//!   [`export`](DeadLetters::export); error texts are redacted there too, so that a backup never holds more of an
+//!   answer's credentials than a page does. An import therefore has errors as they were shown, and groups them by these.
+
+pub mod audit;
+mod change;
+mod filter;
+mod groups;
+mod import;
+mod letter;
+mod page;
+pub mod redrive;
+
+use crate::client::Backstop;
+use backstop_core::amend::Filter;
+use backstop_core::port::Answer;
+use backstop_core::redact::Redaction;
+use backstop_core::{Job, JobId, QueueName, RetryPolicy, State};
+pub use change::{Changed, DeadSelection};
+pub use filter::DeadFilter;
+pub use groups::{DeadGroup, Sample};
+pub use import::{BadLetter, LETTER_BYTES_MAX, Letter};
+pub use letter::{DeadLetter, OriginalJob};
+pub use page::DeadPage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many dead letters there are.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct DeadStats {
+    /// Of every queue, those without any included.
+    pub queues: BTreeMap<QueueName, u64>,
+    /// Of all.
+    pub total: u64,
+}
+
+/// What became of a search for one dead letter.
+#[derive(Clone, Debug)]
+pub enum Shown {
+    /// Here it is, with its payload whole.
+    Letter(Box<DeadLetter>),
+    /// The job is there, and in another state.
+    Elsewhere(State),
+    /// There is no such job.
+    NotFound,
+}
+
+/// The dead letters of a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct DeadLetters {
+    backstop: Backstop,
+    who: Arc<str>,
+    redaction: Arc<Redaction>,
+    policies: Arc<BTreeMap<QueueName, RetryPolicy>>,
+}
+
+impl Backstop {
+    /// The dead letters of this store.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use backstop::dead::{DeadFilter, DeadSelection};
+    ///
+    /// let backstop = backstop::Backstop::open("memory:").await?;
+    /// let dead = backstop.dead().by("ada@example.org");
+    /// assert_eq!(dead.stats().await?.total, 0);
+    /// let timeouts = DeadFilter { error_type: Some("Timeout".to_owned()), ..DeadFilter::default() };
+    /// let changed = dead.requeue(&DeadSelection::Matching(timeouts)).await?;
+    /// assert_eq!(changed.count, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dead(&self) -> DeadLetters {
+        DeadLetters {
+            backstop: self.clone(),
+            who: "unknown".into(),
+            redaction: Arc::clone(self.redaction()),
+            policies: Arc::default(),
+        }
+    }
+}
+
+impl DeadLetters {
+    /// On behalf of this person or program: what the audit says.
+    #[must_use]
+    pub fn by(mut self, who: &str) -> Self {
+        self.who = who.into();
+        self
+    }
+
+    /// With other names of secrets than the usual ones.
+    #[must_use]
+    pub fn redacting(mut self, redaction: Redaction) -> Self {
+        self.redaction = Arc::new(redaction);
+        self
+    }
+
+    /// With the retry policies of queues, for jobs that have none of their own: they say how many runs there could be.
+    #[must_use]
+    pub fn retrying_by(mut self, policies: BTreeMap<QueueName, RetryPolicy>) -> Self {
+        self.policies = Arc::new(policies);
+        self
+    }
+
+    /// How many there are.
+    pub async fn stats(&self) -> Answer<DeadStats> {
+        let queues = self.backstop.store().queues(self.backstop.now()).await?;
+        let counts = queues.into_iter().map(|queue| (queue.name, queue.counts.of(State::Dead)));
+        let queues: BTreeMap<_, _> = counts.collect();
+        Ok(DeadStats { total: queues.values().sum(), queues })
+    }
+
+    /// How many fit, where that can be told without reading them all.
+    pub async fn estimate(&self, filter: &DeadFilter) -> Answer<Option<u64>> {
+        let by_queue = DeadFilter { queue: filter.queue.clone(), ..DeadFilter::default() };
+        if *filter == by_queue {
+            let stats = self.stats().await?;
+            let of_queue = |queue| stats.queues.get(queue).copied().unwrap_or_default();
+            return Ok(Some(filter.queue.as_ref().map_or(stats.total, of_queue)));
+        }
+        let by_group = DeadFilter { fingerprint: filter.fingerprint, ..by_queue };
+        if *filter != by_group {
+            return Ok(None);
+        }
+        let groups = self.raw_groups(filter.queue.clone(), backstop_core::limits::GROUPS_MAX).await?;
+        let fitting = groups.iter().filter(|group| Some(group.fingerprint) == filter.fingerprint);
+        Ok(Some(fitting.map(|group| group.count).sum()))
+    }
+
+    /// One of them, with its payload whole.
+    pub async fn show(&self, id: JobId) -> Answer<Shown> {
+        let job = self.backstop.store().job(id, self.backstop.now()).await?;
+        Ok(match job {
+            None => Shown::NotFound,
+            Some(job) if job.state == State::Dead => Shown::Letter(Box::new(self.whole(&job))),
+            Some(job) => Shown::Elsewhere(job.state),
+        })
+    }
+
+    /// As it may be seen by whoever may see the job itself.
+    fn whole(&self, job: &Job) -> DeadLetter {
+        DeadLetter::new(job, self.max_attempts(job), &self.redaction)
+    }
+
+    /// As it may be seen in a list.
+    fn redacted(&self, job: &Job) -> DeadLetter {
+        let payload = backstop_core::Payload::stored(self.redaction.payload(job.payload.as_bytes()));
+        let mut letter = self.whole(&Job { payload, ..job.clone() });
+        // Beside what is hidden, the bytes of the rest would only look like the payload.
+        letter.original_job.payload_hex = None;
+        letter
+    }
+
+    fn max_attempts(&self, job: &Job) -> Option<u32> {
+        let of_queue = || self.policies.get(&job.queue).cloned();
+        job.retry.decode().or_else(of_queue).unwrap_or_default().max_attempts()
+    }
+}
+
+/// What the store's own filter can tell of dead letters in this queue.
+fn of_queue(queue: Option<QueueName>) -> Filter {
+    Filter { queue, state: Some(State::Dead), ..Filter::default() }
+}
+
+#[cfg(test)]
+mod tests;

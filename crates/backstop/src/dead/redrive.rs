@@ -1,0 +1,286 @@
+//! Canary redrive: requeue a few dead letters, watch them, and go on with the rest or stop.
+//!
+//! | phase | what happens | what ends it |
+//! |---|---|---|
+//! | `canary` | the oldest letters that fit are requeued, `canary` of them | they are out, or there are no more |
+//! | `watching` | each is watched until it has ended | all have: `rate`; more than `max_failures` died: `failed` |
+//! | `rate` | the others follow at `then_rate`, oldest first, and all are watched | none is left: `done`; the share that died again is more than `max_failures` of `canary`: `failed` |
+//! | `done`, `failed`, `stopped` | nothing more | |
+//!
+//! - Only letters that were dead when it started are redriven, and each once, however often its runner is killed: what is
+//!   about to be requeued is written down first, and the job's own count of requeues tells whether it was.
+//! - A redriven job that is done has succeeded; so has one that is gone, for a job that died would still be there unless
+//!   somebody removed it. One that is dead or cancelled has failed; so has one that was requeued once more meanwhile, for
+//!   it must have died, and one that can no longer be read.
+//! - One runner at a time: it holds the redrive under a lease, and every write of its is refused once another has it.
+//!   Killed, or stopped by Ctrl-C, it can be resumed.
+//!
+//! What is here decides; [`run`] does it.
+
+mod rate;
+mod record;
+mod run;
+mod watch;
+
+use super::DeadSelection;
+use backstop_core::port::StoreError;
+use backstop_core::{Span, Time};
+pub use rate::{NotARate, Rate};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The most letters that go first.
+pub const CANARY_MAX: u32 = 500;
+/// The most letters one redrive requeues; another one takes the rest.
+pub const LETTERS_MAX: u64 = 100_000;
+/// How often the canary is looked at.
+const WATCH_EVERY: Span = Span::millis(500);
+/// The longest wait between two looks at whether somebody wants it to stop.
+const WAIT_MAX: Span = Span::secs(1);
+
+/// What to redrive, and how carefully.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redrive {
+    /// So many go first: 1 to [`CANARY_MAX`].
+    pub canary: u32,
+    /// More failures than these among them stop it.
+    pub max_failures: u32,
+    /// How fast the others follow.
+    pub then_rate: Rate,
+    /// Which letters: those that fit, or all.
+    pub selection: DeadSelection,
+}
+
+/// How far a redrive is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The first ones are being requeued.
+    Canary,
+    /// They are being watched.
+    Watching,
+    /// The others follow.
+    Rate,
+    /// All that fit were requeued.
+    Done,
+    /// Somebody stopped it.
+    Stopped,
+    /// It stopped by itself: too many died again.
+    Failed,
+}
+
+impl Phase {
+    /// Whether nothing more happens.
+    pub const fn is_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Stopped | Self::Failed)
+    }
+
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Canary => "canary",
+            Self::Watching => "watching",
+            Self::Rate => "rate",
+            Self::Done => "done",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a redrive has done so far.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RedriveReport {
+    /// Names it.
+    pub id: String,
+    /// How far it is.
+    pub phase: Phase,
+    /// Who started it.
+    pub by: String,
+    /// When.
+    pub started_at: Time,
+    /// When it ended, if it has.
+    pub ended_at: Option<Time>,
+    /// What was asked for.
+    #[serde(flatten)]
+    pub plan: Redrive,
+    /// How many letters it requeued.
+    pub requeued: u64,
+    /// How many of them succeeded.
+    pub done: u64,
+    /// How many of them died again, or were cancelled.
+    pub died_again: u64,
+    /// How many of them have not ended.
+    pub open: u64,
+    /// How many letters could not be requeued: another job holds their unique key.
+    pub refused: u64,
+    /// How many letters could not be read.
+    pub damaged: u64,
+    /// Why it ended, in words.
+    pub why: Option<String>,
+}
+
+/// Why a redrive did not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedriveError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    BadPlan(String),
+    /// There is no such redrive.
+    #[error("there is no redrive {0}")]
+    NotFound(String),
+    /// It has ended.
+    #[error("redrive {id} has ended: it is {phase}")]
+    Ended {
+        /// The redrive.
+        id: String,
+        /// How it ended.
+        phase: Phase,
+    },
+    /// Somebody runs it.
+    #[error(
+        "redrive {id} has a runner that was alive moments ago; if it was killed, its hold ends at {until}"
+    )]
+    Busy {
+        /// The redrive.
+        id: String,
+        /// When its hold ends, unless it goes on.
+        until: Time,
+    },
+    /// This runner was too slow, and another one took over.
+    #[error("redrive {0} was taken over by another runner while this one stood still")]
+    TakenOver(String),
+}
+
+/// What a runner knows beside the report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Observed {
+    /// Whether somebody wants it to stop.
+    stop_asked: bool,
+    /// Whether there may be more letters to requeue.
+    has_more: bool,
+    /// From when on the rate allows more.
+    free_at: Time,
+}
+
+/// What to do next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// Requeue so many of the oldest.
+    Requeue(usize),
+    /// Look again after this.
+    Wait(Span),
+    /// Go on to this phase.
+    Enter(Phase),
+    /// End like this.
+    End(Phase, String),
+}
+
+/// What to do next.
+fn decide(report: &RedriveReport, observed: &Observed, now: Time) -> Step {
+    let plan = &report.plan;
+    if observed.stop_asked {
+        return Step::End(Phase::Stopped, "it was stopped on request".to_owned());
+    }
+    match report.phase {
+        Phase::Canary | Phase::Watching if report.died_again > u64::from(plan.max_failures) => {
+            Step::End(Phase::Failed, canary_died(report))
+        }
+        Phase::Canary => {
+            let missing = u64::from(plan.canary).saturating_sub(report.requeued);
+            if missing > 0 && observed.has_more {
+                Step::Requeue(missing as usize)
+            } else {
+                Step::Enter(Phase::Watching)
+            }
+        }
+        Phase::Watching if report.open > 0 => Step::Wait(WATCH_EVERY),
+        Phase::Watching => Step::Enter(Phase::Rate),
+        Phase::Rate if share_is_exceeded(report) => Step::End(Phase::Failed, share_died(report)),
+        Phase::Rate if !observed.has_more => Step::End(Phase::Done, all_out(report)),
+        Phase::Rate if report.requeued >= LETTERS_MAX => Step::End(
+            Phase::Done,
+            format!("{LETTERS_MAX} letters are the most for one redrive; start another"),
+        ),
+        Phase::Rate if now < observed.free_at => Step::Wait(observed.free_at.since(now).min(WAIT_MAX)),
+        Phase::Rate => Step::Requeue(plan.then_rate.batch()),
+        Phase::Done | Phase::Stopped | Phase::Failed => {
+            Step::End(report.phase, report.why.clone().unwrap_or_default())
+        }
+    }
+}
+
+/// Whether more of the redriven died again than the canary was allowed to lose, in proportion.
+fn share_is_exceeded(report: &RedriveReport) -> bool {
+    let allowed = u64::from(report.plan.max_failures).saturating_mul(report.requeued);
+    report.died_again.saturating_mul(u64::from(report.plan.canary)) > allowed
+}
+
+fn canary_died(report: &RedriveReport) -> String {
+    let RedriveReport { died_again, requeued, plan, .. } = report;
+    format!(
+        "{died_again} of the first {requeued} died again, and at most {} may; the others were left alone",
+        plan.max_failures
+    )
+}
+
+fn share_died(report: &RedriveReport) -> String {
+    let RedriveReport { died_again, requeued, plan, .. } = report;
+    format!(
+        "{died_again} of {requeued} died again, a larger share than {} of {}; the others were left alone",
+        plan.max_failures, plan.canary
+    )
+}
+
+fn all_out(report: &RedriveReport) -> String {
+    match report.requeued {
+        0 => "no dead letter fits".to_owned(),
+        _ => "all that fit were requeued".to_owned(),
+    }
+}
+
+impl Redrive {
+    /// Refuses one that makes no sense.
+    fn check(&self) -> Result<(), RedriveError> {
+        let bad = |problem: &str| Err(RedriveError::BadPlan(problem.to_owned()));
+        if self.canary == 0 || self.canary > CANARY_MAX {
+            return Err(RedriveError::BadPlan(format!(
+                "the canary is 1 to {CANARY_MAX} letters, not {}",
+                self.canary
+            )));
+        }
+        if self.max_failures >= self.canary {
+            return bad(
+                "with so many failures allowed the canary could die as a whole; allow fewer than it has letters",
+            );
+        }
+        match &self.selection {
+            DeadSelection::Matching(filter) if filter.is_empty() => {
+                bad("nothing is selected; say which letters, or say all")
+            }
+            DeadSelection::Matching(filter)
+                if filter.text.as_ref().is_some_and(|text| text.len() > 1_024) =>
+            {
+                bad("the text to look for has at most 1024 bytes")
+            }
+            DeadSelection::Matching(_) | DeadSelection::All => Ok(()),
+            DeadSelection::Ids(_) | DeadSelection::Oldest { .. } => {
+                bad("a redrive is of letters that fit, or of all; requeue those you can name")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

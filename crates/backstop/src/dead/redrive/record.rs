@@ -1,0 +1,235 @@
+//! A redrive as the store keeps it: its report and its runner in one cell, the jobs it redrove in others.
+
+use super::watch::Redriven;
+use super::{Phase, RedriveError, RedriveReport};
+use crate::client::Backstop;
+use crate::dead::DeadLetters;
+use crate::shared::{Shared, read, update};
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+use backstop_core::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// How long a runner that stopped beating is waited for.
+const LEASE: Span = Span::secs(15);
+/// Ended redrives that stay listed.
+const ENDED_MAX: usize = 100;
+/// Jobs of one cell.
+const PART_MAX: usize = 500;
+
+const PREFIX: &str = "redrive/";
+
+/// What the cell of a redrive holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) report: RedriveReport,
+    pub(super) stop_asked: bool,
+    pub(super) runner: Option<Runner>,
+    /// What is being requeued: whether it was is known only to the jobs themselves.
+    pub(super) pending: Vec<Redriven>,
+}
+
+/// Who runs a redrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Runner {
+    /// Drawn at random.
+    number: u64,
+    /// Until when it is its own, unless it beats.
+    pub(super) until: Time,
+}
+
+impl Runner {
+    pub(super) fn new(number: u64, now: Time) -> Self {
+        Self { number, until: now.after(LEASE) }
+    }
+
+    /// One that left: whoever comes next need not wait.
+    pub(super) const fn gone(number: u64, now: Time) -> Self {
+        Self { number, until: now }
+    }
+
+    const fn is(self, number: u64) -> bool {
+        self.number == number
+    }
+}
+
+impl Shared for Record {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// Some of the jobs that were redriven.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Part(Vec<Redriven>);
+
+impl Shared for Part {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Record {
+    pub(super) fn new(report: RedriveReport) -> Self {
+        Self { report, stop_asked: false, runner: None, pending: Vec::new() }
+    }
+
+    /// Takes the redrive for the runner of this number, if nobody else has it.
+    pub(super) fn take(&mut self, number: u64, now: Time) -> Result<(), RedriveError> {
+        let id = || self.report.id.clone();
+        if self.report.phase.is_ended() {
+            return Err(RedriveError::Ended { id: id(), phase: self.report.phase });
+        }
+        match self.runner {
+            Some(other) if !other.is(number) && other.until > now => {
+                Err(RedriveError::Busy { id: id(), until: other.until })
+            }
+            _ => {
+                self.runner = Some(Runner::new(number, now));
+                Ok(())
+            }
+        }
+    }
+
+    /// Replaces what stands by what the runner of this number knows; a wish to stop is kept.
+    pub(super) fn replace(&mut self, ours: &Self, number: u64) -> Result<(), RedriveError> {
+        if self == ours {
+            return Ok(());
+        }
+        if self.report.phase.is_ended() {
+            return Err(RedriveError::Ended { id: self.report.id.clone(), phase: self.report.phase });
+        }
+        if !self.runner.is_some_and(|runner| runner.is(number)) {
+            return Err(RedriveError::TakenOver(self.report.id.clone()));
+        }
+        *self = Self { stop_asked: self.stop_asked || ours.stop_asked, ..ours.clone() };
+        Ok(())
+    }
+
+    /// Asks its runner to stop; without one it has stopped.
+    pub(super) fn ask_to_stop(&mut self, now: Time) -> Result<(), RedriveError> {
+        if self.report.phase.is_ended() {
+            return Err(RedriveError::Ended { id: self.report.id.clone(), phase: self.report.phase });
+        }
+        self.stop_asked = true;
+        if self.runner.is_none_or(|runner| runner.until <= now) {
+            self.end(Phase::Stopped, "it was stopped on request".to_owned(), now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, phase: Phase, why: String, now: Time) {
+        self.report.phase = phase;
+        self.report.ended_at = Some(now);
+        self.report.why = Some(why);
+        self.runner = None;
+    }
+}
+
+impl DeadLetters {
+    pub(super) async fn record(&self, id: &str) -> Result<Record, RedriveError> {
+        let cell = self.backstop.store().cells(vec![format!("{PREFIX}{id}")]).await?.pop().flatten();
+        cell.as_ref().and_then(read).ok_or_else(|| RedriveError::NotFound(id.to_owned()))
+    }
+
+    /// Changes the record with `change`, or leaves it as it was where that refuses.
+    pub(super) async fn update_record(
+        &self,
+        known: &Record,
+        mut change: impl FnMut(&mut Record) -> Result<(), RedriveError>,
+    ) -> Result<Record, RedriveError> {
+        let name = format!("{PREFIX}{}", known.report.id);
+        let (record, said) =
+            update(&self.backstop, &name, known.clone(), |record: &mut Record| change(record)).await?;
+        said.map(|()| record)
+    }
+
+    /// All redrives, the newest first.
+    pub async fn redrives(&self) -> Answer<Vec<RedriveReport>> {
+        let cells = cells(&self.backstop, PREFIX).await?;
+        let mut reports: Vec<_> =
+            cells.iter().filter_map(read::<Record>).map(|record| record.report).collect();
+        reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
+        Ok(reports)
+    }
+
+    /// Forgets the oldest of those that have ended, where there are too many.
+    pub(super) async fn forget_old_redrives(&self) -> Answer<()> {
+        let cells = cells(&self.backstop, PREFIX).await?;
+        let is_ended =
+            |cell: &&Cell| read::<Record>(cell).is_none_or(|record| record.report.phase.is_ended());
+        let ended: Vec<Cell> = cells.iter().filter(is_ended).cloned().collect();
+        // Ids sort by time.
+        let surplus = ended.len().saturating_sub(ENDED_MAX).min(CELLS_MAX);
+        remove(&self.backstop, &ended[..surplus]).await
+    }
+
+    /// The jobs that a redrive has requeued so far.
+    pub(super) async fn redriven(&self, id: &str) -> Answer<Vec<Redriven>> {
+        let cells = cells(&self.backstop, &parts_of(id)).await?;
+        Ok(cells.iter().filter_map(read::<Part>).flat_map(|part| part.0).collect())
+    }
+
+    /// Adds to them. `before` is how many there were: it says which cell has room.
+    pub(super) async fn add_redriven(&self, id: &str, before: usize, mut added: &[Redriven]) -> Answer<()> {
+        let mut number = before / PART_MAX;
+        let mut room = PART_MAX - before % PART_MAX;
+        while !added.is_empty() {
+            let (part, rest) = added.split_at(room.min(added.len()));
+            let name = format!("{}{number:06}", parts_of(id));
+            update(&self.backstop, &name, Part::default(), |standing: &mut Part| {
+                let news = part.iter().filter(|redriven| !standing.0.contains(redriven)).copied();
+                let news: Vec<_> = news.collect();
+                standing.0.extend(news);
+            })
+            .await?;
+            (added, number, room) = (rest, number + 1, PART_MAX);
+        }
+        Ok(())
+    }
+
+    /// Once a redrive has ended, its numbers are enough.
+    pub(super) async fn forget_redriven(&self, id: &str) -> Answer<()> {
+        let cells = cells(&self.backstop, &parts_of(id)).await?;
+        for part in cells.chunks(CELLS_MAX) {
+            remove(&self.backstop, part).await?;
+        }
+        Ok(())
+    }
+}
+
+fn parts_of(id: &str) -> String {
+    format!("redriven/{id}/")
+}
+
+async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>> {
+    let mut all: Vec<Cell> = Vec::new();
+    loop {
+        let after = all.last().map(|cell| cell.name.clone());
+        let query = CellQuery { prefix: prefix.to_owned(), after, limit: CELLS_MAX };
+        let cells = backstop.store().list_cells(query).await?;
+        if cells.is_empty() {
+            return Ok(all);
+        }
+        all.extend(cells);
+    }
+}
+
+async fn remove(backstop: &Backstop, cells: &[Cell]) -> Answer<()> {
+    if cells.is_empty() {
+        return Ok(());
+    }
+    let version = backstop.random().bits().cast_signed();
+    let removal =
+        |cell: &Cell| Swap { name: cell.name.clone(), seen: Some(cell.version), version, value: None };
+    backstop.store().swap(cells.iter().map(removal).collect()).await?;
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Runs redrives: looks, lets [`decide`] say what follows, does it.
+
+use super::record::{Record, Runner};
+use super::watch::{Fate, Redriven, Watch};
+use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
+use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
+use backstop_core::amend::Action;
+use backstop_core::port::{Order, StoreError};
+use backstop_core::{JobId, Time};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Jobs looked at in one step, and once more at the end.
+const LOOKS_MAX: usize = 200;
+const LAST_LOOKS_MAX: usize = 2_000;
+/// How often in a row a store that does not answer is asked again, and after how long.
+const STORE_TRIES_MAX: u32 = 60;
+const STORE_WAIT: Duration = Duration::from_secs(1);
+
+impl DeadLetters {
+    /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id.
+    pub async fn redrive(&self, plan: Redrive) -> Result<String, RedriveError> {
+        plan.check()?;
+        self.forget_old_redrives().await?;
+        let report = RedriveReport {
+            id: self.backstop.new_id().to_string(),
+            phase: Phase::Canary,
+            by: self.who.to_string(),
+            started_at: self.backstop.now(),
+            ended_at: None,
+            plan,
+            requeued: 0,
+            done: 0,
+            died_again: 0,
+            open: 0,
+            refused: 0,
+            damaged: 0,
+            why: None,
+        };
+        let record = self.update_record(&Record::new(report), |_| Ok(())).await?;
+        Ok(record.report.id)
+    }
+
+    /// Runs a redrive to its end, or until `progress`, which is told after every step, breaks it off: then it can be
+    /// resumed by calling this again. So it can if this future is dropped, once its lease is over.
+    pub async fn run_redrive(
+        &self,
+        id: &str,
+        mut progress: impl FnMut(&RedriveReport) -> ControlFlow<()> + Send,
+    ) -> Result<RedriveReport, RedriveError> {
+        let number = self.backstop.random().bits();
+        let mut run = Run::take(self, id, number).await?;
+        let selection = serde_json::to_value(&run.record.report.plan.selection).unwrap_or_default();
+        let noted = match self.note(&format!("redrive {id}"), selection).await {
+            Ok(noted) => noted,
+            Err(error) => {
+                // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.
+                let _ = run.leave().await;
+                return Err(error.into());
+            }
+        };
+        let before = run.record.report.requeued;
+        let mut tries = 0;
+        let ended = loop {
+            match run.go(&mut progress, &mut tries).await {
+                Err(RedriveError::Store(error)) if error.is_transient() && tries < STORE_TRIES_MAX => {
+                    tries += 1;
+                    tracing::warn!(%error, redrive = id, "not answered; trying again in {STORE_WAIT:?}");
+                    tokio::time::sleep(STORE_WAIT).await;
+                }
+                ended => break ended,
+            }
+        };
+        let error = match &ended {
+            Err(RedriveError::Store(error)) => Some(error.clone()),
+            Err(other) => Some(StoreError::misuse("redriving", other)),
+            Ok(_) => None,
+        };
+        self.note_end(noted, run.record.report.requeued.saturating_sub(before), error.as_ref()).await;
+        ended
+    }
+
+    /// Asks a redrive to stop; its runner does so at its next step.
+    pub async fn stop_redrive(&self, id: &str) -> Result<RedriveReport, RedriveError> {
+        let known = self.record(id).await?;
+        let record = self.update_record(&known, |record| record.ask_to_stop(self.backstop.now())).await?;
+        if record.report.phase.is_ended() {
+            self.forget_redriven(id).await?;
+        }
+        Ok(record.report)
+    }
+}
+
+/// A redrive under way.
+struct Run<'a> {
+    dead: &'a DeadLetters,
+    /// Names this runner.
+    number: u64,
+    record: Record,
+    watch: Watch,
+    /// Which letters: only those that were dead when it started.
+    filter: DeadFilter,
+    /// What was read so far of those that wait; `None` before the first look.
+    reached: Option<Reached>,
+    free_at: Time,
+    /// Whether what the store knows is known here.
+    is_loaded: bool,
+}
+
+/// How far the list of letters was read.
+struct Reached {
+    next: Option<String>,
+}
+
+impl<'a> Run<'a> {
+    async fn take(dead: &'a DeadLetters, id: &str, number: u64) -> Result<Self, RedriveError> {
+        let known = dead.record(id).await?;
+        let record = dead.update_record(&known, |record| record.take(number, dead.backstop.now())).await?;
+        let filter = match &record.report.plan.selection {
+            DeadSelection::Matching(filter) => filter.clone(),
+            _ => DeadFilter::default(),
+        };
+        Ok(Self {
+            filter: filter.as_of(record.report.started_at),
+            dead,
+            number,
+            record,
+            watch: Watch::default(),
+            reached: None,
+            free_at: dead.backstop.now(),
+            is_loaded: false,
+        })
+    }
+
+    /// Goes on from what is known. `tries` is set back by every step that succeeds.
+    async fn go(
+        &mut self,
+        progress: &mut (impl FnMut(&RedriveReport) -> ControlFlow<()> + Send),
+        tries: &mut u32,
+    ) -> Result<RedriveReport, RedriveError> {
+        if self.record.report.phase.is_ended() {
+            return self.finish().await;
+        }
+        self.load().await?;
+        loop {
+            self.resolve().await?;
+            self.look(LOOKS_MAX).await;
+            self.save().await?;
+            *tries = 0;
+            if progress(&self.record.report).is_break() {
+                return self.leave().await;
+            }
+            let now = self.dead.backstop.now();
+            match decide(&self.record.report, &self.observed(), now) {
+                Step::Requeue(count) => self.requeue(count).await?,
+                Step::Wait(span) => tokio::time::sleep(span.into()).await,
+                Step::Enter(phase) => {
+                    self.record.report.phase = phase;
+                    self.free_at = now;
+                }
+                Step::End(phase, why) => {
+                    self.look(LAST_LOOKS_MAX).await;
+                    self.record.end(phase, why, self.dead.backstop.now());
+                    return self.finish().await;
+                }
+            }
+        }
+    }
+
+    fn observed(&self) -> Observed {
+        Observed {
+            stop_asked: self.record.stop_asked,
+            has_more: self.reached.as_ref().is_none_or(|reached| reached.next.is_some()),
+            free_at: self.free_at,
+        }
+    }
+
+    /// Finds out what the runners before this one have redriven.
+    async fn load(&mut self) -> Result<(), RedriveError> {
+        if !self.is_loaded {
+            for redriven in self.dead.redriven(&self.record.report.id).await? {
+                self.watch.add(redriven);
+            }
+            self.record.report.refused = 0;
+            self.record.report.damaged = 0;
+            self.is_loaded = true;
+        }
+        Ok(())
+    }
+
+    /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.
+    async fn resolve(&mut self) -> Result<(), RedriveError> {
+        while let Some(redriven) = self.record.pending.last().copied() {
+            let backstop = &self.dead.backstop;
+            let job = backstop.store().job(redriven.0, backstop.now()).await?;
+            if redriven.was_requeued(job.as_ref()) {
+                self.remember(&[redriven]).await?;
+            }
+            self.record.pending.pop();
+        }
+        Ok(())
+    }
+
+    /// Requeues the next letters, at most `count`. What is about to happen is written down first: that is also where a
+    /// runner that was replaced finds out.
+    async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
+        let cursor = self.reached.as_ref().and_then(|reached| reached.next.clone());
+        let found = self.dead.find(&self.filter, cursor, count, Order::Oldest).await?;
+        let letters = found.jobs.iter().filter(|job| !self.watch.knows(job.id));
+        self.record.pending = letters.map(|job| Redriven(job.id, job.requeues)).collect();
+        if !self.record.pending.is_empty() {
+            self.save().await?;
+            self.requeue_pending().await?;
+        }
+        self.record.report.damaged += found.damaged.len() as u64;
+        self.reached = Some(Reached { next: found.next });
+        Ok(())
+    }
+
+    async fn requeue_pending(&mut self) -> Result<(), RedriveError> {
+        let now = self.dead.backstop.now();
+        if self.record.runner.is_none_or(|runner| runner.until <= now) {
+            return Err(RedriveError::TakenOver(self.record.report.id.clone()));
+        }
+        let ids: Vec<JobId> = self.record.pending.iter().map(|redriven| redriven.0).collect();
+        let mut changed = Changed::default();
+        self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?;
+        let refused: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
+        let mut requeued = self.record.pending.clone();
+        requeued.retain(|redriven| !refused.contains(&redriven.0));
+        self.remember(&requeued).await?;
+        self.record.pending.clear();
+        self.record.report.refused += refused.len() as u64;
+        if self.record.report.phase == Phase::Rate {
+            self.free_at = self.record.report.plan.then_rate.next_at(self.free_at, requeued.len(), now);
+        }
+        Ok(())
+    }
+
+    async fn remember(&mut self, requeued: &[Redriven]) -> Result<(), RedriveError> {
+        let news: Vec<Redriven> =
+            requeued.iter().filter(|redriven| !self.watch.knows(redriven.0)).copied().collect();
+        let before = self.watch.total() as usize;
+        self.dead.add_redriven(&self.record.report.id, before, &news).await?;
+        for redriven in news {
+            self.watch.add(redriven);
+        }
+        Ok(())
+    }
+
+    /// Looks at those that have not ended, as many as `max`. What the store does not answer is looked at again later.
+    async fn look(&mut self, max: usize) {
+        for _ in 0..max.min(self.watch.open() as usize) {
+            let Some(redriven) = self.watch.next() else { break };
+            let backstop = &self.dead.backstop;
+            let fate = match backstop.store().job(redriven.0, backstop.now()).await {
+                Ok(job) => redriven.fate(job.as_ref()),
+                Err(StoreError::Corrupt { .. }) => Fate::Died,
+                Err(_) => Fate::Open,
+            };
+            self.watch.found(redriven, fate);
+        }
+        let report = &mut self.record.report;
+        report.requeued = self.watch.total();
+        (report.done, report.died_again, report.open) = (self.watch.done, self.watch.died, self.watch.open());
+    }
+
+    /// A sign of life, with all that is known. Learns of a wish to stop.
+    async fn save(&mut self) -> Result<(), RedriveError> {
+        self.record.runner = Some(Runner::new(self.number, self.dead.backstop.now()));
+        self.write().await
+    }
+
+    async fn write(&mut self) -> Result<(), RedriveError> {
+        let (ours, number) = (self.record.clone(), self.number);
+        self.record = self.dead.update_record(&ours, |standing| standing.replace(&ours, number)).await?;
+        Ok(())
+    }
+
+    /// Leaves it to be resumed at once.
+    async fn leave(&mut self) -> Result<RedriveReport, RedriveError> {
+        self.record.runner = Some(Runner::gone(self.number, self.dead.backstop.now()));
+        self.write().await?;
+        Ok(self.record.report.clone())
+    }
+
+    async fn finish(&mut self) -> Result<RedriveReport, RedriveError> {
+        self.write().await?;
+        if let Err(error) = self.dead.forget_redriven(&self.record.report.id).await {
+            tracing::warn!(%error, "what a redrive remembered could not be removed");
+        }
+        Ok(self.record.report.clone())
+    }
+}

@@ -1,0 +1,136 @@
+use super::watch::{Fate, Redriven};
+use super::*;
+use crate::dead::letter::tests::job;
+use crate::dead::{DeadFilter, DeadSelection};
+use backstop_core::{Job, State};
+
+const NOW: Time = Time::from_millis(1_000_000);
+
+fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveReport {
+    RedriveReport {
+        id: "r".to_owned(),
+        phase,
+        by: "ada".to_owned(),
+        started_at: NOW,
+        ended_at: None,
+        plan: Redrive {
+            canary: 5,
+            max_failures: 1,
+            then_rate: "100/s".parse().unwrap(),
+            selection: DeadSelection::All,
+        },
+        requeued,
+        done: requeued - died_again - open,
+        died_again,
+        open,
+        refused: 0,
+        damaged: 0,
+        why: None,
+    }
+}
+
+const MORE: Observed = Observed { stop_asked: false, has_more: true, free_at: NOW };
+
+fn check(report: &RedriveReport, observed: Observed, expected: &str) {
+    let step = match decide(report, &observed, NOW) {
+        Step::Requeue(count) => format!("requeue {count}"),
+        Step::Wait(span) => format!("wait {span}"),
+        Step::Enter(phase) => format!("enter {phase}"),
+        Step::End(phase, why) => format!("{phase}: {why}"),
+    };
+    assert!(step.starts_with(expected), "{step}, not {expected}");
+}
+
+#[test]
+fn the_canary_goes_first_and_only_as_many() {
+    check(&report(Phase::Canary, 0, 0, 0), MORE, "requeue 5");
+    check(&report(Phase::Canary, 3, 0, 3), MORE, "requeue 2");
+    check(&report(Phase::Canary, 5, 0, 5), MORE, "enter watching");
+    check(&report(Phase::Canary, 2, 0, 2), Observed { has_more: false, ..MORE }, "enter watching");
+}
+
+#[test]
+fn the_others_follow_when_the_canary_has_ended() {
+    check(&report(Phase::Watching, 5, 0, 5), MORE, "wait 500ms");
+    check(&report(Phase::Watching, 5, 1, 1), MORE, "wait 500ms");
+    check(&report(Phase::Watching, 5, 1, 0), MORE, "enter rate");
+    check(&report(Phase::Rate, 5, 1, 0), MORE, "requeue 25");
+}
+
+#[test]
+fn too_many_deaths_stop_it_at_once() {
+    check(&report(Phase::Watching, 5, 2, 3), MORE, "failed: 2 of the first 5 died again, and at most 1 may");
+    check(&report(Phase::Canary, 3, 2, 1), MORE, "failed");
+    check(&report(Phase::Rate, 100, 20, 10), MORE, "requeue");
+    check(
+        &report(Phase::Rate, 100, 21, 10),
+        MORE,
+        "failed: 21 of 100 died again, a larger share than 1 of 5",
+    );
+}
+
+#[test]
+fn the_rate_is_kept() {
+    let later = |millis| Observed { free_at: NOW.after(Span::millis(millis)), ..MORE };
+    check(&report(Phase::Rate, 50, 0, 0), later(100), "wait 100ms");
+    check(&report(Phase::Rate, 50, 0, 0), later(60_000), "wait 1s");
+}
+
+#[test]
+fn it_ends_when_nothing_is_left_or_somebody_wants_it_to() {
+    let none_left = Observed { has_more: false, ..MORE };
+    check(&report(Phase::Rate, 50, 0, 40), none_left, "done: all that fit");
+    check(&report(Phase::Rate, 0, 0, 0), none_left, "done: no dead letter fits");
+    check(&report(Phase::Rate, LETTERS_MAX, 0, 0), MORE, "done: 100000");
+    for phase in [Phase::Canary, Phase::Watching, Phase::Rate] {
+        check(
+            &report(phase, 5, 5, 0),
+            Observed { stop_asked: true, ..MORE },
+            "stopped: it was stopped on request",
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused() {
+    let plan = report(Phase::Canary, 0, 0, 0).plan;
+    assert_eq!(plan.check(), Ok(()));
+    let matching = |filter| Redrive { selection: DeadSelection::Matching(filter), ..plan.clone() };
+    for wrong in [
+        Redrive { canary: 0, ..plan.clone() },
+        Redrive { canary: CANARY_MAX + 1, ..plan.clone() },
+        Redrive { max_failures: 5, ..plan.clone() },
+        Redrive { selection: DeadSelection::Ids(vec![]), ..plan.clone() },
+        matching(DeadFilter::default()),
+        matching(DeadFilter { text: Some("x".repeat(1_025)), ..DeadFilter::default() }),
+    ] {
+        assert!(matches!(wrong.check(), Err(RedriveError::BadPlan(_))), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_became_of_a_redriven_job() {
+    let redriven = Redriven(backstop_core::JobId::named("a"), 3);
+    let seen = |state, requeues| Job { state, requeues, ..job("1", &[]) };
+    let check = |job: Option<Job>, expected| assert_eq!(redriven.fate(job.as_ref()), expected, "{job:?}");
+    check(None, Fate::Done);
+    check(Some(seen(State::Done, 4)), Fate::Done);
+    for state in [State::Dead, State::Cancelled] {
+        check(Some(seen(state, 4)), Fate::Died);
+    }
+    for state in [State::Scheduled, State::Ready, State::Running, State::Retrying] {
+        check(Some(seen(state, 4)), Fate::Open);
+        check(Some(seen(state, 5)), Fate::Died);
+    }
+    assert!(!redriven.was_requeued(Some(&seen(State::Dead, 3))));
+    assert!(redriven.was_requeued(Some(&seen(State::Dead, 4))));
+    assert!(redriven.was_requeued(None));
+}
+
+#[test]
+fn a_report_reads_back() {
+    let report = RedriveReport { why: Some("x".to_owned()), ..report(Phase::Rate, 5, 1, 2) };
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(text.contains(r#""then_rate":"100/s","selection":{"all":true}"#), "{text}");
+    assert_eq!(serde_json::from_str::<RedriveReport>(&text).unwrap(), report);
+}

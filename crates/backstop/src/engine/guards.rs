@@ -1,0 +1,420 @@
+//! What a worker knows of the breakers and gates that all workers share, and what it has to tell them.
+//!
+//! Workers look at a copy of their own, read once in a while and after every change of theirs; they write only what the
+//! others must know. A healthy service costs nothing: successes of a calm breaker are told to nobody.
+
+use super::Engine;
+use crate::breakers::{GATES, GuardName, SharedBreaker, SharedGate, cells, gate_of};
+use crate::shared::{read, update};
+use backstop_core::breaker::{Admission, Admitted, Breaker, Phase, Sign, Signal};
+use backstop_core::gate::{Gate, GateSettings, Shut};
+use backstop_core::port::Answer;
+use backstop_core::verdict::Outcome;
+use backstop_core::{Kind, Lease, Outcome as End, QueueName, Span, State, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What happens within this time is told at once.
+const LINGER: Duration = Duration::from_millis(5);
+/// How often a copy is read anew.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+type KindOf = (QueueName, Kind);
+
+/// The guards as one worker knows them.
+#[derive(Default)]
+pub(crate) struct Guards {
+    known: Mutex<Known>,
+    /// Rung when something is to be told.
+    reported: Notify,
+    /// Rung when more, or less, may be claimed than before.
+    pub(crate) changed: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    breakers: BTreeMap<QueueName, SharedBreaker>,
+    gates: BTreeMap<KindOf, SharedGate>,
+    news: News,
+    /// Jobs that are about to die, until the store has said whether there is room.
+    dying: BTreeMap<Lease, (Kind, Option<u64>)>,
+}
+
+/// What the others must be told.
+#[derive(Default)]
+struct News {
+    signals: BTreeMap<QueueName, Vec<Signal>>,
+    gates: BTreeMap<KindOf, GateNews>,
+}
+
+#[derive(Default, Clone)]
+struct GateNews {
+    deaths: u32,
+    refused: bool,
+    signals: Vec<Signal>,
+}
+
+/// The way through a kind's gate.
+pub(crate) enum Way {
+    /// Open; the epoch is a probe's.
+    Through(Option<u64>),
+    /// Shut until then.
+    Not(Time),
+}
+
+impl Guards {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Every critical section leaves it whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a job is about to die; `probe` is the epoch of its way through a shut gate.
+    pub(crate) fn dying(&self, lease: &Lease, kind: &Kind, probe: Option<u64>) {
+        self.lock().dying.insert(lease.clone(), (kind.clone(), probe));
+    }
+
+    /// Takes note of how a probe of a shut gate ended, unless it is about to die.
+    pub(crate) fn probed(&self, queue: &QueueName, kind: &Kind, epoch: u64, outcome: &Outcome) {
+        let sign = match outcome {
+            End::Done(_) => Sign::Success,
+            End::Dead { .. } => return,
+            End::Retry { .. } | End::Cancelled { .. } | End::Released { .. } | End::Lost { .. } => {
+                Sign::Neutral
+            }
+        };
+        self.tell_gate((queue.clone(), kind.clone()), |news| news.signals.push(Signal { epoch, sign }));
+    }
+
+    /// The store took a job in among the dead letters, or had no room for it.
+    pub(crate) fn died(&self, lease: &Lease, had_room: bool) {
+        let Some((kind, probe)) = self.lock().dying.remove(lease) else { return };
+        self.died_of((lease.queue.clone(), kind), probe, had_room);
+    }
+
+    /// As [`Self::died`], for a job that this worker did not run.
+    pub(crate) fn died_of(&self, of: KindOf, probe: Option<u64>, had_room: bool) {
+        let lacked_room = self.lock().gates.get(&of).and_then(|gate| gate.state.shut()) == Some(Shut::Full);
+        let sign = if had_room && lacked_room { Sign::Success } else { Sign::Failure };
+        self.tell_gate(of, |news| {
+            news.signals.extend(probe.map(|epoch| Signal { epoch, sign }));
+            news.deaths += u32::from(had_room);
+            news.refused |= !had_room;
+        });
+    }
+
+    /// The lease was lost: what was to become of its job is not for us to tell.
+    pub(crate) fn forget(&self, lease: &Lease) {
+        self.lock().dying.remove(lease);
+    }
+
+    fn tell_gate(&self, of: KindOf, tell: impl FnOnce(&mut GateNews)) {
+        tell(self.lock().news.gates.entry(of).or_default());
+        self.reported.notify_one();
+    }
+
+    /// The states of all of them, for people who look at a dead letter.
+    pub(crate) fn states(&self, now: Time) -> BTreeMap<String, String> {
+        let known = self.lock();
+        let breakers = known.breakers.iter().map(|(queue, breaker)| {
+            (queue.to_string(), breaker.state.phase(&breaker.settings, now).to_string())
+        });
+        let gates = known.gates.iter().map(|((queue, kind), gate)| {
+            let state = gate.state.status(&gate.settings, now).breaker.state;
+            (format!("{queue}/{kind}"), state.to_string())
+        });
+        breakers.chain(gates).collect()
+    }
+}
+
+impl Engine {
+    /// What the breaker of a queue lets through: everything if it has none, nothing before it was first heard of.
+    pub(crate) fn admission(&self, queue: &QueueName) -> Admission {
+        if self.queues.get(queue).is_none_or(|settings| settings.breaker.is_none()) {
+            return Admission::Freely { epoch: 0 };
+        }
+        let known = self.guards.lock();
+        let breaker = known.breakers.get(queue);
+        breaker.map_or(Admission::Not { until: None }, |breaker| {
+            breaker.state.admits(&breaker.settings, self.now())
+        })
+    }
+
+    /// Takes note of how a run ended that was admitted under `epoch`. The worker's own copy hears it at once: nothing more is
+    /// started while the others are being told.
+    pub(crate) fn report(&self, queue: &QueueName, epoch: u64, sign: Sign) {
+        let mut known = self.guards.lock();
+        let Some(breaker) = known.breakers.get_mut(queue) else { return };
+        if breaker.state.is_calm() && sign != Sign::Failure {
+            return;
+        }
+        let signal = Signal { epoch, sign };
+        breaker.state.record(&breaker.settings, &[signal], self.now());
+        known.news.signals.entry(queue.clone()).or_default().push(signal);
+        self.guards.reported.notify_one();
+    }
+
+    /// Asks the breaker of a queue to let `want` runs through; answers how many, and their epoch.
+    pub(crate) async fn admit(&self, queue: &QueueName, want: u32, until: Time) -> Answer<Admitted> {
+        let Some(absent) = self.breaker_of(queue) else { return Ok(Admitted { epoch: 0, calls: want }) };
+        let name = GuardName::Breaker(queue.clone()).cell();
+        let (breaker, admitted) = update(&self.backstop, &name, absent, |breaker| {
+            breaker.state.admit(&breaker.settings, want, until, self.now())
+        })
+        .await?;
+        self.guards.lock().breakers.insert(queue.clone(), breaker);
+        Ok(admitted)
+    }
+
+    /// The way of a job through its kind's gate. Usually there is none, or it is open.
+    pub(crate) async fn way(&self, queue: &QueueName, kind: &Kind, until: Time) -> Way {
+        let of = (queue.clone(), kind.clone());
+        let now = self.now();
+        let Some(gate) = self.guards.lock().gates.get(&of).cloned() else { return Way::Through(None) };
+        let again = || now.after(gate.settings.breaker.recovery_timeout);
+        match gate.state.admits(&gate.settings, now) {
+            Admission::Freely { .. } => Way::Through(None),
+            Admission::Not { until } => Way::Not(until.unwrap_or_else(again)),
+            Admission::Probes { .. } => {
+                let name = GuardName::Gate(queue.clone(), kind.clone()).cell();
+                let probe = |gate: &mut SharedGate| match gate.state.admits(&gate.settings, now) {
+                    Admission::Freely { .. } => Some(None),
+                    _ => Some(gate.state.admit(&gate.settings, 1, until, now))
+                        .filter(|admitted| admitted.calls > 0)
+                        .map(|admitted| Some(admitted.epoch)),
+                };
+                match update(&self.backstop, &name, gate.clone(), probe).await {
+                    Ok((gate, way)) => {
+                        self.guards.lock().gates.insert(of, gate);
+                        way.map_or_else(|| Way::Not(again()), Way::Through)
+                    }
+                    // Whether the gate is shut is not known; that the store does not answer is told where it settles.
+                    Err(_) => Way::Not(now.after(Span::secs(1))),
+                }
+            }
+        }
+    }
+
+    /// A queue's breaker as this worker is told to have it.
+    fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {
+        let settings = self.queues.get(queue)?.breaker?;
+        Some(SharedBreaker { settings, state: Breaker::default() })
+    }
+
+    fn gate_settings(&self, queue: &QueueName) -> GateSettings {
+        self.queues.get(queue).map(|settings| settings.gate).unwrap_or_default()
+    }
+}
+
+/// Tells and hears until told to stop; then tells what is left.
+pub(crate) async fn guard_loop(engine: &Engine, stop: &CancellationToken) {
+    let mut declared = false;
+    loop {
+        if !declared {
+            declared = declare(engine).await.inspect_err(warn).is_ok();
+        }
+        hear(engine).await.unwrap_or_else(|error| warn(&error));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return tell(engine).await,
+            () = async {
+                engine.guards.reported.notified().await;
+                tokio::time::sleep(LINGER).await;
+            } => tell(engine).await,
+            () = tokio::time::sleep(LOOK_PERIOD) => {}
+        }
+    }
+}
+
+fn warn(error: &backstop_core::port::StoreError) {
+    tracing::warn!(%error, "breakers and gates could not be read; the last that is known of them holds");
+}
+
+/// Writes down what this worker was told about its queues: bounds, and the settings of breakers.
+async fn declare(engine: &Engine) -> Answer<()> {
+    for (queue, settings) in &engine.queues {
+        if let Some(bounds) = settings.bounds {
+            engine.store().set_bounds(queue.clone(), bounds, engine.now()).await?;
+        }
+        let Some(absent) = engine.breaker_of(queue) else { continue };
+        let name = GuardName::Breaker(queue.clone()).cell();
+        let wanted = absent.settings;
+        let (breaker, ()) =
+            update(&engine.backstop, &name, absent, |breaker| breaker.settings = wanted).await?;
+        engine.guards.lock().breakers.insert(queue.clone(), breaker);
+    }
+    engine.guards.changed.notify_one();
+    Ok(())
+}
+
+/// Reads what others wrote.
+async fn hear(engine: &Engine) -> Answer<()> {
+    let guarded: Vec<&QueueName> = engine
+        .queues
+        .iter()
+        .filter(|(_, settings)| settings.breaker.is_some())
+        .map(|(queue, _)| queue)
+        .collect();
+    let names = guarded.iter().map(|queue| GuardName::Breaker((*queue).clone()).cell()).collect();
+    let breakers = if guarded.is_empty() { Vec::new() } else { engine.store().cells(names).await? };
+    let gates: BTreeMap<KindOf, SharedGate> =
+        cells(&engine.backstop, GATES).await?.iter().filter_map(gate_of).collect();
+    let lacking: BTreeSet<KindOf> = gates
+        .iter()
+        .filter(|((queue, _), gate)| {
+            gate.state.shut() == Some(Shut::Full) && engine.queues.contains_key(queue)
+        })
+        .map(|(of, _)| of.clone())
+        .collect();
+    let now = engine.now();
+    let changed = {
+        let mut known = engine.guards.lock();
+        let before = known.picture(now);
+        for (queue, cell) in guarded.into_iter().zip(breakers) {
+            if let Some(breaker) = cell.as_ref().and_then(read) {
+                known.breakers.insert(queue.clone(), breaker);
+            }
+        }
+        known.gates = gates;
+        before != known.picture(now)
+    };
+    if changed {
+        engine.guards.changed.notify_one();
+    }
+    follow_clock(engine).await?;
+    if !lacking.is_empty() {
+        look_for_room(engine, lacking).await?;
+    }
+    Ok(())
+}
+
+/// After the clock was set back, waits that began in what is now the future begin anew: nobody else would start them.
+async fn follow_clock(engine: &Engine) -> Answer<()> {
+    let now = engine.now();
+    let behind = |breaker: &SharedBreaker| breaker.state.clone().follow(now);
+    let queues: Vec<QueueName> = {
+        let known = engine.guards.lock();
+        known.breakers.iter().filter(|(_, breaker)| behind(breaker)).map(|(queue, _)| queue.clone()).collect()
+    };
+    for queue in queues {
+        let Some(absent) = engine.breaker_of(&queue) else { continue };
+        let name = GuardName::Breaker(queue.clone()).cell();
+        let (breaker, _) =
+            update(&engine.backstop, &name, absent, |breaker| breaker.state.follow(now)).await?;
+        engine.guards.lock().breakers.insert(queue, breaker);
+    }
+    Ok(())
+}
+
+impl Known {
+    /// What decides how much may be claimed.
+    fn picture(&self, now: Time) -> Vec<Phase> {
+        let breakers = self.breakers.values().map(|breaker| breaker.state.phase(&breaker.settings, now));
+        breakers
+            .chain(self.gates.values().map(|gate| gate.state.status(&gate.settings, now).breaker.state))
+            .collect()
+    }
+}
+
+/// Opens gates that were shut because the dead letters were full, once somebody has made room.
+async fn look_for_room(engine: &Engine, lacking: BTreeSet<KindOf>) -> Answer<()> {
+    let queues = engine.store().queues(engine.now()).await?;
+    for (queue, kind) in lacking {
+        let status = queues.iter().find(|status| status.name == queue);
+        let has_room = status.is_some_and(|status| status.counts.of(State::Dead) < status.bounds.dead_max);
+        if has_room {
+            let name = GuardName::Gate(queue.clone(), kind.clone());
+            let (gate, ()) = update_gate(engine, &name, |gate| gate.state.room(engine.now())).await?;
+            engine.guards.lock().gates.insert((queue, kind), gate);
+            tracing::info!(gate = %name, "the dead letters have room again; the kind goes on");
+            engine.guards.changed.notify_one();
+        }
+    }
+    Ok(())
+}
+
+async fn update_gate<R>(
+    engine: &Engine,
+    name: &GuardName,
+    change: impl FnMut(&mut SharedGate) -> R,
+) -> Answer<(SharedGate, R)> {
+    let absent = SharedGate { settings: engine.gate_settings(name.queue()), state: Gate::default() };
+    update(&engine.backstop, &name.cell(), absent, change).await
+}
+
+/// Tells the others what happened here. What the store does not take is told with the next.
+async fn tell(engine: &Engine) {
+    let news = std::mem::take(&mut engine.guards.lock().news);
+    for (queue, signals) in news.signals {
+        if let Err(error) = tell_breaker(engine, &queue, &signals).await {
+            warn(&error);
+            let mut known = engine.guards.lock();
+            let later = known.news.signals.entry(queue).or_default();
+            later.splice(0..0, signals);
+            later.truncate(SIGNALS_MAX);
+        }
+    }
+    for (of, told) in news.gates {
+        if let Err(error) = tell_one_gate(engine, &of, &told).await {
+            warn(&error);
+            let mut known = engine.guards.lock();
+            let later = known.news.gates.entry(of).or_default();
+            later.deaths += told.deaths;
+            later.refused |= told.refused;
+            later.signals.splice(0..0, told.signals);
+            later.signals.truncate(SIGNALS_MAX);
+        }
+    }
+}
+
+/// Signals that may wait for a store that does not answer; by then the newest say nothing new.
+const SIGNALS_MAX: usize = 10_000;
+
+async fn tell_breaker(engine: &Engine, queue: &QueueName, signals: &[Signal]) -> Answer<()> {
+    let Some(absent) = engine.breaker_of(queue) else { return Ok(()) };
+    let name = GuardName::Breaker(queue.clone());
+    let (breaker, before) = update(&engine.backstop, &name.cell(), absent, |breaker| {
+        let before = breaker.state.phase(&breaker.settings, engine.now());
+        breaker.state.record(&breaker.settings, signals, engine.now());
+        before
+    })
+    .await?;
+    tell_change(engine, &name, before, breaker.state.phase(&breaker.settings, engine.now()));
+    engine.guards.lock().breakers.insert(queue.clone(), breaker);
+    Ok(())
+}
+
+async fn tell_one_gate(engine: &Engine, of: &KindOf, told: &GateNews) -> Answer<()> {
+    let name = GuardName::Gate(of.0.clone(), of.1.clone());
+    let settings = engine.gate_settings(&of.0);
+    let phase = |gate: &SharedGate| gate.state.status(&gate.settings, engine.now()).breaker.state;
+    let (gate, before) = update_gate(engine, &name, |gate| {
+        let before = phase(gate);
+        gate.settings = settings;
+        gate.state.record(&settings, &told.signals, engine.now());
+        gate.state.died(&settings, told.deaths, engine.now());
+        if told.refused {
+            gate.state.full(engine.now());
+        }
+        before
+    })
+    .await?;
+    tell_change(engine, &name, before, phase(&gate));
+    engine.guards.lock().gates.insert(of.clone(), gate);
+    Ok(())
+}
+
+fn tell_change(engine: &Engine, name: &GuardName, before: Phase, after: Phase) {
+    if before == after {
+        return;
+    }
+    match after {
+        Phase::Open => tracing::warn!(guard = %name, from = %before, "shut: nothing more of it is started"),
+        Phase::HalfOpen | Phase::Closed => {
+            tracing::info!(guard = %name, from = %before, to = %after, "turned");
+        }
+    }
+    engine.guards.changed.notify_one();
+}

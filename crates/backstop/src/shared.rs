@@ -1,0 +1,64 @@
+//! Values that processes share: read, changed by a function, and written unless somebody was faster; then once more.
+
+use crate::client::Backstop;
+use backstop_core::port::{Answer, Cell, StoreError, Swap, Swapped};
+use std::time::Duration;
+
+/// Somebody was faster so many times in a row: something is wrong with them, or with the store.
+const TRIES_MAX: u32 = 100;
+/// The longest pause between two tries, so that many who change one value do not go on disturbing each other.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// A value that a cell can hold.
+pub(crate) trait Shared: Clone + PartialEq {
+    /// What these bytes say; `None` if they say nothing that can be read.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// What the cell holds.
+    fn to_bytes(&self) -> Vec<u8>;
+}
+
+/// Changes the value of a cell, or `absent` if there is none, with `change`; answers what stands afterwards, and what `change`
+/// said. `change` is called again for each value that somebody else wrote first. What it leaves as it was is not written.
+pub(crate) async fn update<T: Shared, R>(
+    backstop: &Backstop,
+    name: &str,
+    absent: T,
+    mut change: impl FnMut(&mut T) -> R,
+) -> Answer<(T, R)> {
+    let mut standing = backstop.store().cells(vec![name.to_owned()]).await?.pop().flatten();
+    for round in 0..TRIES_MAX {
+        let before = standing.as_ref().and_then(|cell| read(cell));
+        let mut value = before.clone().unwrap_or_else(|| absent.clone());
+        let said = change(&mut value);
+        if before.as_ref() == Some(&value) {
+            return Ok((value, said));
+        }
+        let swap = Swap {
+            name: name.to_owned(),
+            seen: standing.as_ref().map(|cell| cell.version),
+            version: backstop.random().bits().cast_signed(),
+            value: Some(value.to_bytes()),
+        };
+        match backstop.store().swap(vec![swap]).await?.pop() {
+            Some(Swapped::Applied) => return Ok((value, said)),
+            Some(Swapped::Conflict(now)) => standing = now,
+            None => return Err(StoreError::corrupt("swapping cells", "a swap without an answer")),
+        }
+        tokio::time::sleep(PAUSE_MAX.mul_f64(backstop.random().unit() * f64::from(round.min(10)) / 10.0))
+            .await;
+    }
+    Err(StoreError::unavailable(
+        "swapping cells",
+        format!("cell {name} was changed by others {TRIES_MAX} times in a row"),
+    ))
+}
+
+/// What a cell says. One that cannot be read says nothing, and is written anew by the next change.
+pub(crate) fn read<T: Shared>(cell: &Cell) -> Option<T> {
+    let value = T::from_bytes(&cell.value);
+    if value.is_none() {
+        tracing::error!(cell = %cell.name, "a shared value cannot be read; it is taken for none");
+    }
+    value
+}

@@ -1,0 +1,100 @@
+//! What becomes of the data of an operation that is given up: the store, else the spill directory, else the log.
+
+use super::{Named, Went};
+use crate::client::Backstop;
+use crate::spill::encode;
+use backstop_core::failure::Context;
+use backstop_core::port::{Burial, Enqueued};
+use backstop_core::{QueueName, WorkerName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long the store may take to tell how deep a queue is: nice to know, and no reason to wait.
+const DEPTH_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Who runs operations here.
+pub(super) fn worker() -> WorkerName {
+    WorkerName::new(&format!("{}/{}/with_retry", host(), std::process::id()))
+}
+
+/// Finds a place for a dead letter, whether or not the caller goes on waiting for the answer.
+pub(super) async fn keep(backstop: &Backstop, burial: Burial, named: Named) -> Went {
+    let record = burial.clone();
+    let backstop = backstop.clone();
+    let kept = tokio::spawn(async move {
+        let burial = in_context(&backstop, burial).await;
+        match bury(&backstop, &burial, named).await {
+            Ok(went) => went,
+            Err(why) => spill(&backstop, &burial, &why).await,
+        }
+    });
+    kept.await.unwrap_or_else(|error| lost(&record, "the task that kept it ended", &error.to_string()))
+}
+
+/// To the store; else the reason why it is not there.
+async fn bury(backstop: &Backstop, burial: &Burial, named: Named) -> Result<Went, String> {
+    let id = burial.job.id;
+    let answers = backstop.store().bury(vec![burial.clone()], backstop.now()).await;
+    match answers.map_err(|error| error.to_string())?.first() {
+        Some(Enqueued::Inserted) => Ok(Went::Buried(id)),
+        // Nobody else has an id made here: an answer was lost on the way.
+        Some(Enqueued::Same) if named == Named::Here => Ok(Went::Buried(id)),
+        Some(Enqueued::Same) => Ok(Went::Known(id)),
+        Some(Enqueued::Full) => Err("the queue's dead letters are at their bound".to_owned()),
+        Some(Enqueued::Duplicate(_)) | None => Err("the store gave no answer for it".to_owned()),
+    }
+}
+
+async fn spill(backstop: &Backstop, burial: &Burial, why: &str) -> Went {
+    match backstop.spill().put(burial).await {
+        Ok(path) => {
+            let (job, queue) = (burial.job.id, &burial.job.queue);
+            tracing::warn!(%job, %queue, path = %path.display(), why, "a dead letter is spilled to the disk until the store takes it");
+            Went::Spilled(path)
+        }
+        Err(error) => lost(burial, why, &error.to_string()),
+    }
+}
+
+/// The last resort. The record is whole, secrets included: redacted, it would be lost. As a line of a file whose name ends in
+/// `.ndjson` in the spill directory it is taken in.
+fn lost(burial: &Burial, store: &str, disk: &str) -> Went {
+    let (job, queue, lost_record) = (burial.job.id, &burial.job.queue, encode(burial));
+    tracing::error!(
+        data_loss = true,
+        %job,
+        %queue,
+        store,
+        disk,
+        lost_record,
+        "CRITICAL DATA LOSS: neither the store nor the disk took a dead letter; put `lost_record` as a line into a file of the spill directory that ends in .ndjson"
+    );
+    Went::Lost
+}
+
+async fn in_context(backstop: &Backstop, burial: Burial) -> Burial {
+    let context = Context {
+        queue_depths: depth(backstop, &burial.job.queue).await,
+        breakers: BTreeMap::new(),
+        worker: Some(worker().to_string()),
+        host: Some(host()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+    };
+    Burial { history: burial.history.in_context(context), ..burial }
+}
+
+/// The live jobs of the queue; nothing if the store does not say.
+async fn depth(backstop: &Backstop, queue: &QueueName) -> BTreeMap<String, u64> {
+    let queues = tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(backstop.now())).await;
+    let found = queues
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|status| status.name == *queue);
+    found.map(|status| (status.name.to_string(), status.counts.live())).collect()
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,272 @@
+//! Canary redrives on a store in memory and on virtual time, with a worker that runs what they requeue.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+
+use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
+use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
+use backstop::testing::VirtualClock;
+use backstop::{
+    Backstop, Fail, JobId, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
+};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Flaky, Odds};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Scene {
+    store: Arc<MemoryStore>,
+    clock: Arc<VirtualClock>,
+    backstop: Backstop,
+    /// When which job ran.
+    runs: Arc<Mutex<Vec<(JobId, Time)>>>,
+    count: usize,
+}
+
+fn id(n: usize) -> JobId {
+    JobId::named(&n.to_string())
+}
+
+/// So many dead letters in queue `q`, the oldest first. Their payloads say whether they will succeed.
+async fn scene(letters: &[bool]) -> Scene {
+    let store = Arc::new(MemoryStore::new());
+    let clock = Arc::new(VirtualClock::start());
+    let backstop = Backstop::on(
+        Arc::<MemoryStore>::clone(&store),
+        Arc::<VirtualClock>::clone(&clock),
+        Random::seeded(7),
+    );
+    for (n, good) in letters.iter().enumerate() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let line =
+            format!(r#"{{"id":"{n}","queue":"q","error":"boom","original_job":{{"payload":{good}}}}}"#);
+        let letter = Letter::read(line.as_bytes(), backstop.now()).unwrap();
+        backstop.dead().import(vec![letter]).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    Scene { store, clock, backstop, runs: Arc::default(), count: letters.len() }
+}
+
+impl Scene {
+    fn dead(&self) -> DeadLetters {
+        self.backstop.dead().by("ada")
+    }
+
+    fn worker(&self) -> Running {
+        let (runs, backstop) = (Arc::clone(&self.runs), self.backstop.clone());
+        let handler = move |run: Run| {
+            runs.lock().unwrap().push((run.id(), backstop.now()));
+            async move { if run.payload() == b"true" { Ok(()) } else { Err(Fail::retry("boom again")) } }
+        };
+        let once = RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":1}"#).unwrap();
+        let settings = QueueSettings { retry: once, ..QueueSettings::default() };
+        let worker = self.backstop.worker().name("w").services(Services::CallersRuntime);
+        worker.handle_raw("q", handler).queue("q", settings).start().unwrap()
+    }
+
+    async fn start(&self, max_failures: u32, rate: &str) -> String {
+        let then_rate = rate.parse().unwrap();
+        let plan = Redrive { canary: 5, max_failures, then_rate, selection: DeadSelection::All };
+        self.dead().redrive(plan).await.unwrap()
+    }
+
+    async fn run(&self, id: &str) -> Result<RedriveReport, RedriveError> {
+        self.dead().run_redrive(id, |_| ControlFlow::Continue(())).await
+    }
+
+    /// How often each letter was requeued.
+    async fn requeues(&self) -> Vec<u32> {
+        let mut requeues = Vec::new();
+        for n in 0..self.count {
+            requeues.push(self.backstop.job(id(n)).await.unwrap().unwrap().requeues);
+        }
+        requeues
+    }
+
+    async fn dead_now(&self) -> u64 {
+        self.dead().stats().await.unwrap().total
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_canary_lets_all_others_follow() {
+    let scene = scene(&[true; 100]).await;
+    let worker = scene.worker();
+    let id = scene.start(0, "100/s").await;
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!((report.phase, report.requeued, report.died_again), (Phase::Done, 100, 0), "{report:?}");
+    assert_eq!(report.done + report.open, 100);
+    assert_eq!((scene.requeues().await, scene.dead_now().await), (vec![1; 100], 0));
+    assert_eq!(scene.dead().redrives().await.unwrap(), [report]);
+    let again = scene.run(&id).await;
+    assert!(matches!(again, Err(RedriveError::Ended { phase: Phase::Done, .. })), "{again:?}");
+    let audit = scene.dead().audit(1).await.unwrap();
+    assert_eq!((audit[0].what.clone(), audit[0].count), (format!("redrive {id}"), Some(100)));
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_canary_stops_it_and_the_others_stay_dead() {
+    let scene = scene(&[false; 20]).await;
+    let worker = scene.worker();
+    let id = scene.start(1, "100/s").await;
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!((report.phase, report.requeued), (Phase::Failed, 5), "{report:?}");
+    assert!(report.died_again >= 2 && report.why.unwrap().contains("at most 1 may"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(scene.dead_now().await, 20);
+    let requeues = scene.requeues().await;
+    assert_eq!((&requeues[..5], &requeues[5..]), (&[1; 5][..], &[0; 15][..]), "the oldest went first");
+    let Shown::Letter(letter) = scene.dead().show(self::id(0)).await.unwrap() else { panic!("not dead") };
+    let errors: Vec<&str> =
+        letter.original_job.errors.iter().map(|failure| failure.error.message.as_str()).collect();
+    assert_eq!((letter.requeues, errors), (1, vec!["boom", "boom again"]), "the history stays");
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn deaths_behind_a_good_canary_stop_it_too() {
+    let letters: Vec<bool> = (0..400).map(|n| n < 20).collect();
+    let scene = scene(&letters).await;
+    let worker = scene.worker();
+    let id = scene.start(1, "20/s").await;
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!(report.phase, Phase::Failed, "{report:?}");
+    assert!(report.requeued < 60 && report.why.unwrap().contains("a larger share than 1 of 5"));
+    assert!(scene.requeues().await.into_iter().all(|requeues| requeues <= 1), "nothing goes round and round");
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_is_kept() {
+    let scene = scene(&[true; 105]).await;
+    let worker = scene.worker();
+    let id = scene.start(0, "20/s").await;
+    scene.run(&id).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let runs: Vec<Time> = scene.runs.lock().unwrap().iter().skip(5).map(|(_, at)| *at).collect();
+    assert_eq!(runs.len(), 100);
+    let took = runs[99].since(runs[0]).as_secs_f64();
+    assert!((3.5..7.0).contains(&took), "100 at 20 a second took {took}");
+    for window in runs.windows(45) {
+        assert!(window[44].since(window[0]).as_secs_f64() >= 1.0, "45 within a second");
+    }
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_in_the_middle_it_goes_on_and_requeues_each_once() {
+    for after_ms in [0, 1, 300, 700, 1_200, 2_000, 2_500] {
+        let scene = scene(&[true; 60]).await;
+        let worker = scene.worker();
+        let id = scene.start(0, "20/s").await;
+        let killed = tokio::time::timeout(Duration::from_millis(after_ms), scene.run(&id)).await;
+        assert!(killed.is_err(), "it was still running after {after_ms} ms");
+        if after_ms > 0 {
+            let refused = scene.run(&id).await;
+            assert!(matches!(refused, Err(RedriveError::Busy { .. })), "{after_ms}: {refused:?}");
+        }
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        let report = scene.run(&id).await.unwrap();
+        assert_eq!((report.phase, report.requeued), (Phase::Done, 60), "{after_ms}");
+        assert_eq!(scene.requeues().await, vec![1; 60], "{after_ms}");
+        worker.stop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_off_it_can_be_resumed_at_once() {
+    let scene = scene(&[true; 60]).await;
+    let worker = scene.worker();
+    let id = scene.start(0, "20/s").await;
+    let mut steps = 0;
+    let leave = |_: &RedriveReport| {
+        steps += 1;
+        if steps < 8 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let report = scene.dead().run_redrive(&id, leave).await.unwrap();
+    assert!(!report.phase.is_ended() && report.requeued > 5 && report.requeued < 60, "{report:?}");
+    assert_eq!(scene.run(&id).await.unwrap().requeued, 60);
+    assert_eq!(scene.requeues().await, vec![1; 60]);
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stops_when_it_is_told_to() {
+    let scene = scene(&[true; 200]).await;
+    let worker = scene.worker();
+    let id = scene.start(0, "20/s").await;
+    let (dead, name) = (scene.dead(), id.clone());
+    let run = tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let told = scene.dead().stop_redrive(&id).await.unwrap();
+    assert!(!told.phase.is_ended(), "its runner ends it");
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(report.phase, Phase::Stopped);
+    assert!(report.requeued > 20 && report.requeued < 120, "{report:?}");
+    assert_eq!(scene.dead_now().await, 200 - report.requeued);
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_runner_it_is_stopped_at_once() {
+    let scene = scene(&[true; 3]).await;
+    let id = scene.start(0, "20/s").await;
+    assert_eq!(scene.dead().stop_redrive(&id).await.unwrap().phase, Phase::Stopped);
+    assert!(matches!(scene.dead().stop_redrive(&id).await, Err(RedriveError::Ended { .. })));
+    assert!(matches!(scene.run(&id).await, Err(RedriveError::Ended { .. })));
+    assert!(matches!(scene.run("nobody").await, Err(RedriveError::NotFound(_))));
+    assert_eq!(scene.dead_now().await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_was_dead_and_fits_is_redriven() {
+    let scene = scene(&[true, false, true, true]).await;
+    let worker = scene.worker();
+    let filter = DeadFilter { text: Some("true".to_owned()), ..DeadFilter::default() };
+    let then_rate = "10/s".parse().unwrap();
+    let plan = Redrive { canary: 2, max_failures: 0, then_rate, selection: DeadSelection::Matching(filter) };
+    let id = scene.dead().redrive(plan).await.unwrap();
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!((report.phase, report.requeued), (Phase::Done, 3));
+    assert_eq!(scene.requeues().await, [1, 0, 1, 1]);
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_never_ends_is_waited_for() {
+    let scene = scene(&[true; 9]).await;
+    let id = scene.start(0, "20/s").await;
+    let waiting = tokio::time::timeout(Duration::from_hours(1), scene.run(&id)).await;
+    assert!(waiting.is_err());
+    let listed = scene.dead().redrives().await.unwrap().remove(0);
+    assert_eq!((listed.phase, listed.requeued, listed.open), (Phase::Watching, 5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
+    for seed in 0..10 {
+        let scene = scene(&[true; 60]).await;
+        let worker = scene.worker();
+        let id = scene.start(0, "50/s").await;
+        let odds = Odds { refused: 0.1, lost_reply: 0.1, ..Odds::default() };
+        let flaky = Flaky::new(Arc::<MemoryStore>::clone(&scene.store), seed);
+        flaky.set_odds(odds);
+        let clock = Arc::<VirtualClock>::clone(&scene.clock);
+        let backstop = Backstop::on(Arc::new(flaky), clock, Random::seeded(seed));
+        let report = loop {
+            match backstop.dead().run_redrive(&id, |_| ControlFlow::Continue(())).await {
+                Ok(report) => break report,
+                Err(RedriveError::Ended { .. }) => break scene.dead().redrives().await.unwrap().remove(0),
+                Err(error) => {
+                    assert!(!matches!(error, RedriveError::TakenOver(_)), "{error}");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        };
+        assert_eq!((report.phase, report.requeued), (Phase::Done, 60), "seed {seed}");
+        assert_eq!(scene.requeues().await, vec![1; 60], "seed {seed}");
+        assert_eq!(scene.backstop.job(self::id(0)).await.unwrap().unwrap().state, State::Done);
+        worker.stop();
+    }
+}

@@ -1,7 +1,7 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{completions, demo, job, policy, push, queue, work};
+use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, work};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ Examples:
   backstop push emails '{\"to\":\"ada@example.org\"}'      one job
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
-  backstop job list --state dead                       what was given up
+  backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
 
 Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processes):
@@ -78,6 +78,12 @@ pub(crate) enum Command {
     /// Look at queues, pause, resume or clear them
     #[command(subcommand)]
     Queue(queue::QueueCommand),
+    /// Look at breakers and gates, open and reset them
+    #[command(subcommand)]
+    Breaker(breaker::BreakerCommand),
+    /// Look at what was given up, bring it back, remove it, carry it elsewhere
+    #[command(subcommand)]
+    Dead(Box<dead::DeadCommand>),
     /// See what a retry policy does
     #[command(subcommand)]
     Policy(policy::PolicyCommand),

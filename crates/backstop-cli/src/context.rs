@@ -40,7 +40,8 @@ impl Context {
     /// Another store, made and brought up to date if need be.
     pub(crate) async fn open_at(&self, address: &Address) -> Result<Backstop, Trouble> {
         let opened = Backstop::open_with(address.as_written(), self.config.durability).await;
-        opened.map_err(|error| unopened(error, address))
+        let opened = opened.map_err(|error| unopened(error, address))?;
+        Ok(opened.redacting(self.config.redaction.clone()))
     }
 
     /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file behind.
@@ -60,7 +61,8 @@ impl Context {
     /// The store as it is, even one that holds nothing yet.
     pub(crate) async fn connect(&self) -> Result<Backstop, Trouble> {
         let connected = Backstop::connect(self.config.store.as_written(), self.config.durability).await;
-        connected.map_err(|error| unopened(error, &self.config.store))
+        let connected = connected.map_err(|error| unopened(error, &self.config.store))?;
+        Ok(connected.redacting(self.config.redaction.clone()))
     }
 
     /// The shortest lease that the configuration gives: what clocks and round trips are measured against.

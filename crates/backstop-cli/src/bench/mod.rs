@@ -23,7 +23,8 @@ pub struct BenchArgs {
     /// Jobs pushed and drained in each measurement.
     #[arg(long, default_value_t = 200_000)]
     pub jobs: usize,
-    /// Callers that push one job at a time and wait for its durable answer.
+    /// Callers that push one job at a time and wait for its durable answer. On PostgreSQL the raw loop has as many connections for
+    /// them as backstop's own pool, 8.
     #[arg(long, default_value_t = 64)]
     pub callers: usize,
     /// Handlers that run at once while draining.

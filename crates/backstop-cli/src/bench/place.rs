@@ -107,7 +107,7 @@ impl Place {
 async fn clear(backstop: &Backstop) -> Result<()> {
     let filter = Filter { queue: Some(QueueName::new(QUEUE)?), ..Filter::default() };
     let (selection, action) = (Selection::Matching(filter), Action::Delete);
-    let mut amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
+    let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
     loop {
         amendment.cursor = backstop.store().amend(amendment.clone(), backstop.now()).await?.next;
         if amendment.cursor.is_none() {

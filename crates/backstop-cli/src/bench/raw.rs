@@ -1,6 +1,6 @@
 //! The raw limit: the same work in a bare loop on the same store, measured beside backstop in the same run.
 
-mod postgres;
+pub(super) mod postgres;
 mod redis;
 mod sqlite;
 
@@ -17,7 +17,7 @@ pub(super) struct Raw {
     /// Jobs inserted in batches of a thousand.
     pub(super) bulk: Rate,
     /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes whoever waits into one
-    /// commit; on a server each has an insert of its own.
+    /// commit; on a server each has an insert of its own; on PostgreSQL over as many connections as backstop's own pool has.
     pub(super) callers: Rate,
     /// Jobs claimed and completed, a batch at a time.
     pub(super) cycle: Rate,

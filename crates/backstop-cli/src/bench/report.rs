@@ -4,6 +4,7 @@ use super::BenchArgs;
 use super::figures::Rate;
 use super::held::Held;
 use super::raw::Raw;
+use super::raw::postgres::CALLERS_CONNECTIONS;
 use super::round::Round;
 use anyhow::Result;
 use backstop::{Durability, StoreKind};
@@ -83,7 +84,7 @@ impl Report<'_> {
         }
         let heading =
             format!("{}, durability {}: {}", self.kind.name(), self.durability_word(), self.promise);
-        format!("{heading}\n{table}\n{}{}", self.pickup_text(), self.held_text())
+        format!("{heading}\n{table}\n{}{}{}", self.connections_text(), self.pickup_text(), self.held_text())
     }
 
     fn row(&self, table: &mut Table, label: &str, raw: fn(&Raw) -> Option<Rate>, ours: fn(&Round) -> Rate) {
@@ -96,6 +97,18 @@ impl Report<'_> {
             ));
         }
         table.add_row(cells);
+    }
+
+    /// What the raw figure of many callers depends on.
+    fn connections_text(&self) -> String {
+        match (self.kind, self.raw) {
+            (StoreKind::Postgres, Some(_)) => {
+                format!(
+                    "raw callers share {CALLERS_CONNECTIONS} connections, as many as backstop has by default\n"
+                )
+            }
+            _ => String::new(),
+        }
     }
 
     fn pickup_text(&self) -> String {

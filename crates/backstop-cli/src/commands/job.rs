@@ -1,7 +1,7 @@
 //! `backstop job`: look at jobs, retry, cancel or delete them, ask why one does not run.
 
 pub(crate) mod amend;
-mod list;
+pub(crate) mod list;
 mod show;
 mod why;
 
@@ -107,7 +107,7 @@ pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdi
 
 impl FilterArgs {
     fn filter(&self) -> Filter {
-        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state }
+        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state, ..Filter::default() }
     }
 }
 

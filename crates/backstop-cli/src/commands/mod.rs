@@ -1,6 +1,8 @@
 //! One file per command.
 
+pub(crate) mod breaker;
 pub(crate) mod completions;
+pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod job;
@@ -23,6 +25,8 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Work(args) => work::run(args, context).await,
         Command::Job(command) => job::run(command, context).await,
         Command::Queue(command) => queue::run(command, context).await,
+        Command::Dead(command) => dead::run(command, context).await,
+        Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,
         Command::Migrate => migrate::run(context).await,

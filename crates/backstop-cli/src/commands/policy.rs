@@ -1,5 +1,7 @@
 //! `backstop policy`: what a retry policy does, before anybody depends on it.
 
+mod chart;
+mod simulate;
 mod tables;
 
 use crate::context::Context;
@@ -27,6 +29,23 @@ Kinds: exponential (base, factor, cap), fibonacci (unit, cap), steps (delays), p
 {\"until\":\"1d\",\"every\":\"5m\"}), constant (every), polynomial. All take max_attempts (a number or \"unlimited\") and
 max_age; all but polynomial take jitter (a share such as 0.25, \"full\", \"equal\", \"none\" or {\"spread\":0.1}).")]
     Preview(PreviewArgs),
+    /// Play through what a policy does to a service that is out for a while
+    #[command(after_help = "\
+Examples:
+  backstop policy simulate --rate 100/s --outage 10m
+  backstop policy simulate --rate 100/s --outage 10m --breaker --svg outage.svg
+  backstop policy simulate --outage 30m --policy '{\"kind\":\"polynomial\",\"max_attempts\":12}' --json
+  backstop policy simulate --breaker '{\"recovery_timeout\":\"1m\"}' --concurrency 32
+
+Without a breaker every attempt that is due calls the service, down or not, and jobs die when their
+attempts run out. With one, jobs stay in the queue while the service is down, at no attempt's cost,
+and a few probes find out when it is back.
+
+Nothing runs and no store is opened: jobs arrive at --rate, --concurrency of them at a time call the
+service for --service-time each, and calls during the outage fail. The same --seed gives the same
+answer. A breaker takes failure_threshold (5), recovery_timeout (30s), half_open_max_calls (3) and
+success_threshold (2); for policies see `backstop policy preview --help`.")]
+    Simulate(Box<simulate::SimulateArgs>),
 }
 
 /// Which policy, and how far.
@@ -54,7 +73,13 @@ struct DelayShape {
 
 /// Does what was asked for.
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> Result<Verdict, Trouble> {
-    let PolicyCommand::Preview(args) = command;
+    match command {
+        PolicyCommand::Preview(args) => lay_out(args, context),
+        PolicyCommand::Simulate(args) => simulate::run(args, context),
+    }
+}
+
+fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
     let policy = args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?;
     let waits = preview(&policy, args.attempts);
     if context.output.is_json() {

@@ -153,6 +153,7 @@ async fn push_one(
         Enqueued::Inserted => ("inserted", None),
         Enqueued::Same => ("same", None),
         Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
+        Enqueued::Full => ("full", None),
     };
     if context.output.is_json() {
         context.output.json(&PushedShape { id: holder.unwrap_or(pushed.id), result, holder })?;

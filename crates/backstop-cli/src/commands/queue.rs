@@ -110,6 +110,12 @@ fn table(queues: &[QueueStatus], now: Time) -> Table {
     ]);
     for queue in queues {
         let gate = match queue.gate {
+            Gate::Open if queue.bounds.max_size.is_some_and(|max| queue.counts.live() >= max) => {
+                ("full".to_owned(), Tone::Bad)
+            }
+            Gate::Open if queue.bounds.is_under_pressure(queue.counts.live()) => {
+                ("nearly full".to_owned(), Tone::Warning)
+            }
             Gate::Open => ("open".to_owned(), Tone::Plain),
             Gate::Paused => ("paused".to_owned(), Tone::Warning),
         };
@@ -152,8 +158,8 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
     }
     let mut removed = 0;
     for state in WAITING {
-        let filter = Filter { queue: Some(args.queue.clone()), kind: None, state: Some(state) };
-        removed += amend_all(&backstop, &Selection::Matching(filter), Action::Delete).await?.count;
+        let filter = Filter { queue: Some(args.queue.clone()), state: Some(state), ..Filter::default() };
+        removed += amend_all(&backstop, &Selection::Matching(filter), &Action::Delete).await?.count;
     }
     if context.output.is_json() {
         context.output.json(&json!({ "count": removed }))?;

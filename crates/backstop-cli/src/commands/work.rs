@@ -1,4 +1,4 @@
-//! `backstop work`: run the jobs of queues with a command.
+//! `backstop work`: run the jobs of queues with a command or a web service.
 
 mod serve;
 
@@ -6,8 +6,10 @@ use super::policy;
 use crate::context::Context;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
-use backstop::config::{Config, USUAL_FILE};
-use backstop::{Backstop, Exec, ExecOutput, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span};
+use backstop::config::{Config, HandlerConfig, USUAL_FILE};
+use backstop::{
+    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span,
+};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -21,11 +23,18 @@ Examples:
   backstop work emails --exec 'jq -r .to | xargs ./send-mail'
   backstop work emails sms --concurrency 16 --timeout 30s -- python3 send.py
   backstop work emails --exec ./send --until-empty --json
+  backstop work emails --http http://127.0.0.1:9000/send --timeout 10s
   backstop work                                   the queues that have a handler in backstop.toml
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
 a signal, failed: tried again as the retry policy says, with the end of its stderr as the error.
+
+The service behind --http gets the payload as the JSON body of a POST, the same as X-Backstop-Job-Id, -Queue, -Kind,
+-Attempt and -Lease, and the job's id as Idempotency-Key. It decides by its status: 2xx done; 410 or 422 dead at once;
+429 or 503 failed, tried again when Retry-After says; anything else, or no answer in time, failed: tried again as the
+retry policy says, with the status and the beginning of the body on record. Redirects are not followed, proxies of the
+environment are not used, and link-local addresses need `allow_link_local = true` in the configuration.
 
 Ctrl-C or SIGTERM lets running jobs end; a second one calls them off and gives them back.")]
 pub(crate) struct WorkArgs {
@@ -38,10 +47,13 @@ pub(crate) struct WorkArgs {
     /// The command, as a program and its arguments, without a shell
     #[arg(last = true, value_name = "PROGRAM")]
     argv: Vec<OsString>,
+    /// The web service that gets each job as a POST
+    #[arg(long, value_name = "URL", conflicts_with_all = ["exec", "argv"])]
+    http: Option<String>,
     /// How many jobs of a queue run at once [default: 8]
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// How long one run may take [default: no limit]
+    /// How long one run may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
     /// When a failed job is tried again, as JSON; see `backstop policy preview`
@@ -64,7 +76,7 @@ pub(crate) struct WorkArgs {
 /// One queue to serve.
 struct Lane {
     queue: QueueName,
-    handler: Exec,
+    handler: HandlerConfig,
     settings: QueueSettings,
 }
 
@@ -89,27 +101,50 @@ fn start(backstop: &Backstop, lanes: &[Lane]) -> Result<Running, Trouble> {
     let mut worker = backstop.worker();
     for lane in lanes {
         let queue = lane.queue.as_str();
-        worker = worker.handle_queue(queue, lane.handler.clone()).queue(queue, lane.settings.clone());
+        worker = match &lane.handler {
+            HandlerConfig::Exec(exec) => worker.handle_queue(queue, exec.clone()),
+            HandlerConfig::Http(http) => {
+                let handler = http.handler().map_err(|problem| uncallable(queue, &problem))?;
+                worker.handle_queue(queue, handler)
+            }
+        };
+        worker = worker.queue(queue, lane.settings.clone());
     }
     Ok(worker.start()?)
 }
 
 /// The queues to serve: as the flags say, else as the configuration says.
 fn lanes(args: &WorkArgs, config: &Config) -> Result<Vec<Lane>, Trouble> {
-    let command = command(args);
-    let queues: Vec<QueueName> = match (args.queues.is_empty(), &command) {
+    let flagged = flagged(args)?;
+    let queues: Vec<QueueName> = match (args.queues.is_empty(), &flagged) {
         (false, _) => args.queues.clone(),
         (true, Some(_)) => {
-            return Err(Trouble::misuse("which queues?").advise("backstop work QUEUE --exec CMD"));
+            return Err(
+                Trouble::misuse("which queues?").advise("backstop work QUEUE --exec CMD | --http URL")
+            );
         }
         (true, None) => with_handlers(config)?,
     };
-    queues.into_iter().map(|queue| lane(queue, command.as_ref(), args, config)).collect()
+    queues.into_iter().map(|queue| lane(queue, flagged.as_ref(), args, config)).collect()
 }
 
-fn command(args: &WorkArgs) -> Option<Exec> {
+/// The handler the flags name, if they name one.
+fn flagged(args: &WorkArgs) -> Result<Option<HandlerConfig>, Trouble> {
+    if let Some(address) = &args.http {
+        let http = Http::new(address).and_then(|http| http.check().map(|()| http));
+        return http.map(|http| Some(HandlerConfig::Http(http))).map_err(|problem| {
+            Trouble::misuse(format!("--http: {problem}"))
+                .advise("backstop work QUEUE --http http://127.0.0.1:9000/detect")
+        });
+    }
     let by_argv = || args.argv.split_first().map(|(program, rest)| Exec::new(program, rest));
-    args.exec.as_ref().map(Exec::shell).or_else(by_argv)
+    Ok(args.exec.as_ref().map(Exec::shell).or_else(by_argv).map(HandlerConfig::Exec))
+}
+
+/// A description that is right and yet leads nowhere, because of a file or the machine.
+fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
+    Trouble::misuse(format!("queue {queue}: {problem}"))
+        .advise(format!("its handler in {USUAL_FILE} says how it is called; see `backstop work --help`"))
 }
 
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
@@ -117,19 +152,29 @@ fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
     if queues.is_empty() {
         return Err(Trouble::misuse("there is nothing to run: no queue has a handler in the configuration")
-            .advise(format!("backstop work QUEUE --exec CMD, or a handler in {USUAL_FILE}")));
+            .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
     }
     Ok(queues)
 }
 
-fn lane(queue: QueueName, command: Option<&Exec>, args: &WorkArgs, config: &Config) -> Result<Lane, Trouble> {
+fn lane(
+    queue: QueueName,
+    flagged: Option<&HandlerConfig>,
+    args: &WorkArgs,
+    config: &Config,
+) -> Result<Lane, Trouble> {
     let entry = config.queues.get(&queue).cloned().unwrap_or_default();
-    let handler = command.cloned().or(entry.handler).ok_or_else(|| {
+    let handler = flagged.cloned().or(entry.handler).ok_or_else(|| {
         Trouble::misuse(format!("queue {queue} has no handler in the configuration"))
-            .advise(format!("backstop work {queue} --exec CMD"))
+            .advise(format!("backstop work {queue} --exec CMD | --http URL"))
     })?;
     let output = if args.show_output { ExecOutput::Shown } else { ExecOutput::Discarded };
-    Ok(Lane { queue, handler: handler.stdout(output), settings: settings(entry.settings, args)? })
+    let settings = settings(entry.settings, args)?;
+    let handler = match handler.within(settings.timeout) {
+        HandlerConfig::Exec(exec) => HandlerConfig::Exec(exec.stdout(output)),
+        http @ HandlerConfig::Http(_) => http,
+    };
+    Ok(Lane { queue, handler, settings })
 }
 
 fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trouble> {

@@ -2,11 +2,12 @@
 
 use backstop::core::amend::Refusal;
 use backstop::core::failure::Failure;
-use backstop::core::port::{Gate, QueueStatus, Totals};
+use backstop::core::port::{Damaged, Gate, QueueStatus, Totals};
+use backstop::core::redact::Redaction;
 use backstop::core::unique::UniqueKey;
 use backstop::core::verdict::Reason;
-use backstop::{JobId, Priority, State, Time};
-use backstop_core::Job;
+use backstop::{JobId, Priority, QueueName, State, Time};
+use backstop_core::{Job, Overflow};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
@@ -38,8 +39,14 @@ pub(crate) struct JobShape<'a> {
 }
 
 impl<'a> JobShape<'a> {
-    /// The shape of a job.
-    pub(crate) fn new(job: &'a Job, max_attempts: Option<u32>) -> Self {
+    /// The shape of a job in a list: secrets are hidden.
+    pub(crate) fn listed(job: &'a Job, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
+        let (payload, payload_hex) = payload(&redaction.payload(job.payload.as_bytes()));
+        Self { payload, payload_hex, ..Self::new(job, max_attempts, redaction) }
+    }
+
+    /// The shape of a job, with its payload whole.
+    pub(crate) fn new(job: &'a Job, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
         let (payload, payload_hex) = payload(job.payload.as_bytes());
         Self {
             id: job.id,
@@ -54,7 +61,7 @@ impl<'a> JobShape<'a> {
             run_at: job.run_at,
             inserted_at: job.inserted_at,
             unique_key: job.unique_key.as_ref().map(UniqueKey::as_str),
-            errors: job.history.failures(),
+            errors: job.history.failures().into_iter().map(|failure| redaction.failure(failure)).collect(),
             priority: job.priority,
             finished_at: job.finished_at,
             reason: job.reason.map(Reason::as_str),
@@ -97,6 +104,10 @@ pub(crate) struct QueueShape<'a> {
     cancelled: u64,
     totals: TotalsShape,
     next_ready_at: Option<Time>,
+    max_size: Option<u64>,
+    overflow: Overflow,
+    dead_max: u64,
+    is_under_pressure: bool,
 }
 
 #[derive(Serialize)]
@@ -123,6 +134,10 @@ impl<'a> QueueShape<'a> {
             cancelled: queue.counts.of(State::Cancelled),
             totals: TotalsShape { enqueued, done, dead, cancelled },
             next_ready_at: queue.next_ready,
+            max_size: queue.bounds.max_size,
+            overflow: queue.bounds.overflow,
+            dead_max: queue.bounds.dead_max,
+            is_under_pressure: queue.bounds.is_under_pressure(queue.counts.live()),
         }
     }
 }
@@ -149,6 +164,30 @@ impl RefusedShape {
     /// The shape of a refusal.
     pub(crate) fn new(id: JobId, refusal: Refusal) -> Self {
         Self { id, why: refusal.to_string() }
+    }
+}
+
+/// A job that is there and cannot be read.
+#[derive(Serialize)]
+pub(crate) struct DamagedShape {
+    id: Option<JobId>,
+    queue: Option<QueueName>,
+    why: String,
+}
+
+impl DamagedShape {
+    /// The shape of what is left of a job.
+    pub(crate) fn new(damaged: &Damaged) -> Self {
+        Self { id: damaged.id, queue: damaged.queue.clone(), why: damaged.why.clone() }
+    }
+
+    /// What it is called, as far as that is known.
+    pub(crate) fn name(&self) -> String {
+        match (&self.id, &self.queue) {
+            (Some(id), _) => id.to_string(),
+            (None, Some(queue)) => format!("a job of {queue}"),
+            (None, None) => "a job".to_owned(),
+        }
     }
 }
 

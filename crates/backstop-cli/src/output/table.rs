@@ -102,6 +102,11 @@ impl Table {
     }
 }
 
+/// How many characters fit on a line of the terminal; `None` if stdout is none.
+pub(crate) fn terminal_width() -> Option<usize> {
+    Drawn::new().width().map(usize::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

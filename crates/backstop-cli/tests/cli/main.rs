@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod breaker;
 mod config;
+mod dead;
 mod demo;
 mod exec;
+mod http;
 mod job;
 mod killed;
 mod place;

@@ -1,3 +1,5 @@
+mod simulate;
+
 use crate::place::Place;
 use serde_json::json;
 

@@ -11,7 +11,8 @@ fn a_queue_has_its_shape() {
     let expected = json!({
         "name": "emails", "paused": false, "scheduled": 1, "ready": 2, "running": 0, "retrying": 0, "done": 0,
         "dead": 0, "cancelled": 0, "totals": { "enqueued": 3, "done": 0, "dead": 0, "cancelled": 0 },
-        "next_ready_at": null,
+        "next_ready_at": null, "max_size": null, "overflow": "reject", "dead_max": 10_000,
+        "is_under_pressure": false,
     });
     assert_eq!(queue, expected);
     let text = place.run(["queue", "list"]).succeeded().stdout;

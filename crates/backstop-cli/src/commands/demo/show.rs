@@ -148,7 +148,7 @@ async fn next_steps(backstop: &Backstop, address: &Address, context: &Context) -
 
 async fn a_dead_job(backstop: &Backstop) -> Result<Option<JobId>, Trouble> {
     let filter = Filter { state: Some(State::Dead), ..Filter::default() };
-    let query = PageQuery { filter, cursor: None, limit: 1 };
+    let query = PageQuery { filter, cursor: None, limit: 1, ..PageQuery::default() };
     let page = backstop.store().jobs(query, backstop.now()).await?;
     Ok(page.jobs.first().map(|job| job.id))
 }

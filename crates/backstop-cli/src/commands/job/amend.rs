@@ -16,13 +16,13 @@ const REFUSED_TOLD_MAX: usize = 20;
 
 /// Does what was asked for; exits 1 if any job refused it.
 pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
-    let selection = selection(args, action)?;
+    let selection = selection(args, &action)?;
     let backstop = context.look().await?;
-    let amended = amend_all(&backstop, &selection, action).await?;
+    let amended = amend_all(&backstop, &selection, &action).await?;
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {
-        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(action)))?;
+        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(&action)))?;
         for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
             context.output.warn(format!("{}: {}", refused.id, refused.why));
         }
@@ -37,12 +37,13 @@ pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context)
 pub(crate) async fn amend_all(
     backstop: &Backstop,
     selection: &Selection,
-    action: Action,
+    action: &Action,
 ) -> Result<AmendedShape, Trouble> {
     let mut total = AmendedShape { count: 0, refused: Vec::new() };
     let mut known = BTreeSet::new();
     for selection in parts(selection) {
-        let mut amendment = Amendment { selection, action, cursor: None, max: AMEND_MAX };
+        let action = action.clone();
+        let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
         loop {
             let amended = backstop.store().amend(amendment.clone(), backstop.now()).await?;
             total.count += amended.applied as u64;
@@ -66,7 +67,7 @@ fn parts(selection: &Selection) -> Vec<Selection> {
     }
 }
 
-fn selection(args: &SelectionArgs, action: Action) -> Result<Selection, Trouble> {
+fn selection(args: &SelectionArgs, action: &Action) -> Result<Selection, Trouble> {
     let filter = args.filter.filter();
     let word = word(action);
     match (args.ids.is_empty(), filter.is_empty(), args.all) {
@@ -80,18 +81,20 @@ fn selection(args: &SelectionArgs, action: Action) -> Result<Selection, Trouble>
     }
 }
 
-const fn word(action: Action) -> &'static str {
+const fn word(action: &Action) -> &'static str {
     match action {
         Action::Retry => "retry",
         Action::Cancel => "cancel",
         Action::Delete => "delete",
+        Action::Move(_) => "move",
     }
 }
 
-const fn done_word(action: Action) -> &'static str {
+const fn done_word(action: &Action) -> &'static str {
     match action {
         Action::Retry => "made ready",
         Action::Cancel => "cancelled",
         Action::Delete => "deleted",
+        Action::Move(_) => "moved",
     }
 }

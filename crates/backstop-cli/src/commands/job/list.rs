@@ -2,14 +2,16 @@
 
 use super::FilterArgs;
 use crate::context::Context;
-use crate::output::json::JobShape;
+use crate::output::Output;
+use crate::output::json::{DamagedShape, JobShape};
 use crate::output::table::{Table, Tone};
 use crate::output::words::{cut, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, State, Time};
 use backstop_core::Job;
 use backstop_core::limits::PAGE_MAX;
-use backstop_core::port::{Page, PageQuery};
+use backstop_core::port::{Damaged, Page, PageQuery};
+use backstop_core::redact::Redaction;
 use clap::Args;
 use serde::Serialize;
 
@@ -45,16 +47,20 @@ pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
 async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
     let limit = args.limit.clamp(1, PAGE_MAX);
     let page = full_page(args, backstop, args.cursor.clone(), limit).await?;
+    warn_of(&page.damaged, context.output);
     if context.output.is_json() {
-        let jobs: Vec<_> =
-            page.jobs.iter().map(|job| JobShape::new(job, context.max_attempts(job))).collect();
+        let jobs: Vec<_> = page
+            .jobs
+            .iter()
+            .map(|job| JobShape::listed(job, context.max_attempts(job), &context.config.redaction))
+            .collect();
         context.output.json(&ListShape { jobs: &jobs, next: page.next.as_deref() })?;
         return Ok(Verdict::Fine);
     }
     if page.jobs.is_empty() {
         context.output.note("no jobs");
     } else {
-        context.output.table(&table(&page.jobs, backstop.now()))?;
+        context.output.table(&table(&page.jobs, &context.config.redaction, backstop.now()))?;
     }
     if let Some(next) = page.next {
         context.output.note(format!("there are more; try: --cursor '{next}', or --all"));
@@ -75,13 +81,19 @@ async fn full_page(
     mut cursor: Option<String>,
     limit: usize,
 ) -> Result<Page, Trouble> {
-    let mut jobs = Vec::new();
+    let (mut jobs, mut damaged) = (Vec::new(), Vec::new());
     loop {
-        let query = PageQuery { filter: args.filter.filter(), cursor, limit: limit - jobs.len() };
+        let query = PageQuery {
+            filter: args.filter.filter(),
+            cursor,
+            limit: limit - jobs.len(),
+            ..PageQuery::default()
+        };
         let page = backstop.store().jobs(query, backstop.now()).await?;
         jobs.extend(page.jobs);
+        damaged.extend(page.damaged);
         if jobs.len() >= limit || page.next.is_none() {
-            return Ok(Page { jobs, next: page.next });
+            return Ok(Page { jobs, damaged, next: page.next });
         }
         cursor = page.next;
     }
@@ -96,15 +108,16 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
     }
     loop {
         let page = full_page(args, backstop, cursor, PAGE_MAX).await?;
+        warn_of(&page.damaged, output);
         if output.is_json() {
             for job in &page.jobs {
-                let shape = JobShape::new(job, context.max_attempts(job));
+                let shape = JobShape::listed(job, context.max_attempts(job), &context.config.redaction);
                 let text = serde_json::to_string(&shape).map_err(Trouble::new)?;
                 output.part(format_args!("{}{text}", if is_first { "" } else { "," }))?;
                 is_first = false;
             }
         } else if !page.jobs.is_empty() {
-            output.table(&table(&page.jobs, backstop.now()))?;
+            output.table(&table(&page.jobs, &context.config.redaction, backstop.now()))?;
         }
         let Some(next) = page.next else { break };
         cursor = Some(next);
@@ -115,10 +128,18 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
     Ok(Verdict::Fine)
 }
 
-fn table(jobs: &[Job], now: Time) -> Table {
+/// Names those that cannot be read: they hide nothing, and are not hidden.
+pub(crate) fn warn_of(damaged: &[Damaged], output: Output) {
+    for damaged in damaged {
+        let shape = DamagedShape::new(damaged);
+        output.warn(format!("{} cannot be read: {}", shape.name(), damaged.why));
+    }
+}
+
+fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
     let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR"]);
     for job in jobs {
-        let error = job.history.failures().pop().map(|failure| failure.error.message).unwrap_or_default();
+        let error = redaction.text(&job.history.last_error());
         table.toned([
             (job.id.to_string(), Tone::Plain),
             (job.queue.to_string(), Tone::Plain),

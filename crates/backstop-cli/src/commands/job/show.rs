@@ -15,7 +15,7 @@ pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble
     let job = backstop.store().job(id, backstop.now()).await?.ok_or_else(|| not_found(id))?;
     let max_attempts = context.max_attempts(&job);
     if context.output.is_json() {
-        context.output.json(&JobShape::new(&job, max_attempts))?;
+        context.output.json(&JobShape::new(&job, max_attempts, &context.config.redaction))?;
     } else {
         tell(&job, max_attempts, backstop.now(), context)?;
     }
@@ -34,7 +34,9 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
     for (name, value) in fields(job, max_attempts, now) {
         output.line(format!("  {}  {}", paint.dim(format!("{name:<11}")), one_line(&value)))?;
     }
-    let failures = job.history.failures();
+    let redaction = &context.config.redaction;
+    let failures = job.history.failures().into_iter().map(|failure| redaction.failure(failure));
+    let failures: Vec<Failure> = failures.collect();
     if !failures.is_empty() {
         output.line(paint.bold("errors"))?;
     }

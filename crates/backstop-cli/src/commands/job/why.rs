@@ -5,6 +5,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
 use backstop::why::{Facts, LIVE_WITHIN, Why, why};
 use backstop_core::Job;
+use backstop_core::gate::Shut;
 use serde_json::json;
 
 /// Answers; exits 1 if there is no such job.
@@ -16,7 +17,12 @@ pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble
     let workers = store.workers(LIVE_WITHIN, now).await?;
     let queue = job.as_ref().and_then(|job| queues.iter().find(|queue| queue.name == job.queue));
     let max_attempts = job.as_ref().and_then(|job| context.max_attempts(job));
-    let answer = why(Facts { job: job.as_ref(), queue, workers: &workers, max_attempts, now });
+    let guards = match &job {
+        Some(job) => backstop.breakers().before(&job.queue, &job.kind).await?,
+        None => Vec::new(),
+    };
+    let answer =
+        why(Facts { job: job.as_ref(), queue, workers: &workers, guards: &guards, max_attempts, now });
     let next = next_step(&answer, job.as_ref());
     if context.output.is_json() {
         let state = job.as_ref().map(|job| job.state);
@@ -37,6 +43,16 @@ fn next_step(answer: &Why, job: Option<&Job>) -> Option<String> {
     match answer {
         Why::NotFound => Some("backstop job list".to_owned()),
         Why::Paused { .. } => Some(format!("backstop queue resume {}", job.queue)),
+        Why::BreakerOpen { .. } => {
+            Some(format!("backstop breaker reset {}, once the service is well", job.queue))
+        }
+        Why::GateShut { shut: Shut::Full, .. } => Some(format!(
+            "backstop dead requeue, move, export or delete letters of --queue {}; the kind then goes on by itself",
+            job.queue
+        )),
+        Why::GateShut { gate, .. } => {
+            Some(format!("backstop dead groups --queue {}, then backstop breaker reset {gate}", job.queue))
+        }
         Why::NotDue { .. } | Why::Retrying { .. } => {
             Some(format!("backstop job retry {}, to run it now", job.id))
         }

@@ -26,6 +26,8 @@ pub(super) struct Report {
     inserted: u64,
     same: u64,
     duplicate: u64,
+    /// Refused because their queue is full.
+    full: u64,
     bad: Vec<BadLine>,
     bad_count: u64,
 }
@@ -38,6 +40,7 @@ impl Report {
                 Enqueued::Inserted => &mut self.inserted,
                 Enqueued::Same => &mut self.same,
                 Enqueued::Duplicate(_) => &mut self.duplicate,
+                Enqueued::Full => &mut self.full,
             } += 1;
         }
     }
@@ -56,7 +59,7 @@ impl Report {
 
     /// Lines a store answered for.
     pub(super) const fn pushed(&self) -> u64 {
-        self.inserted + self.same + self.duplicate
+        self.inserted + self.same + self.duplicate + self.full
     }
 
     /// Tells it all; bad lines fall short.

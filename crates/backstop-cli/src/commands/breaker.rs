@@ -1,0 +1,161 @@
+//! `backstop breaker`: look at breakers and gates, open and reset them.
+
+use crate::context::Context;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{count, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
+use backstop::breakers::{GuardName, GuardStatus};
+use backstop_core::breaker::Phase;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+/// Look at breakers and gates, open and reset them.
+#[derive(Subcommand, Debug)]
+pub(crate) enum BreakerCommand {
+    /// All breakers of queues, and gates of kinds that had deaths
+    #[command(after_help = "\
+Examples:
+  backstop breaker list
+  backstop breaker list --json | jq '.breakers[] | select(.state != \"closed\")'
+
+A breaker stands before a queue whose service fails: `[queues.NAME] breaker = { failure_threshold = 5 }`. A gate stands before
+a kind whose jobs die too often, or whose dead letters are full; every kind has one. What they keep back stays in its
+queue and is not charged an attempt.")]
+    List,
+    /// Close a breaker, or open a gate again, on all workers
+    #[command(after_help = "\
+Examples:
+  backstop breaker reset detection_queue
+  backstop breaker reset detection_queue/Detect")]
+    Reset(GuardArg),
+    /// Open a breaker, or shut a gate, on all workers, until it is reset
+    #[command(after_help = "\
+Examples:
+  backstop breaker open detection_queue --why 'maintenance until noon'
+  backstop breaker open detection_queue/Detect")]
+    Open(OpenArgs),
+}
+
+/// Which.
+#[derive(Args, Debug)]
+pub(crate) struct GuardArg {
+    /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
+    name: GuardName,
+}
+
+/// Which, and why.
+#[derive(Args, Debug)]
+pub(crate) struct OpenArgs {
+    /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
+    name: GuardName,
+    /// Why; shown to everybody who asks
+    #[arg(long, default_value = "opened by hand")]
+    why: String,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &BreakerCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        BreakerCommand::List => list(context).await,
+        BreakerCommand::Reset(args) => reset(&args.name, context).await,
+        BreakerCommand::Open(args) => open(args, context).await,
+    }
+}
+
+async fn list(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let guards = backstop.breakers().list().await?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "breakers": guards.iter().map(shape).collect::<Vec<_>>() }))?;
+    } else if guards.is_empty() {
+        context
+            .output
+            .note("no breakers yet; a queue has one if its entry in the configuration says so: breaker = {}");
+    } else {
+        context.output.table(&table(&guards, backstop.now()))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn shape(guard: &GuardStatus) -> Value {
+    let status = &guard.status;
+    json!({
+        "name": guard.name.to_string(),
+        "what": what(guard),
+        "queue": guard.name.queue(),
+        "kind": guard.name.kind(),
+        "state": status.state,
+        "shut": guard.shut,
+        "deaths": guard.deaths,
+        "failure_count": status.failure_count,
+        "success_count": status.success_count,
+        "total_calls": status.total_calls,
+        "rejected_calls": status.rejected_calls,
+        "last_failure_time": status.last_failure_time,
+        "opened_at": status.opened_at,
+        "next_probe_at": status.next_probe_at,
+        "config": guard.settings,
+        "events": status.events,
+    })
+}
+
+const fn what(guard: &GuardStatus) -> &'static str {
+    match guard.name {
+        GuardName::Breaker(_) => "breaker",
+        GuardName::Gate(..) => "gate",
+    }
+}
+
+fn table(guards: &[GuardStatus], now: Time) -> Table {
+    let mut table = Table::new(&["NAME", "WHAT", "STATE", "FAILURES", "DEATHS", "NEXT PROBE", "LAST CHANGE"]);
+    for guard in guards {
+        let status = &guard.status;
+        let state = match (status.state, what(guard)) {
+            (Phase::Closed, "gate") => ("open".to_owned(), Tone::Good),
+            (Phase::Closed, _) => ("closed".to_owned(), Tone::Good),
+            (Phase::HalfOpen, _) => ("half open".to_owned(), Tone::Warning),
+            (Phase::Open, "gate") => ("shut".to_owned(), Tone::Bad),
+            (Phase::Open, _) => ("open".to_owned(), Tone::Bad),
+        };
+        let plain = |text: String| (text, Tone::Plain);
+        let last = status.events.last();
+        table.toned([
+            plain(guard.name.to_string()),
+            plain(what(guard).to_owned()),
+            state,
+            plain(count(u64::from(status.failure_count))),
+            plain(guard.deaths.map(count).unwrap_or_default()),
+            plain(status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),
+            plain(
+                last.map(|event| format!("{}, {}", event.why, relative(event.at, now))).unwrap_or_default(),
+            ),
+        ]);
+    }
+    table
+}
+
+async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    if !backstop.breakers().reset(name, "reset by hand").await? {
+        return Err(
+            Trouble::new(format!("there is no breaker or gate {name}")).advise("backstop breaker list")
+        );
+    }
+    tell(name, "reset", context)
+}
+
+async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.open().await?;
+    backstop.breakers().open(&args.name, &args.why).await?;
+    tell(&args.name, "open until it is reset; workers see it within a second", context)
+}
+
+fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {
+    if context.output.is_json() {
+        context.output.json(&json!({ "name": name.to_string(), "done": done }))?;
+    } else {
+        context.output.line(format!("{name}: {done}"))?;
+    }
+    Ok(Verdict::Fine)
+}

@@ -1,0 +1,163 @@
+//! `backstop dead`: look at what was given up, bring it back, remove it, carry it elsewhere.
+
+mod carry;
+mod change;
+mod list;
+mod look;
+mod redrive;
+mod select;
+mod show;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::dead::DeadLetters;
+use backstop::{Backstop, QueueName};
+use clap::{Args, Subcommand};
+use select::SelectionArgs;
+
+/// Look at what was given up, bring it back, remove it, carry it elsewhere.
+#[derive(Subcommand, Debug)]
+pub(crate) enum DeadCommand {
+    /// How many dead letters there are, by queue
+    #[command(after_help = "\
+Examples:
+  backstop dead stats
+  backstop dead stats --json | jq .total")]
+    Stats,
+    /// What they died of: deaths with the same cause in one line, the largest group first
+    #[command(after_help = "\
+Examples:
+  backstop dead groups
+  backstop dead groups --queue emails --limit 5
+  backstop dead list --fingerprint 9f1c2ab03d4e5f60      the letters of one group
+  backstop dead requeue --fingerprint 9f1c2ab03d4e5f60   once its cause is gone")]
+    Groups(look::GroupsArgs),
+    /// List dead letters, the newest death first
+    #[command(after_help = "\
+Examples:
+  backstop dead list --queue emails --since 1h
+  backstop dead list --error-type Timeout --text example.org
+  backstop dead list --limit 1000 --json | jq -r '.dead[].id'
+
+Values of secret fields read [redacted], here and in errors; --text does not find them. A letter that cannot be read
+is told on stderr (in JSON under `damaged`) and hides no other.")]
+    List(list::ListArgs),
+    /// Show one dead letter with its payload, its errors and what was known when it died
+    #[command(after_help = "\
+Examples:
+  backstop dead show order-17
+  backstop dead show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
+    Show(IdArg),
+    /// Run dead letters again, in their queues and with all attempts anew
+    #[command(after_help = "\
+Examples:
+  backstop dead requeue order-17 order-18
+  backstop dead requeue --oldest 10 --queue emails
+  backstop dead requeue --queue emails --error-type Timeout --since 2h
+  backstop dead requeue --all
+
+Their history stays with them, and `requeues` counts. To try a few first, see `backstop dead redrive`.")]
+    Requeue(SelectionArgs),
+    /// Run dead letters again, in another queue
+    #[command(after_help = "\
+Examples:
+  backstop dead move order-17 --to emails-by-hand
+  backstop dead move --queue emails --kind newsletter --to slow
+
+A letter is in one queue or in the other at any time, never in neither.")]
+    Move(change::MoveArgs),
+    /// Remove dead letters with their history
+    #[command(after_help = "\
+Examples:
+  backstop dead delete order-17 --yes
+  backstop dead delete --queue emails --until 30d --yes
+
+What is removed cannot be brought back; `backstop dead export` makes a backup first. One that cannot be read is removed
+by its id.")]
+    Delete(change::DeleteArgs),
+    /// Remove all dead letters of a queue, or of all
+    #[command(after_help = "\
+Examples:
+  backstop dead clear emails
+  backstop dead clear --all --yes --json")]
+    Clear(change::ClearArgs),
+    /// Write dead letters as NDJSON, one a line: a backup
+    #[command(after_help = "\
+Examples:
+  backstop dead export > dead.ndjson
+  backstop dead export --queue emails --output emails.ndjson
+
+Payloads are whole; error texts are redacted as in lists. The oldest death comes first. With --output the file appears
+when it is complete.")]
+    Export(carry::ExportArgs),
+    /// Take dead letters in from an export
+    #[command(after_help = "\
+Examples:
+  backstop dead import dead.ndjson
+  backstop dead export --store sqlite:old.db | backstop dead import - --store redis://localhost
+
+Every good line is taken in, each bad one is named. Doing it again is harmless: letters that are known stay as they are.
+A line needs `id`, `queue` and `original_job` with a `payload`.")]
+    Import(carry::ImportArgs),
+    /// Requeue a few, watch them, and go on with the rest or stop
+    #[command(after_help = "\
+Examples:
+  backstop dead redrive --queue emails --canary 5 --max-failures 1 --then-rate 100/s
+  backstop dead redrive --list
+  backstop dead redrive --stop ID         from anywhere
+  backstop dead redrive --resume ID       after Ctrl-C, or after its runner was killed
+
+The oldest letters go first, as the canary. When each has ended, and not more than --max-failures died again, the
+others follow at --then-rate; they are watched too, and if a larger share dies than the canary was allowed to, it stops
+by itself and exits 1. Only letters that are dead now are redriven, each once. Workers must be running elsewhere.")]
+    Redrive(redrive::RedriveArgs),
+    /// Who changed what among the dead letters, the newest first
+    #[command(after_help = "\
+Examples:
+  backstop dead audit
+  backstop dead audit --limit 1000 --json
+
+An entry without a count was cut off before it ended.")]
+    Audit(look::AuditArgs),
+}
+
+/// Which letter.
+#[derive(Args, Debug)]
+pub(crate) struct IdArg {
+    /// Its id, or the name its job was pushed under
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        DeadCommand::Stats => look::stats(context).await,
+        DeadCommand::Groups(args) => look::groups(args, context).await,
+        DeadCommand::List(args) => list::run(args, context).await,
+        DeadCommand::Show(args) => show::run(&args.id, context).await,
+        DeadCommand::Requeue(args) => change::requeue(args, context).await,
+        DeadCommand::Move(args) => change::move_to(args, context).await,
+        DeadCommand::Delete(args) => change::delete(args, context).await,
+        DeadCommand::Clear(args) => change::clear(args, context).await,
+        DeadCommand::Export(args) => carry::export(args, context).await,
+        DeadCommand::Import(args) => carry::import(args, context).await,
+        DeadCommand::Audit(args) => look::audit(args, context).await,
+        DeadCommand::Redrive(args) => redrive::run(args, context).await,
+    }
+}
+
+/// The dead letters of a store, on behalf of whoever sits here.
+fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
+    let queues = context.config.queues.iter();
+    let policies = queues.map(|(name, queue): (&QueueName, _)| (name.clone(), queue.settings.retry.clone()));
+    backstop.dead().by(&who()).retrying_by(policies.collect())
+}
+
+/// `user@host`.
+fn who() -> String {
+    let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME"));
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}

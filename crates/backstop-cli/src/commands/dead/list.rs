@@ -1,0 +1,83 @@
+//! `backstop dead list`: a page of dead letters.
+
+use super::letters;
+use super::select::FilterArgs;
+use crate::commands::job::list::warn_of;
+use crate::context::Context;
+use crate::output::json::DamagedShape;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{cut, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
+use backstop::core::limits::PAGE_MAX;
+use backstop::dead::DeadLetter;
+use clap::Args;
+use serde::Serialize;
+
+/// Characters of an error shown in a table.
+const ERROR_CHARS: usize = 60;
+
+/// Which letters, and how many.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Go on where an earlier list ended: its `next`
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ListShape<'a> {
+    dead: &'a [DeadLetter],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<DamagedShape>,
+    next: Option<&'a str>,
+}
+
+/// Lists dead letters.
+pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let (output, now) = (context.output, backstop.now());
+    let filter = args.filter.filter(now);
+    let limit = args.limit.clamp(1, PAGE_MAX);
+    let page = letters(&backstop, context).list(&filter, args.cursor.clone(), limit).await?;
+    if output.is_json() {
+        let damaged = page.damaged.iter().map(DamagedShape::new).collect();
+        output.json(&ListShape { dead: &page.letters, damaged, next: page.next.as_deref() })?;
+        return Ok(Verdict::Fine);
+    }
+    if !page.letters.is_empty() {
+        output.table(&table(&page.letters, now))?;
+    } else if page.damaged.is_empty() && page.next.is_none() {
+        output.note("no dead letters");
+    }
+    warn_of(&page.damaged, output);
+    if let Some(next) = page.next {
+        output.note(format!("there may be more; try: --cursor '{next}'"));
+    }
+    Ok(Verdict::Fine)
+}
+
+fn table(letters: &[DeadLetter], now: Time) -> Table {
+    let mut table =
+        Table::new(&["ID", "QUEUE", "KIND", "REASON", "ATTEMPTS", "REQUEUES", "DIED", "TYPE", "ERROR"]);
+    for letter in letters {
+        let plain = |text: String| (text, Tone::Plain);
+        table.toned([
+            plain(letter.id.to_string()),
+            plain(letter.queue.to_string()),
+            plain(letter.kind.to_string()),
+            plain(letter.reason.clone().unwrap_or_default()),
+            plain(letter.attempt_count.to_string()),
+            (letter.requeues.to_string(), if letter.requeues > 0 { Tone::Warning } else { Tone::Plain }),
+            plain(letter.last_failed_at.map_or_else(String::new, |at| relative(at, now))),
+            plain(letter.error_type.clone().unwrap_or_default()),
+            plain(cut(&letter.error, ERROR_CHARS)),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,107 @@
+//! `backstop dead stats` and `backstop dead groups`.
+
+use super::letters;
+use crate::context::Context;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{count, cut, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::QueueName;
+use clap::Args;
+use serde_json::json;
+
+/// Characters of an error shown in a table.
+const ERROR_CHARS: usize = 80;
+
+/// Which groups, and how many.
+#[derive(Args, Debug)]
+pub(crate) struct GroupsArgs {
+    /// Of this queue
+    #[arg(long)]
+    queue: Option<QueueName>,
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+/// How many entries.
+#[derive(Args, Debug)]
+pub(crate) struct AuditArgs {
+    /// At most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+/// Counts by queue.
+pub(super) async fn stats(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let stats = letters(&backstop, context).stats().await?;
+    if context.output.is_json() {
+        context.output.json(&stats)?;
+        return Ok(Verdict::Fine);
+    }
+    let mut table = Table::new(&["QUEUE", "DEAD"]);
+    let tone = |number| if number > 0 { Tone::Bad } else { Tone::Plain };
+    for (queue, number) in &stats.queues {
+        table.toned([(queue.to_string(), Tone::Plain), (count(*number), tone(*number))]);
+    }
+    table.toned([("total".to_owned(), Tone::Plain), (count(stats.total), tone(stats.total))]);
+    context.output.table(&table)?;
+    Ok(Verdict::Fine)
+}
+
+/// Deaths by cause.
+pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let groups = letters(&backstop, context).groups(args.queue.clone(), args.limit).await?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "groups": groups }))?;
+        return Ok(Verdict::Fine);
+    }
+    if groups.is_empty() {
+        context.output.note("no dead letters");
+        return Ok(Verdict::Fine);
+    }
+    let now = backstop.now();
+    let mut table = Table::new(&["FINGERPRINT", "QUEUE", "COUNT", "FIRST", "LAST", "KIND", "TYPE", "SAMPLE"]);
+    for group in groups {
+        table.row([
+            group.fingerprint.to_string(),
+            group.queue.to_string(),
+            count(group.count),
+            relative(group.first_at, now),
+            relative(group.last_at, now),
+            group.sample.kind.map(|kind| kind.to_string()).unwrap_or_default(),
+            group.sample.error_type.unwrap_or_default(),
+            cut(&group.sample.error, ERROR_CHARS),
+        ]);
+    }
+    context.output.table(&table)?;
+    Ok(Verdict::Fine)
+}
+
+/// Who changed what.
+pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let entries = letters(&backstop, context).audit(args.limit).await?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "audit": entries }))?;
+        return Ok(Verdict::Fine);
+    }
+    if entries.is_empty() {
+        context.output.note("nobody has changed a dead letter yet");
+        return Ok(Verdict::Fine);
+    }
+    let now = backstop.now();
+    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION"]);
+    for entry in entries {
+        table.row([
+            relative(entry.at, now),
+            entry.who,
+            entry.what,
+            entry.count.map_or_else(|| "cut off".to_owned(), count),
+            cut(&entry.selection.to_string(), ERROR_CHARS),
+        ]);
+    }
+    context.output.table(&table)?;
+    Ok(Verdict::Fine)
+}

@@ -1,0 +1,222 @@
+//! `backstop dead redrive`: a few first, then the rest, or not.
+
+use super::letters;
+use super::select::FilterArgs;
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{count, counted, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
+use backstop::dead::redrive::{Phase, Rate, Redrive, RedriveError, RedriveReport};
+use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
+
+const BAR: &str = "{bar:32.cyan/dim} {pos}/{len}  {msg}";
+const SPINNER: &str = "{spinner} {msg}";
+
+/// Which letters, how carefully; or which redrive.
+#[derive(Args, Debug)]
+pub(crate) struct RedriveArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Every dead letter there is
+    #[arg(long)]
+    all: bool,
+    /// So many go first and are watched
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    canary: u32,
+    /// More failures than these among them stop it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_failures: u32,
+    /// How fast the others follow: so many in a second, minute or hour
+    #[arg(long, value_name = "N/s|m|h", default_value = "10/s")]
+    then_rate: Rate,
+    /// List redrives, the newest first
+    #[arg(long, conflicts_with_all = ["stop", "resume"])]
+    list: bool,
+    /// Stop this one
+    #[arg(long, value_name = "ID", conflicts_with = "resume")]
+    stop: Option<String>,
+    /// Go on with this one
+    #[arg(long, value_name = "ID")]
+    resume: Option<String>,
+}
+
+/// Does what was asked for.
+pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let dead = letters(&backstop, context);
+    let filter = args.filter.filter(backstop.now());
+    let names_one = args.list || args.stop.is_some() || args.resume.is_some();
+    if names_one && (args.all || !filter.is_empty()) {
+        return Err(Trouble::misuse(
+            "--list, --stop and --resume take no letters; those are chosen once, at the start",
+        ));
+    }
+    if args.list {
+        return list(&dead, backstop.now(), context).await;
+    }
+    if let Some(id) = &args.stop {
+        let report = dead.stop_redrive(id).await.map_err(told)?;
+        return tell(&report, Verdict::Fine, context);
+    }
+    let id = match &args.resume {
+        Some(id) => id.clone(),
+        None => start(args, filter, &dead).await?,
+    };
+    drive(&dead, &id, context).await
+}
+
+async fn start(args: &RedriveArgs, filter: DeadFilter, dead: &DeadLetters) -> Result<String, Trouble> {
+    let selection = match (filter.is_empty(), args.all) {
+        (false, false) => DeadSelection::Matching(filter),
+        (true, true) => DeadSelection::All,
+        (true, false) => {
+            return Err(Trouble::misuse("which dead letters to redrive?")
+                .advise("backstop dead redrive --queue QUEUE, or another filter, or --all for every one"));
+        }
+        (false, true) => {
+            return Err(Trouble::misuse("filters and --all are two ways to say which; use one of them")
+                .advise("backstop dead redrive --help"));
+        }
+    };
+    let RedriveArgs { canary, max_failures, then_rate, .. } = *args;
+    dead.redrive(Redrive { canary, max_failures, then_rate, selection }).await.map_err(told)
+}
+
+/// Runs it to its end, or until somebody has enough.
+async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdict, Trouble> {
+    context.output.note(format!("redrive {id}; Ctrl-C leaves it to be resumed"));
+    let enough = listen()?;
+    let bar = bar(dead, id, context).await?;
+    let shown = bar.clone();
+    let progress = move |report: &RedriveReport| {
+        shown.set_position(report.requeued);
+        shown.set_message(words(report));
+        if enough.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let report = dead.run_redrive(id, progress).await;
+    bar.finish_and_clear();
+    let report = report.map_err(told)?;
+    if !report.phase.is_ended() {
+        context.output.note(format!("left in the middle; try: backstop dead redrive --resume {id}"));
+    }
+    let verdict = if report.phase == Phase::Done { Verdict::Fine } else { Verdict::FallsShort };
+    tell(&report, verdict, context)
+}
+
+/// Set when a signal asks for the end. From the first one on, so that none is missed.
+fn listen() -> Result<Arc<AtomicBool>, Trouble> {
+    let enough = Arc::new(AtomicBool::new(false));
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut signals, enough) = (signal(kind)?, Arc::clone(&enough));
+        tokio::spawn(async move {
+            signals.recv().await;
+            enough.store(true, Ordering::Relaxed);
+        });
+    }
+    Ok(enough)
+}
+
+async fn bar(dead: &DeadLetters, id: &str, context: &Context) -> Result<ProgressBar, Trouble> {
+    let is_shown = context.output.shows_progress();
+    let reports = dead.redrives().await?;
+    let Some(report) = reports.into_iter().find(|report| report.id == id) else {
+        return Ok(ProgressBar::hidden());
+    };
+    let filter = match &report.plan.selection {
+        DeadSelection::Matching(filter) => filter.clone(),
+        _ => DeadFilter::default(),
+    };
+    Ok(match dead.estimate(&filter).await? {
+        Some(left) => progress::bar(is_shown, report.requeued + left, BAR),
+        None => progress::spinner(is_shown, SPINNER),
+    })
+}
+
+fn words(report: &RedriveReport) -> String {
+    format!(
+        "{}: {} requeued, {} done, {} died again, {} open",
+        report.phase,
+        count(report.requeued),
+        count(report.done),
+        count(report.died_again),
+        count(report.open)
+    )
+}
+
+async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdict, Trouble> {
+    let reports = dead.redrives().await?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "redrives": reports }))?;
+        return Ok(Verdict::Fine);
+    }
+    if reports.is_empty() {
+        context.output.note("no redrives");
+        return Ok(Verdict::Fine);
+    }
+    let mut table =
+        Table::new(&["ID", "PHASE", "STARTED", "BY", "REQUEUED", "DONE", "DIED AGAIN", "OPEN", "WHY"]);
+    for report in reports {
+        let plain = |text: String| (text, Tone::Plain);
+        table.toned([
+            plain(report.id),
+            (report.phase.to_string(), tone(report.phase)),
+            plain(relative(report.started_at, now)),
+            plain(report.by),
+            plain(count(report.requeued)),
+            plain(count(report.done)),
+            plain(count(report.died_again)),
+            plain(count(report.open)),
+            plain(report.why.unwrap_or_default()),
+        ]);
+    }
+    context.output.table(&table)?;
+    Ok(Verdict::Fine)
+}
+
+const fn tone(phase: Phase) -> Tone {
+    match phase {
+        Phase::Done => Tone::Good,
+        Phase::Stopped => Tone::Warning,
+        Phase::Failed => Tone::Bad,
+        Phase::Canary | Phase::Watching | Phase::Rate => Tone::Plain,
+    }
+}
+
+fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<Verdict, Trouble> {
+    if context.output.is_json() {
+        context.output.json(report)?;
+        return Ok(verdict);
+    }
+    context.output.line(words(report))?;
+    if report.refused > 0 {
+        let refused = counted(report.refused, "letter");
+        context.output.warn(format!("{refused} could not be requeued: another job holds their unique key"));
+    }
+    if report.damaged > 0 {
+        context.output.warn(format!("{} could not be read", counted(report.damaged, "letter")));
+    }
+    if let Some(why) = &report.why {
+        context.output.line(why)?;
+    }
+    Ok(verdict)
+}
+
+fn told(error: RedriveError) -> Trouble {
+    match error {
+        RedriveError::Store(error) => error.into(),
+        RedriveError::BadPlan(problem) => Trouble::misuse(problem).advise("backstop dead redrive --help"),
+        RedriveError::NotFound(_) | RedriveError::Ended { .. } => {
+            Trouble::new(error).advise("backstop dead redrive --list")
+        }
+        other => Trouble::new(other),
+    }
+}

@@ -1,0 +1,80 @@
+//! `backstop dead show`: everything about one dead letter.
+
+use super::letters;
+use crate::context::Context;
+use crate::output::words::{one_line, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::dead::{DeadLetter, Shown};
+use backstop::{JobId, Time};
+
+/// Shows one.
+pub(super) async fn run(id: &str, context: &Context) -> Result<Verdict, Trouble> {
+    let id = JobId::from_text(id);
+    let backstop = context.look().await?;
+    match letters(&backstop, context).show(id).await? {
+        Shown::Letter(letter) if context.output.is_json() => context.output.json(&letter)?,
+        Shown::Letter(letter) => tell(&letter, backstop.now(), context)?,
+        Shown::Elsewhere(state) => {
+            return Err(Trouble::new(format!("job {id} is {state}, not dead"))
+                .advise(format!("backstop job show {id}")));
+        }
+        Shown::NotFound => {
+            return Err(Trouble::new(format!(
+                "there is no dead letter {id}; it may have been deleted, or pruned"
+            ))
+            .advise("backstop dead list"));
+        }
+    }
+    Ok(Verdict::Fine)
+}
+
+fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    output.line(format!("{} {}", paint.bold(letter.id), paint.bad(letter.original_job.state)))?;
+    for (name, value) in fields(letter, now) {
+        output.line(format!("  {}  {}", paint.dim(format!("{name:<13}")), one_line(&value)))?;
+    }
+    for (title, text) in [("stack trace", &letter.stack_trace), ("response body", &letter.response_body)] {
+        let Some(text) = text else { continue };
+        output.line(paint.bold(title))?;
+        for line in text.lines() {
+            output.line(paint.dim(format!("  {}", one_line(line))))?;
+        }
+    }
+    if !letter.original_job.errors.is_empty() {
+        output.line(paint.bold("errors"))?;
+    }
+    for failure in &letter.original_job.errors {
+        let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
+        let retry = failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {wait}"));
+        let when = relative(failure.at, now);
+        let line = format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message);
+        output.line(one_line(&line))?;
+    }
+    Ok(())
+}
+
+fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
+    let when = |at: Time| format!("{at} ({})", relative(at, now));
+    let job = &letter.original_job;
+    let most = job.max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
+    let mut fields = vec![("queue", letter.queue.to_string()), ("kind", letter.kind.to_string())];
+    fields.extend(letter.reason.clone().map(|reason| ("reason", reason)));
+    fields.push(("error", letter.error.clone()));
+    fields.extend(letter.error_type.clone().map(|class| ("error type", class)));
+    fields.extend(letter.http_status.map(|status| ("http status", status.to_string())));
+    fields.push(("attempts", format!("{} of {most}", letter.attempt_count)));
+    fields.push(("requeues", letter.requeues.to_string()));
+    fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
+    fields.extend(letter.first_failed_at.map(|at| ("first failed", when(at))));
+    fields.extend(letter.last_failed_at.map(|at| ("last failed", when(at))));
+    let delays =
+        |delays: &Vec<f64>| delays.iter().map(|secs| format!("{secs}s")).collect::<Vec<_>>().join(", ");
+    fields.extend(letter.retry_delays.as_ref().map(|waits| ("retry delays", delays(waits))));
+    fields.extend(letter.fingerprint.map(|print| ("fingerprint", print.to_string())));
+    fields.extend(job.unique_key.clone().map(|key| ("unique key", key)));
+    let context = letter.context.as_ref().and_then(|context| serde_json::to_string(context).ok());
+    fields.extend(context.map(|context| ("context", context)));
+    fields.push(("payload", job.payload.get().to_owned()));
+    fields
+}

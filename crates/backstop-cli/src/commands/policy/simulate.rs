@@ -1,0 +1,164 @@
+//! `backstop policy simulate`: what a policy does to a service that is out for a while.
+
+mod rate;
+mod shape;
+mod told;
+
+use super::{chart, read};
+use crate::context::Context;
+use crate::output::table::terminal_width;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{RetryPolicy, Span};
+use backstop_core::breaker::BreakerSettings;
+use backstop_core::simulate::{BadScenario, Scenario, Simulated, simulate};
+use clap::Args;
+use rate::Rate;
+use shape::SimulatedShape;
+use std::path::{Path, PathBuf};
+
+/// Characters of a line where there is no terminal to ask.
+const WIDTH_USUAL: usize = 100;
+/// The most buckets of a report: finer than a chart can show.
+const BUCKETS_MAX: i64 = 240;
+/// The least to see after an outage, and the most to simulate in search of the backlog's end.
+const AFTERMATH_MIN: Span = Span::secs(30);
+const AFTERMATH_MAX: Span = Span::days(1);
+
+/// Which policy, which outage.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// The policy, as JSON [default: the usual one]
+    #[arg(long, value_name = "JSON")]
+    policy: Option<String>,
+    /// With a breaker; its settings as JSON, if not the usual ones
+    #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "{}")]
+    breaker: Option<String>,
+    /// How many jobs arrive: per second, minute (/m) or hour (/h)
+    #[arg(long, value_name = "N/s", default_value = "100/s")]
+    rate: Rate,
+    /// How long the service is out
+    #[arg(long, value_name = "D", default_value = "10m")]
+    outage: Span,
+    /// When it goes out
+    #[arg(long, value_name = "D", default_value = "1m")]
+    outage_at: Span,
+    /// How long to simulate [default: until the backlog is gone]
+    #[arg(long = "for", value_name = "D")]
+    run_for: Option<Span>,
+    /// How long a call of the service takes
+    #[arg(long, value_name = "D", default_value = "50ms")]
+    service_time: Span,
+    /// How many jobs run at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    concurrency: u32,
+    /// What the random draws come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write a chart to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Does what was asked for.
+pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let (scenario, simulated) = play(args)?;
+    if let Some(file) = &args.svg {
+        write_svg(file, &scenario, &simulated)?;
+    }
+    if context.output.is_json() {
+        context.output.json(&SimulatedShape::new(&scenario, &simulated))?;
+        return Ok(Verdict::Fine);
+    }
+    let width = terminal_width().unwrap_or(WIDTH_USUAL);
+    context.output.line(chart::render(&scenario, &simulated, width, context.output.paint()))?;
+    for line in told::told(&scenario, &simulated) {
+        context.output.line(line)?;
+    }
+    if let Some(file) = &args.svg {
+        context.output.note(format!("chart: {}", file.display()));
+    }
+    Ok(Verdict::Fine)
+}
+
+/// The scenario, played through; without a length, long enough to see the end of the backlog.
+fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
+    let recovery = args.outage_at.plus(args.outage);
+    let aftermath = args.outage.scaled(0.5).max(AFTERMATH_MIN);
+    let scenario = scenario(args, args.run_for.unwrap_or(recovery.plus(aftermath)))?;
+    let simulated = simulate(&scenario).map_err(|error| refused(&error, args))?;
+    if args.run_for.is_some() || simulated.backlog_gone_at.is_some() || !told::catches_up(&scenario) {
+        return Ok((scenario, simulated));
+    }
+    Ok(prolonged(&scenario, aftermath).unwrap_or((scenario, simulated)))
+}
+
+/// The same for twice the time after the outage, and twice again, until the backlog is gone; then cut a little after
+/// that. As long as it may be if it does not go.
+fn prolonged(scenario: &Scenario, first: Span) -> Option<(Scenario, Simulated)> {
+    let recovery = scenario.outage.1;
+    let played = |aftermath: Span| {
+        let longer = timed(scenario.clone(), recovery.plus(aftermath));
+        simulate(&longer).ok().map(|simulated| (longer, simulated))
+    };
+    let mut last = None;
+    let mut aftermath = first;
+    while aftermath < AFTERMATH_MAX {
+        aftermath = aftermath.times(2).min(AFTERMATH_MAX);
+        let Some(longer) = played(aftermath) else { break };
+        if let Some(gone_at) = longer.1.backlog_gone_at {
+            let enough = rounded_up(gone_at.minus(recovery).scaled(1.2)).min(aftermath);
+            return played(enough).or(Some(longer));
+        }
+        last = Some(longer);
+    }
+    last
+}
+
+/// To a round length, a twentieth of it longer at most.
+fn rounded_up(span: Span) -> Span {
+    let step = chart::round_step(span, 20).as_micros();
+    Span::micros((span.as_micros() + step - 1) / step * step)
+}
+
+fn scenario(args: &SimulateArgs, run_for: Span) -> Result<Scenario, Trouble> {
+    let scenario = Scenario {
+        arrivals_per_second: args.rate.per_second(),
+        run_for,
+        outage: (args.outage_at, args.outage_at.plus(args.outage)),
+        service_time: args.service_time,
+        concurrency: args.concurrency,
+        policy: args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?,
+        breaker: args.breaker.as_deref().map(read_breaker).transpose()?,
+        seed: args.seed,
+        bucket: Span::ZERO,
+    };
+    Ok(timed(scenario, run_for))
+}
+
+/// The scenario over another time, in buckets that go with it.
+fn timed(scenario: Scenario, run_for: Span) -> Scenario {
+    Scenario { run_for, bucket: chart::round_step(run_for, BUCKETS_MAX), ..scenario }
+}
+
+fn read_breaker(json: &str) -> Result<BreakerSettings, Trouble> {
+    serde_json::from_str(json).map_err(|error| {
+        let usual = serde_json::to_string(&BreakerSettings::default()).unwrap_or_default();
+        Trouble::misuse(format!("not a breaker: {error}")).advise(format!("--breaker '{usual}'"))
+    })
+}
+
+fn refused(error: &BadScenario, args: &SimulateArgs) -> Trouble {
+    let trouble = Trouble::misuse(error);
+    match error {
+        BadScenario::Outage { .. } if args.outage.is_zero() => trouble.advise("--outage 10m"),
+        BadScenario::Outage { until, .. } => trouble.advise(format!("--for {}", until.plus(args.outage))),
+        BadScenario::TooLarge => trouble.advise("a lower --rate, or a shorter --for"),
+        _ => trouble.advise("backstop policy simulate --help"),
+    }
+}
+
+fn write_svg(file: &Path, scenario: &Scenario, simulated: &Simulated) -> Result<(), Trouble> {
+    std::fs::write(file, chart::svg(scenario, simulated)).map_err(|error| {
+        Trouble::new(format!("the chart could not be written to {}: {error}", file.display()))
+    })
+}

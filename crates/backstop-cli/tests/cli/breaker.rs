@@ -1,0 +1,81 @@
+use crate::place::{Place, ended, signal, wait_until};
+use serde_json::json;
+
+#[test]
+fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\nbreaker = {}\n");
+    assert_eq!(place.json(["breaker", "list"]), json!({ "breakers": [] }));
+    place.json(["breaker", "open", "q", "--why", "maintenance"]);
+    place.json(["push", "q", "1", "--id", "a"]);
+    let breaker = place.json(["breaker", "list"])["breakers"][0].take();
+    assert_eq!(
+        (&breaker["name"], &breaker["what"], &breaker["state"]),
+        (&json!("q"), &json!("breaker"), &json!("open"))
+    );
+    assert_eq!(breaker["events"][0]["why"], "maintenance");
+    let why = place.json(["job", "why", "a"]);
+    assert_eq!(why["gate"], "breaker_open");
+    assert!(why["try"].as_str().unwrap().contains("backstop breaker reset q"), "{why}");
+    let told = place.run(["doctor"]).stdout;
+    assert!(told.contains("the breaker of queue q is open: maintenance"), "{told}");
+    place.json(["breaker", "reset", "q"]);
+    assert_eq!(place.json(["job", "why", "a"])["gate"], "no_worker");
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
+fn a_breaker_that_is_not_there_cannot_be_reset() {
+    let place = Place::new();
+    place.json(["push", "q", "1"]);
+    place
+        .run(["breaker", "reset", "nosuch"])
+        .complains(1, &["there is no breaker or gate nosuch", "backstop breaker list"]);
+    place.run(["breaker", "open", "a b"]).complains(2, &["names no breaker"]);
+}
+
+#[test]
+fn a_kind_whose_dead_letters_are_full_stops_and_says_why() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"sh\", \"-c\", \"exit 65\"] }\nconcurrency = 1\nprefetch = 0\ndead = { max = 2 }\n");
+    for name in ["a", "b", "c", "d"] {
+        place.json(["push", "q", "1", "--id", name, "--kind", "k"]);
+    }
+    let worker = place.start(["work", "q"]);
+    wait_until("the gate is shut", || place.json(["breaker", "list"])["breakers"][0]["shut"] == "full");
+    assert_eq!(place.count("q", "dead"), 2);
+    assert_eq!(place.json(["breaker", "list"])["breakers"][0]["name"], "q/k");
+    let why = place.json(["job", "why", "d"]);
+    assert_eq!(why["gate"], "gate_shut");
+    assert!(why["why"].as_str().unwrap().contains("dead letters are full (2 of 2)"), "{why}");
+    let told = place.run(["doctor"]).exits(1).stdout;
+    assert!(told.contains("queue q has 2 dead letters of at most 2"), "{told}");
+    place.json(["dead", "delete", "--all", "--yes"]);
+    wait_until("it goes on by itself", || place.count("q", "dead") == 2);
+    signal(&worker, "TERM");
+    ended(worker);
+}
+
+#[test]
+fn settings_that_could_stick_are_refused() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nbreaker = { success_threshold = 4 }\n");
+    place.run(["queue", "list"]).complains(2, &["success_threshold", "half_open_max_calls"]);
+    place.write("backstop.toml", "[queues.q]\nmax_size = 0\n");
+    place.run(["queue", "list"]).complains(2, &["max_size"]);
+    place.write("backstop.toml", "[queues.q]\noverflow = \"drop_oldest\"\n");
+    place.run(["queue", "list"]).complains(2, &["max_size"]);
+}
+
+#[test]
+fn secrets_are_hidden_in_lists_and_named_in_the_configuration() {
+    let place = Place::new();
+    place.json(["push", "q", r#"{"user":"ada","password":"hunter2","pin":1}"#, "--id", "a"]);
+    let listed = place.json(["job", "list"])["jobs"][0]["payload"].take();
+    assert_eq!(listed, json!({ "user": "ada", "password": "[redacted]", "pin": 1 }));
+    assert_eq!(place.job("a")["payload"]["password"], "hunter2", "one job is shown whole");
+    place.write("backstop.toml", "redact = [\"pin\"]\n");
+    let listed = place.json(["job", "list"])["jobs"][0]["payload"].take();
+    assert_eq!(listed, json!({ "user": "ada", "password": "hunter2", "pin": "[redacted]" }));
+}

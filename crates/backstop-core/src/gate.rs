@@ -101,6 +101,11 @@ impl Gate {
         self.breaker.follow(now)
     }
 
+    /// What it lets through at `now`; see [`Breaker::phase`].
+    pub fn phase(&self, settings: &GateSettings, now: Time) -> Phase {
+        self.breaker.phase(&settings.breaker, now)
+    }
+
     /// Why it is shut, if it is. It stays shut while probes are under way.
     pub const fn shut(&self) -> Option<Shut> {
         self.shut

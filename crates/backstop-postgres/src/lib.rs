@@ -233,12 +233,7 @@ impl Cells for PostgresStore {
 
     async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
         check_swaps(&swaps)?;
-        let swapped = cells::swap(&self.link, self.commit, swaps).await?;
-        // What a cell says may open what kept jobs waiting.
-        if swapped.contains(&Swapped::Applied) {
-            self.stir();
-        }
-        Ok(swapped)
+        cells::swap(&self.link, self.commit, swaps).await
     }
 }
 

@@ -90,7 +90,6 @@ pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
         let read: Option<Vec<Swapped>> = names.zip(said).map(|(name, said)| swapped(name, &said)).collect();
         answers.extend(readable(doing, read)?);
     }
-    base.bell.ring();
     Ok(answers)
 }
 

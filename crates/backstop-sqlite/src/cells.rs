@@ -54,8 +54,6 @@ fn swap_one(work: &mut Work<'_>, swap: &Swap) -> Result<Swapped> {
         Some(value) => work.db.prepare_cached(CELL_PUT)?.execute(params![swap.name, swap.version, value])?,
         None => work.db.prepare_cached(CELL_REMOVE)?.execute([&swap.name])?,
     };
-    // What a cell says may open what kept jobs waiting.
-    work.stir();
     Ok(Swapped::Applied)
 }
 

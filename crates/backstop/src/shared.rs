@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Somebody was faster so many times in a row: something is wrong with them, or with the store.
 const TRIES_MAX: u32 = 100;
+/// How often one and the same change is sent before its outcome is left unknown.
+const LOST_MAX: u32 = 3;
 /// The longest pause between two tries, so that many who change one value do not go on disturbing each other.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -40,10 +42,9 @@ pub(crate) async fn update<T: Shared, R>(
             version: backstop.random().bits().cast_signed(),
             value: Some(value.to_bytes()),
         };
-        match backstop.store().swap(vec![swap]).await?.pop() {
-            Some(Swapped::Applied) => return Ok((value, said)),
-            Some(Swapped::Conflict(now)) => standing = now,
-            None => return Err(StoreError::corrupt("swapping cells", "a swap without an answer")),
+        match swap_surely(backstop, swap).await? {
+            Swapped::Applied => return Ok((value, said)),
+            Swapped::Conflict(now) => standing = now,
         }
         tokio::time::sleep(PAUSE_MAX.mul_f64(backstop.random().unit() * f64::from(round.min(10)) / 10.0))
             .await;
@@ -52,6 +53,22 @@ pub(crate) async fn update<T: Shared, R>(
         "swapping cells",
         format!("cell {name} was changed by others {TRIES_MAX} times in a row"),
     ))
+}
+
+/// Asks again where an answer was lost: the version makes it the same change. Deciding anew could do it twice.
+async fn swap_surely(backstop: &Backstop, swap: Swap) -> Answer<Swapped> {
+    let mut tries = 1;
+    loop {
+        match backstop.store().swap(vec![swap.clone()]).await {
+            Ok(mut answers) => {
+                let none = || StoreError::corrupt("swapping cells", "a swap without an answer");
+                return answers.pop().ok_or_else(none);
+            }
+            Err(error) if error.is_transient() && tries < LOST_MAX => tries += 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(PAUSE_MAX).await;
+    }
 }
 
 /// What a cell says. One that cannot be read says nothing, and is written anew by the next change.

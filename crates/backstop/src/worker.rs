@@ -219,7 +219,8 @@ impl WorkerBuilder {
     }
 
     /// Runs, in this task and one after another, all jobs that are ready or due now, and what becomes ready meanwhile;
-    /// nothing runs in the background. For tests, and for work that a caller wants to see finished.
+    /// nothing runs in the background. For tests, and for work that a caller wants to see finished: breakers and gates are not
+    /// asked, and bounds are not set.
     pub async fn drain(self) -> Result<Progress, DrainError> {
         Ok(engine::drain::drain(self.build()?).await?)
     }

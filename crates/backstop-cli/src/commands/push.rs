@@ -147,7 +147,7 @@ async fn push_one(
         )
         .advise("--unique-key KEY"));
     }
-    let backstop = context.open().await?;
+    let backstop = open_bounded(&args.queue, context).await?;
     let pushed = draft(args, payload, defaults, &backstop).push().await?;
     let (result, holder) = match pushed.result {
         Enqueued::Inserted => ("inserted", None),
@@ -161,7 +161,31 @@ async fn push_one(
         let of = holder.map_or_else(String::new, |holder| format!(" of {holder}"));
         context.output.line(format!("{} {result}{of}", pushed.id))?;
     }
+    if pushed.result == Enqueued::Full {
+        context.output.warn(format!(
+            "{} is full and did not take it; push it again when there is room, or raise max_size",
+            args.queue
+        ));
+        return Ok(Verdict::FallsShort);
+    }
     Ok(Verdict::Fine)
+}
+
+/// The store, told how much the queue holds if the configuration says so, and with a warning if that is nearly reached.
+pub(super) async fn open_bounded(queue: &QueueName, context: &Context) -> Result<Backstop, Trouble> {
+    let backstop = context.open().await?;
+    let said = context.config.queues.get(queue).and_then(|entry| entry.settings.bounds);
+    let Some(bounds) = said else { return Ok(backstop) };
+    backstop.store().set_bounds(queue.clone(), bounds, backstop.now()).await?;
+    let queues = backstop.store().queues(backstop.now()).await?;
+    let status = queues.iter().find(|status| status.name == *queue);
+    if let Some(live) =
+        status.map(|status| status.counts.live()).filter(|live| bounds.is_under_pressure(*live))
+    {
+        let max = bounds.max_size.unwrap_or_default();
+        context.output.warn(format!("{queue} holds {live} of at most {max} jobs; then {}", bounds.overflow));
+    }
+    Ok(backstop)
 }
 
 fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backstop) -> Draft {

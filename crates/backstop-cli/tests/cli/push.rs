@@ -83,7 +83,10 @@ fn lines_are_payloads_or_jobs() {
     );
     place.write("jobs.ndjson", lines);
     let report = place.json(["push", "emails", "--file", "jobs.ndjson", "--kind", "usual"]);
-    assert_eq!(report, json!({ "inserted": 3, "same": 0, "duplicate": 0, "bad": [], "bad_count": 0 }));
+    assert_eq!(
+        report,
+        json!({ "inserted": 3, "same": 0, "duplicate": 0, "full": 0, "bad": [], "bad_count": 0 })
+    );
     let shown = place.run(json_args(["job", "show", "j"])).succeeded().stdout;
     assert!(shown.contains("\"payload\":{\"b\":1e2,  \"a\":\"\\u00e9\"},"), "byte for byte: {shown}");
     let job = place.job("j");

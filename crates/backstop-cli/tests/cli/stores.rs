@@ -1,6 +1,6 @@
 //! The main flow, the same on every store.
 
-use crate::place::{Place, json_args, lines};
+use crate::place::{Place, ended, json_args, lines, signal, wait_until};
 use serde_json::json;
 
 /// Makes a test of each rule, a function of a place, on each store.
@@ -33,6 +33,8 @@ on_every_store! {
     doctor_says_what_can_be_relied_on,
     migrate_says_from_where_to_where,
     the_demo_loses_nothing,
+    a_job_whose_worker_is_killed_while_it_waits_for_its_retry_goes_on_with_its_count,
+    a_full_queue_refuses_and_says_so,
 }
 
 fn a_job_goes_from_push_to_done(place: &Place) {
@@ -135,4 +137,30 @@ fn the_demo_loses_nothing(place: &Place) {
     assert_eq!(shape["lost"], 0);
     assert!(shape["done"].as_u64().unwrap() > 0, "{shape}");
     place.run(["queue", "list", "--store", &store]).succeeded();
+}
+
+fn a_job_whose_worker_is_killed_while_it_waits_for_its_retry_goes_on_with_its_count(place: &Place) {
+    place.json(["push", "q", "1", "--id", "a"]);
+    let retry = r#"{"kind":"constant","every":"1s","max_attempts":3}"#;
+    let worker = place.start(["work", "q", "--exec", "exit 1", "--retry", retry]);
+    wait_until("it waits for its retry", || place.job("a")["state"] == "retrying");
+    signal(&worker, "KILL");
+    ended(worker);
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    let job = place.job("a");
+    assert_eq!(job["state"], "done", "{job}");
+    let failed = job["errors"].as_array().unwrap().len() as u64;
+    assert_eq!(job["attempt"], failed + 1, "{job}");
+    assert!((1..=2).contains(&failed) && job["lost_leases"] == 0, "{job}");
+}
+
+fn a_full_queue_refuses_and_says_so(place: &Place) {
+    place.write("backstop.toml", "[queues.q]\nmax_size = 5\n");
+    let report = place.feed(b"1\n2\n3\n4\n5\n6\n7\n", ["push", "q", "-", "--json"]).exits(1).json();
+    assert_eq!((&report["inserted"], &report["full"]), (&json!(5), &json!(2)));
+    let answer = place.run(["push", "q", "8"]).exits(1);
+    assert!(answer.stderr.contains("q holds 5 of at most 5 jobs; then reject"), "{answer:#?}");
+    assert!(answer.stderr.contains("q is full and did not take it"), "{answer:#?}");
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    assert_eq!(place.json(["push", "q", "8"])["result"], "inserted");
 }

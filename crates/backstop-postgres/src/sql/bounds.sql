@@ -56,6 +56,21 @@ BEGIN
   jobs := CASE WHEN state = 5 THEN dead_room(p_queue) ELSE 9223372036854775807 END;
 END $$;
 
+-- Locks those of these queues in which a job may have to give way, before the first does: queues, then their deaths, each by number,
+-- as claims and settlements have it. Job by job, two that push to several full queues would wait in a circle.
+CREATE FUNCTION lock_crowded(p_names text[], p_queue_at int[], p_rooms bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_crowded int[] := ARRAY(
+    SELECT q.id FROM unnest(p_names) WITH ORDINALITY u(name, o) JOIN queue q ON q.name = u.name
+    WHERE q.overflow IN ('dead_letter_oldest', 'drop_oldest')
+      AND p_rooms[u.o] < (SELECT count(*) FROM unnest(p_queue_at) p(a) WHERE p.a = u.o)
+    ORDER BY q.id);
+BEGIN
+  IF cardinality(v_crowded) = 0 THEN RETURN; END IF;
+  PERFORM 1 FROM queue q WHERE q.id = ANY (v_crowded) ORDER BY q.id FOR UPDATE;
+  PERFORM bound_lock(c, true) FROM unnest(v_crowded) c JOIN queue q ON q.id = c WHERE q.overflow = 'dead_letter_oldest' ORDER BY c;
+END $$;
+
 -- Ends the oldest ready job of the least urgent; answers whether there was one. The queue must be locked.
 -- The cursor goes on to its place: victims that a long transaction keeps alive are not walked over by the next search.
 CREATE FUNCTION give_way(p_queue int, p_state smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -122,6 +122,7 @@ DECLARE
   v_queue int;
   a int;
 BEGIN
+  PERFORM lock_crowded(p_queues, p_queue_at, v_rooms);
   FOR i IN 1 .. cardinality(p_ids) LOOP
     a := p_queue_at[i];
     IF v_rooms[a] <= 0 THEN

@@ -124,15 +124,15 @@ fn a_wrong_value_is_refused_with_its_place_and_what_to_write() {
 #[test]
 fn no_message_shows_the_stores_password() {
     for text in [
-        "[store]\nurll = \"postgres://u:secret@h/db\"",
-        "[store]\nurl = \"postgres://u:secret@h/db\" x",
-        "[store]\ndurability = \"postgres://u:secret@h/db\"",
+        "[store]\nurll = \"postgres://u:hunter2@h/db\"",
+        "[store]\nurl = \"postgres://u:hunter2@h/db\" x",
+        "[store]\ndurability = \"postgres://u:hunter2@h/db\"",
     ] {
         let message = file(text).expect_err(text).to_string();
-        assert!(!message.contains("secret") && message.contains("line 2"), "{message}");
+        assert!(!message.contains("hunter2") && message.contains("line 2"), "{message}");
     }
-    let config = file("[store]\nurl = \"postgres://u:secret@h/db\"").unwrap();
-    assert!(!format!("{config:?}").contains("secret"));
+    let config = file("[store]\nurl = \"postgres://u:hunter2@h/db\"").unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Engine;
 use super::execute::pass;
 use super::lane::{ServedQueue, Waiting};
 use crate::worker::QueueSettings;
-use backstop_core::breaker::{Admission, Admitted, Sign};
+use backstop_core::breaker::{Admission, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Claim};
@@ -170,11 +170,10 @@ impl Dispatcher {
             let now = engine.now();
             asked.at.get_or_insert_with(Instant::now);
             asked.claim.until = now.after(asked.term);
-            get_permits(&engine, &mut asked).await;
-            let answer = if asked.claim.wants.is_empty() {
-                Ok(Vec::new())
-            } else {
-                engine.store().claim(asked.claim.clone(), now).await
+            let answer = match get_permits(&engine, &mut asked).await {
+                Err(error) => Err(error),
+                Ok(()) if asked.claim.wants.is_empty() => Ok(Vec::new()),
+                Ok(()) => engine.store().claim(asked.claim.clone(), now).await,
             };
             (asked, answer)
         }
@@ -216,6 +215,10 @@ impl Dispatcher {
             }
         }
         for lane in &mut self.lanes {
+            // No permits were left: whoever has them says when it may be tried again.
+            if asked.passes.iter().any(|pass| pass.queue == lane.queue && pass.permits == Some(0)) {
+                lane.dry = true;
+            }
             if let Some(want) = asked.claim.wants.iter().find(|want| want.queue == lane.queue) {
                 let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
                 lane.dry = got < want.max && !self.hinted;
@@ -288,17 +291,16 @@ impl Pass {
 
 /// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that is asked for again has its
 /// permits already.
-async fn get_permits(engine: &Engine, asked: &mut Asked) {
-    let until = asked.claim.until;
+async fn get_permits(engine: &Engine, asked: &mut Asked) -> Answer<()> {
     for pass in asked.passes.iter_mut().filter(|pass| pass.is_probation && pass.permits.is_none()) {
         let Some(want) = asked.claim.wants.iter_mut().find(|want| want.queue == pass.queue) else { continue };
         let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
-        let admitted =
-            engine.admit(&pass.queue, wanted, until).await.unwrap_or(Admitted { epoch: 0, calls: 0 });
+        let admitted = engine.admit(&pass.queue, wanted).await?;
         (pass.epoch, pass.permits) = (admitted.epoch, Some(admitted.calls));
         want.max = admitted.calls as usize;
     }
     asked.claim.wants.retain(|want| want.max > 0);
+    Ok(())
 }
 
 /// The answer of the claim under way; never, if there is none.

@@ -28,7 +28,7 @@ pub(crate) async fn pass(
     epoch: u64,
 ) -> Option<Settlement> {
     let (lease, kind) = (leased.lease.clone(), leased.kind.clone());
-    let probe = match engine.way(&lease.queue, &kind, engine.now().after(settings.lease)).await {
+    let probe = match engine.way(&lease.queue, &kind).await {
         Way::Through(probe) => probe,
         Way::Not(until) => {
             engine.report(&lease.queue, epoch, Sign::Neutral);

@@ -15,10 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What happens within this time is told at once.
 const LINGER: Duration = Duration::from_millis(5);
+/// How often a queue that is nearly full is mentioned.
+const PRESSURE_PERIOD: Duration = Duration::from_secs(30);
+/// Shut gates that a dead letter names.
+const STATES_MAX: usize = 20;
+/// How long the last news of a worker that stops may take.
+const LAST_TELL: Duration = Duration::from_secs(2);
 /// How often a copy is read anew.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
@@ -38,6 +45,8 @@ pub(crate) struct Guards {
 struct Known {
     breakers: BTreeMap<QueueName, SharedBreaker>,
     gates: BTreeMap<KindOf, SharedGate>,
+    /// Queues with successes that nobody was told of.
+    unsaid: BTreeSet<QueueName>,
     news: News,
     /// Jobs that are about to die, until the store has said whether there is room.
     dying: BTreeMap<Lease, (Kind, Option<u64>)>,
@@ -121,10 +130,9 @@ impl Guards {
         let breakers = known.breakers.iter().map(|(queue, breaker)| {
             (queue.to_string(), breaker.state.phase(&breaker.settings, now).to_string())
         });
-        let gates = known.gates.iter().map(|((queue, kind), gate)| {
-            let state = gate.state.status(&gate.settings, now).breaker.state;
-            (format!("{queue}/{kind}"), state.to_string())
-        });
+        let shut = known.gates.iter().map(|(of, gate)| (of, gate.state.phase(&gate.settings, now)));
+        let shut = shut.filter(|(_, phase)| *phase != Phase::Closed).take(STATES_MAX);
+        let gates = shut.map(|((queue, kind), phase)| (format!("{queue}/{kind}"), phase.to_string()));
         breakers.chain(gates).collect()
     }
 }
@@ -148,18 +156,23 @@ impl Engine {
         let mut known = self.guards.lock();
         let Some(breaker) = known.breakers.get_mut(queue) else { return };
         if breaker.state.is_calm() && sign != Sign::Failure {
+            if sign == Sign::Success && !known.unsaid.contains(queue) {
+                known.unsaid.insert(queue.clone());
+            }
             return;
         }
         let signal = Signal { epoch, sign };
         breaker.state.record(&breaker.settings, &[signal], self.now());
-        known.news.signals.entry(queue.clone()).or_default().push(signal);
+        // Failures of others are not in a row with this one if something succeeded here meanwhile.
+        let success = known.unsaid.remove(queue).then_some(Signal { epoch, sign: Sign::Success });
+        known.news.signals.entry(queue.clone()).or_default().extend(success.into_iter().chain([signal]));
         self.guards.reported.notify_one();
     }
 
     /// Asks the breaker of a queue to let `want` runs through; answers how many, and their epoch.
-    pub(crate) async fn admit(&self, queue: &QueueName, want: u32, until: Time) -> Answer<Admitted> {
+    pub(crate) async fn admit(&self, queue: &QueueName, want: u32) -> Answer<Admitted> {
         let Some(absent) = self.breaker_of(queue) else { return Ok(Admitted { epoch: 0, calls: want }) };
-        let name = GuardName::Breaker(queue.clone()).cell();
+        let (name, until) = (GuardName::Breaker(queue.clone()).cell(), self.probed_until(queue));
         let (breaker, admitted) = update(&self.backstop, &name, absent, |breaker| {
             breaker.state.admit(&breaker.settings, want, until, self.now())
         })
@@ -169,7 +182,7 @@ impl Engine {
     }
 
     /// The way of a job through its kind's gate. Usually there is none, or it is open.
-    pub(crate) async fn way(&self, queue: &QueueName, kind: &Kind, until: Time) -> Way {
+    pub(crate) async fn way(&self, queue: &QueueName, kind: &Kind) -> Way {
         let of = (queue.clone(), kind.clone());
         let now = self.now();
         let Some(gate) = self.guards.lock().gates.get(&of).cloned() else { return Way::Through(None) };
@@ -179,6 +192,7 @@ impl Engine {
             Admission::Not { until } => Way::Not(until.unwrap_or_else(again)),
             Admission::Probes { .. } => {
                 let name = GuardName::Gate(queue.clone(), kind.clone()).cell();
+                let until = self.probed_until(queue);
                 let probe = |gate: &mut SharedGate| match gate.state.admits(&gate.settings, now) {
                     Admission::Freely { .. } => Some(None),
                     _ => Some(gate.state.admit(&gate.settings, 1, until, now))
@@ -197,6 +211,16 @@ impl Engine {
         }
     }
 
+    /// Until when a probe of this queue must have ended, unless its worker died: a service that hangs must not be sent more
+    /// probes while those it has are running.
+    fn probed_until(&self, queue: &QueueName) -> Time {
+        let Some(settings) = self.queues.get(queue) else { return self.now() };
+        let recovery = settings.breaker.unwrap_or(settings.gate.breaker).recovery_timeout;
+        let longest =
+            settings.timeout.map_or(recovery.times(4), |timeout| timeout.plus(self.timing.cancel_grace));
+        self.now().after(longest.max(settings.lease))
+    }
+
     /// A queue's breaker as this worker is told to have it.
     fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {
         let settings = self.queues.get(queue)?.breaker?;
@@ -210,21 +234,47 @@ impl Engine {
 
 /// Tells and hears until told to stop; then tells what is left.
 pub(crate) async fn guard_loop(engine: &Engine, stop: &CancellationToken) {
-    let mut declared = false;
+    let mut due = Due::default();
     loop {
-        if !declared {
-            declared = declare(engine).await.inspect_err(warn).is_ok();
-        }
-        hear(engine).await.unwrap_or_else(|error| warn(&error));
+        look(engine, &mut due).await;
         tokio::select! {
             biased;
-            () = stop.cancelled() => return tell(engine).await,
+            () = stop.cancelled() => {
+                // What the store does not take by then is known to the others by their own runs.
+                let _ = tokio::time::timeout(LAST_TELL, tell(engine)).await;
+                return;
+            }
             () = async {
                 engine.guards.reported.notified().await;
                 tokio::time::sleep(LINGER).await;
             } => tell(engine).await,
-            () = tokio::time::sleep(LOOK_PERIOD) => {}
+            // What could not be told before is told again: nobody else may be there to ring.
+            () = tokio::time::sleep(LOOK_PERIOD) => tell(engine).await,
         }
+    }
+}
+
+/// When the loop did what it does once in a while.
+#[derive(Default)]
+struct Due {
+    declared: bool,
+    heard: Option<Instant>,
+    warned: Option<Instant>,
+}
+
+async fn look(engine: &Engine, due: &mut Due) {
+    let is_over = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
+    if !is_over(due.heard, LOOK_PERIOD) {
+        return;
+    }
+    due.heard = Some(Instant::now());
+    if !due.declared {
+        due.declared = declare(engine).await.inspect_err(warn).is_ok();
+    }
+    hear(engine).await.unwrap_or_else(|error| warn(&error));
+    if is_over(due.warned, PRESSURE_PERIOD) {
+        due.warned = Some(Instant::now());
+        warn_of_pressure(engine).await.unwrap_or_else(|error| warn(&error));
     }
 }
 
@@ -232,20 +282,45 @@ fn warn(error: &backstop_core::port::StoreError) {
     tracing::warn!(%error, "breakers and gates could not be read; the last that is known of them holds");
 }
 
+/// Says so if a bounded queue is nearly full: what comes then is refused, or pushes something out.
+async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
+    if !engine.queues.values().any(|settings| settings.bounds.is_some_and(|bounds| bounds.max_size.is_some()))
+    {
+        return Ok(());
+    }
+    for status in engine.store().queues(engine.now()).await? {
+        let live = status.counts.live();
+        if engine.queues.contains_key(&status.name) && status.bounds.is_under_pressure(live) {
+            let (queue, max) = (&status.name, status.bounds.max_size.unwrap_or_default());
+            tracing::warn!(%queue, live, max, then = %status.bounds.overflow, "the queue is nearly full");
+        }
+    }
+    Ok(())
+}
+
 /// Writes down what this worker was told about its queues: bounds, and the settings of breakers.
 async fn declare(engine: &Engine) -> Answer<()> {
+    let mut answer = Ok(());
     for (queue, settings) in &engine.queues {
-        if let Some(bounds) = settings.bounds {
-            engine.store().set_bounds(queue.clone(), bounds, engine.now()).await?;
+        if let Err(error) = declare_breaker(engine, queue).await {
+            answer = Err(error);
         }
-        let Some(absent) = engine.breaker_of(queue) else { continue };
-        let name = GuardName::Breaker(queue.clone()).cell();
-        let wanted = absent.settings;
-        let (breaker, ()) =
-            update(&engine.backstop, &name, absent, |breaker| breaker.settings = wanted).await?;
-        engine.guards.lock().breakers.insert(queue.clone(), breaker);
+        // A queue whose bounds cannot be set must not keep the others from their breakers.
+        if let Some(bounds) = settings.bounds
+            && let Err(error) = engine.store().set_bounds(queue.clone(), bounds, engine.now()).await
+        {
+            answer = Err(error);
+        }
     }
     engine.guards.changed.notify_one();
+    answer
+}
+
+async fn declare_breaker(engine: &Engine, queue: &QueueName) -> Answer<()> {
+    let Some(absent) = engine.breaker_of(queue) else { return Ok(()) };
+    let (name, wanted) = (GuardName::Breaker(queue.clone()).cell(), absent.settings);
+    let (breaker, ()) = update(&engine.backstop, &name, absent, |breaker| breaker.settings = wanted).await?;
+    engine.guards.lock().breakers.insert(queue.clone(), breaker);
     Ok(())
 }
 
@@ -259,13 +334,12 @@ async fn hear(engine: &Engine) -> Answer<()> {
         .collect();
     let names = guarded.iter().map(|queue| GuardName::Breaker((*queue).clone()).cell()).collect();
     let breakers = if guarded.is_empty() { Vec::new() } else { engine.store().cells(names).await? };
+    let is_served = |((queue, _), _): &(KindOf, SharedGate)| engine.queues.contains_key(queue);
     let gates: BTreeMap<KindOf, SharedGate> =
-        cells(&engine.backstop, GATES).await?.iter().filter_map(gate_of).collect();
+        cells(&engine.backstop, GATES).await?.iter().filter_map(gate_of).filter(is_served).collect();
     let lacking: BTreeSet<KindOf> = gates
         .iter()
-        .filter(|((queue, _), gate)| {
-            gate.state.shut() == Some(Shut::Full) && engine.queues.contains_key(queue)
-        })
+        .filter(|(_, gate)| gate.state.shut() == Some(Shut::Full))
         .map(|(of, _)| of.clone())
         .collect();
     let now = engine.now();
@@ -305,6 +379,20 @@ async fn follow_clock(engine: &Engine) -> Answer<()> {
             update(&engine.backstop, &name, absent, |breaker| breaker.state.follow(now)).await?;
         engine.guards.lock().breakers.insert(queue, breaker);
     }
+    let gates: Vec<KindOf> = {
+        let known = engine.guards.lock();
+        known
+            .gates
+            .iter()
+            .filter(|(_, gate)| gate.state.clone().follow(now))
+            .map(|(of, _)| of.clone())
+            .collect()
+    };
+    for of in gates {
+        let name = GuardName::Gate(of.0.clone(), of.1.clone());
+        let (gate, _) = update_gate(engine, &name, |gate| gate.state.follow(now)).await?;
+        engine.guards.lock().gates.insert(of, gate);
+    }
     Ok(())
 }
 
@@ -312,9 +400,7 @@ impl Known {
     /// What decides how much may be claimed.
     fn picture(&self, now: Time) -> Vec<Phase> {
         let breakers = self.breakers.values().map(|breaker| breaker.state.phase(&breaker.settings, now));
-        breakers
-            .chain(self.gates.values().map(|gate| gate.state.status(&gate.settings, now).breaker.state))
-            .collect()
+        breakers.chain(self.gates.values().map(|gate| gate.state.phase(&gate.settings, now))).collect()
     }
 }
 
@@ -344,12 +430,17 @@ async fn update_gate<R>(
     update(&engine.backstop, &name.cell(), absent, change).await
 }
 
-/// Tells the others what happened here. What the store does not take is told with the next.
+/// Tells the others what happened here. What the store does not take is told with the next; once it does not answer, the rest
+/// waits as well.
 async fn tell(engine: &Engine) {
     let news = std::mem::take(&mut engine.guards.lock().news);
+    let mut answers = true;
     for (queue, signals) in news.signals {
-        if let Err(error) = tell_breaker(engine, &queue, &signals).await {
-            warn(&error);
+        if answers {
+            let told = tell_breaker(engine, &queue, &signals).await.inspect_err(warn);
+            answers = told.is_ok();
+        }
+        if !answers {
             let mut known = engine.guards.lock();
             let later = known.news.signals.entry(queue).or_default();
             later.splice(0..0, signals);
@@ -357,11 +448,13 @@ async fn tell(engine: &Engine) {
         }
     }
     for (of, told) in news.gates {
-        if let Err(error) = tell_one_gate(engine, &of, &told).await {
-            warn(&error);
+        if answers {
+            answers = tell_one_gate(engine, &of, &told).await.inspect_err(warn).is_ok();
+        }
+        if !answers {
             let mut known = engine.guards.lock();
             let later = known.news.gates.entry(of).or_default();
-            later.deaths += told.deaths;
+            later.deaths = later.deaths.saturating_add(told.deaths);
             later.refused |= told.refused;
             later.signals.splice(0..0, told.signals);
             later.signals.truncate(SIGNALS_MAX);
@@ -389,7 +482,7 @@ async fn tell_breaker(engine: &Engine, queue: &QueueName, signals: &[Signal]) ->
 async fn tell_one_gate(engine: &Engine, of: &KindOf, told: &GateNews) -> Answer<()> {
     let name = GuardName::Gate(of.0.clone(), of.1.clone());
     let settings = engine.gate_settings(&of.0);
-    let phase = |gate: &SharedGate| gate.state.status(&gate.settings, engine.now()).breaker.state;
+    let phase = |gate: &SharedGate| gate.state.phase(&gate.settings, engine.now());
     let (gate, before) = update_gate(engine, &name, |gate| {
         let before = phase(gate);
         gate.settings = settings;

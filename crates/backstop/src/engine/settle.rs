@@ -70,7 +70,13 @@ pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RETRY_LAST);
-        batch.retain(|settlement| engine.held.holds(&settlement.lease));
+        batch.retain(|settlement| {
+            let is_held = engine.held.holds(&settlement.lease);
+            if !is_held {
+                engine.guards.forget(&settlement.lease);
+            }
+            is_held
+        });
     }
 }
 
@@ -135,6 +141,7 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             }
             // The lease runs out and the job runs again: late, but not lost.
             Err(error) => {
+                engine.guards.forget(lease);
                 tracing::error!(%error, ?lease, "the store refused to settle; the job will run again");
             }
         }

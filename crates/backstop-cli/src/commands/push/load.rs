@@ -5,6 +5,7 @@ mod report;
 
 use super::line::{self, Defaults};
 use super::lines::{LINE_BYTES_MAX, Line, LineReader};
+use super::open_bounded;
 use super::source::Source;
 use crate::context::Context;
 use crate::output::progress;
@@ -48,7 +49,7 @@ pub(super) async fn run(
     is_strict: bool,
     context: &Context,
 ) -> Result<Verdict, Trouble> {
-    let backstop = context.open().await?;
+    let backstop = open_bounded(&defaults.queue, context).await?;
     let source = if is_strict { source.repeatable()? } else { source };
     let mut report = Report::default();
     if is_strict {

@@ -57,6 +57,11 @@ impl Report {
         self.bad_count == 0
     }
 
+    /// Whether everything is in that could be.
+    const fn is_whole(&self) -> bool {
+        self.is_clean() && self.full == 0
+    }
+
     /// Lines a store answered for.
     pub(super) const fn pushed(&self) -> u64 {
         self.inserted + self.same + self.duplicate + self.full
@@ -74,13 +79,24 @@ impl Report {
                 context.output.warn(format!("… and {} more bad lines", count(more)));
             }
             context.output.line(format!(
-                "{} inserted, {} same, {} duplicate, {} bad",
+                "{} inserted, {} same, {} duplicate, {} bad{}",
                 count(self.inserted),
                 count(self.same),
                 count(self.duplicate),
-                count(self.bad_count)
+                count(self.bad_count),
+                refused(self.full)
             ))?;
         }
-        Ok(if self.is_clean() { Verdict::Fine } else { Verdict::FallsShort })
+        Ok(if self.is_whole() { Verdict::Fine } else { Verdict::FallsShort })
+    }
+}
+
+/// What a full queue refused; nothing if it refused nothing.
+fn refused(full: u64) -> String {
+    match full {
+        0 => String::new(),
+        _ => {
+            format!(", {} refused because the queue is full; push them again when there is room", count(full))
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! - One runner at a time: it holds the redrive under a lease, and every write of its is refused once another has it.
 //!   Killed, or stopped by Ctrl-C, it can be resumed.
 //!
-//! What is here decides; [`run`] does it.
+//! What is here decides; `run.rs` does it.
 
 mod rate;
 mod record;

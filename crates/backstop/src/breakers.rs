@@ -19,7 +19,7 @@ use std::fmt;
 use std::str::FromStr;
 
 const BREAKER: &str = "breaker/";
-const GATE: &str = "gate/";
+pub(crate) const GATE: &str = "gate/";
 
 /// Names a breaker, or a gate.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -262,8 +262,6 @@ pub(crate) async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>
         }
     }
 }
-
-pub(crate) const GATES: &str = GATE;
 
 /// The gate of a cell.
 pub(crate) fn gate_of(cell: &Cell) -> Option<((QueueName, Kind), SharedGate)> {

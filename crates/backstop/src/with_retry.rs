@@ -7,15 +7,15 @@ mod burial;
 
 use crate::client::Backstop;
 use crate::draft::{BadDraft, Draft};
+use crate::engine::execute::panicked;
 use crate::handler::Fail;
-use backstop_core::failure::{Cause, ErrorReport, History};
+use backstop_core::failure::{ErrorReport, History};
 use backstop_core::job::StoredRetry;
 use backstop_core::port::Burial;
-use backstop_core::verdict::{Advice, Ending, Keep, Reason, Rules, judge};
+use backstop_core::verdict::{Ending, Keep, Reason, Rules, judge};
 use backstop_core::{JobId, Lease, Leased, NewJob, RetryPolicy, State, Time, WorkerName};
 use futures_util::FutureExt;
 use serde::Serialize;
-use std::any::Any;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -198,16 +198,8 @@ where
     let run = AssertUnwindSafe(async { operation(number).await }).catch_unwind();
     match run.await {
         Ok(ended) => ended.map_err(Fail::into_ending),
-        Err(panic) => Err(panicked(panic.as_ref())),
+        Err(panic) => Err(panicked("operation", panic.as_ref())),
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Ending {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    let message = text.unwrap_or_else(|| "the operation panicked without saying why".to_owned());
-    let error = ErrorReport { error_type: Some("Panic".to_owned()), ..ErrorReport::message(message) };
-    Ending::Failed { cause: Cause::Panicked, error, advice: Advice::Retry, progressed: false }
 }
 
 /// What follows a run that did not succeed.

@@ -74,7 +74,7 @@ pub(crate) async fn execute(
     let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone());
     let progress = run.progress();
     let running = AssertUnwindSafe(run_to_end(engine, settings, run, cancel)).catch_unwind();
-    let mut ending = running.await.unwrap_or_else(|panic| panicked(panic.as_ref()));
+    let mut ending = running.await.unwrap_or_else(|panic| panicked("handler", panic.as_ref()));
     if let Ending::Failed { progressed, .. } = &mut ending {
         *progressed |= progress.load(Ordering::Relaxed);
     }
@@ -143,10 +143,11 @@ fn timed_out(timeout: Span) -> Ending {
     Ending::Failed { cause: Cause::TimedOut, error, advice: Advice::Retry, progressed: false }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Ending {
+/// The end of a run that panicked; `what` did, if it did not say why.
+pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> Ending {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    let message = text.unwrap_or_else(|| "the handler panicked without saying why".to_owned());
+    let message = text.unwrap_or_else(|| format!("the {what} panicked without saying why"));
     let error = ErrorReport { error_type: Some("Panic".to_owned()), ..ErrorReport::message(message) };
     Ending::Failed { cause: Cause::Panicked, error, advice: Advice::Retry, progressed: false }
 }

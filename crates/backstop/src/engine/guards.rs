@@ -4,13 +4,12 @@
 //! others must know. A healthy service costs nothing: successes of a calm breaker are told to nobody.
 
 use super::Engine;
-use crate::breakers::{GATES, GuardName, SharedBreaker, SharedGate, cells, gate_of};
+use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, cells, gate_of};
 use crate::shared::{read, update};
 use backstop_core::breaker::{Admission, Admitted, Breaker, Phase, Sign, Signal};
 use backstop_core::gate::{Gate, GateSettings, Shut};
 use backstop_core::port::Answer;
-use backstop_core::verdict::Outcome;
-use backstop_core::{Kind, Lease, Outcome as End, QueueName, Span, State, Time};
+use backstop_core::{Kind, Lease, Outcome, QueueName, Span, State, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,11 +87,12 @@ impl Guards {
     /// Takes note of how a probe of a shut gate ended, unless it is about to die.
     pub(crate) fn probed(&self, queue: &QueueName, kind: &Kind, epoch: u64, outcome: &Outcome) {
         let sign = match outcome {
-            End::Done(_) => Sign::Success,
-            End::Dead { .. } => return,
-            End::Retry { .. } | End::Cancelled { .. } | End::Released { .. } | End::Lost { .. } => {
-                Sign::Neutral
-            }
+            Outcome::Done(_) => Sign::Success,
+            Outcome::Dead { .. } => return,
+            Outcome::Retry { .. }
+            | Outcome::Cancelled { .. }
+            | Outcome::Released { .. }
+            | Outcome::Lost { .. } => Sign::Neutral,
         };
         self.tell_gate((queue.clone(), kind.clone()), |news| news.signals.push(Signal { epoch, sign }));
     }
@@ -185,7 +185,11 @@ impl Engine {
     pub(crate) async fn way(&self, queue: &QueueName, kind: &Kind) -> Way {
         let of = (queue.clone(), kind.clone());
         let now = self.now();
-        let Some(gate) = self.guards.lock().gates.get(&of).cloned() else { return Way::Through(None) };
+        // A copy is made only of a gate that is shut: most runs pass one that is open.
+        let is_shut =
+            |gate: &&SharedGate| !matches!(gate.state.admits(&gate.settings, now), Admission::Freely { .. });
+        let shut = self.guards.lock().gates.get(&of).filter(is_shut).cloned();
+        let Some(gate) = shut else { return Way::Through(None) };
         let again = || now.after(gate.settings.breaker.recovery_timeout);
         match gate.state.admits(&gate.settings, now) {
             Admission::Freely { .. } => Way::Through(None),
@@ -336,7 +340,7 @@ async fn hear(engine: &Engine) -> Answer<()> {
     let breakers = if guarded.is_empty() { Vec::new() } else { engine.store().cells(names).await? };
     let is_served = |((queue, _), _): &(KindOf, SharedGate)| engine.queues.contains_key(queue);
     let gates: BTreeMap<KindOf, SharedGate> =
-        cells(&engine.backstop, GATES).await?.iter().filter_map(gate_of).filter(is_served).collect();
+        cells(&engine.backstop, GATE).await?.iter().filter_map(gate_of).filter(is_served).collect();
     let lacking: BTreeSet<KindOf> = gates
         .iter()
         .filter(|(_, gate)| gate.state.shut() == Some(Shut::Full))

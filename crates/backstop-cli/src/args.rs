@@ -1,7 +1,7 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, work};
+use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, stream, work};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ Examples:
   backstop push emails '{\"to\":\"ada@example.org\"}'      one job
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
+  backstop stream serve uptime --exec ./handle         records in order, however they arrive
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
 
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     /// Look at queues, pause, resume or clear them
     #[command(subcommand)]
     Queue(queue::QueueCommand),
+    /// Records that are handled in order: look at them, put them in, serve them, play them through
+    #[command(subcommand)]
+    Stream(Box<stream::StreamCommand>),
     /// Look at breakers and gates, open and reset them
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),
@@ -114,6 +118,7 @@ they start a new version, and they find nothing to do. On Redis there is nothing
     #[command(after_help = "\
 Examples:
   backstop bench --quick
+  backstop bench streams
   backstop bench --jobs 50000 --json
   backstop bench --store postgres://app@localhost/shop --held-snapshot
   backstop bench --store redis://localhost

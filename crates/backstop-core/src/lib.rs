@@ -16,6 +16,7 @@
 //! | [`unique`] | whether a unique key is still held |
 //! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
 //! | [`redact`] | what is hidden from view |
+//! | [`stream`] | what is handled, held or declared missing, in which order |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
@@ -35,6 +36,7 @@ pub mod port;
 pub mod redact;
 pub mod retry;
 pub mod simulate;
+pub mod stream;
 pub mod time;
 pub mod unique;
 pub mod verdict;
@@ -43,7 +45,7 @@ pub use bounds::{Bounds, Overflow};
 pub use fingerprint::Fingerprint;
 pub use job::{Job, JobId, NewJob, Priority, State};
 pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
-pub use name::{Kind, QueueName};
+pub use name::{Kind, QueueName, StreamKey, StreamName};
 pub use payload::Payload;
 pub use retry::RetryPolicy;
 pub use time::{Span, Time};

@@ -72,6 +72,37 @@ pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].
 pub const LOST_WITHIN: Span = Span::hours(72);
 
+/// Bytes of a stream's key.
+pub const STREAM_KEY_BYTES_MAX: usize = 512;
+/// Bytes of a record's tenant.
+pub const TENANT_BYTES_MAX: usize = 256;
+/// The furthest a position is from 0: every JSON reader and every store keeps whole numbers up to here exactly.
+pub const POSITION_MAX: i64 = (1 << 53) - 1;
+/// Records one offer takes in.
+pub const OFFER_MAX: usize = 5_000;
+/// Keys one take may name, and keys one advance may change.
+pub const STREAM_KEYS_MAX: usize = 5_000;
+/// Keys one take of what is due hands out.
+pub const DUE_KEYS_MAX: usize = 1_000;
+/// Records of one key that a take brings along; those of the lowest positions.
+pub const WINDOW_RECORDS_MAX: usize = 256;
+/// Records a key holds: past it an offer is refused. Only a halted key, or one that nobody works on, gets there.
+pub const KEY_RECORDS_MAX: u64 = 20_000;
+/// Bytes of records after which a take hands out no further key.
+pub const TAKE_BYTES_MAX: usize = 32 << 20;
+/// Bytes of what the rules remember of a key.
+pub const STANDING_BYTES_MAX: usize = 64 << 10;
+/// Runs of misses remembered for each key; a record that comes for an older one counts as a duplicate.
+pub const MISSED_RUNS_MAX: usize = 100;
+/// Late records remembered for each key.
+pub const LATE_MAX: usize = 20;
+/// Waits of a stream's rules.
+pub const WAITS_MAX: usize = 100;
+/// The most records of a key that the rules may let wait.
+pub const HELD_MAX: u32 = 10_000;
+/// The most misses of a gap that may be told one by one.
+pub const MISSES_MAX: u32 = 10_000;
+
 /// Changes of phase a breaker remembers.
 pub const BREAKER_EVENTS_MAX: usize = 20;
 /// Characters of the reason for a change of phase.

@@ -1,6 +1,6 @@
-//! Names users choose: queues, and the kinds of jobs in them.
+//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records.
 
-use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX};
+use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +14,14 @@ pub struct QueueName(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<str>);
 
+/// A stream of records. Named like a queue, and for the same reason.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamName(Arc<str>);
+
+/// What the records of one order have in common: any text without a NUL.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey(Arc<str>);
+
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
@@ -23,13 +31,30 @@ pub enum BadName {
     /// Not a kind.
     #[error("a kind has 1 to {KIND_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
     Kind(usize),
+    /// Not a stream's name.
+    #[error("`{0}` is not a stream's name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
+    Stream(String),
+    /// Not a key.
+    #[error("a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
+    Key(usize),
+}
+
+/// Whether a text can stand in any key, path or label.
+fn is_plain(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=QUEUE_NAME_MAX).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// Whether a text is of a length from 1 to `max`. PostgreSQL has no text with a NUL in it, and a name that only some
+/// stores take is no name.
+fn is_text(text: &str, max: usize) -> bool {
+    (1..=max).contains(&text.len()) && !text.contains('\0')
 }
 
 impl QueueName {
     /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if text.is_empty() || text.len() > QUEUE_NAME_MAX || !text.bytes().all(allowed) {
+        if !is_plain(text) {
             return Err(BadName::Queue(text.chars().take(QUEUE_NAME_MAX).collect()));
         }
         Ok(Self(text.into()))
@@ -44,14 +69,43 @@ impl QueueName {
 impl Kind {
     /// The kind, if it is one.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        // PostgreSQL has no text with a NUL in it, and a name that only some stores take is no name.
-        if text.is_empty() || text.len() > KIND_BYTES_MAX || text.contains('\0') {
+        if !is_text(text, KIND_BYTES_MAX) {
             return Err(BadName::Kind(text.len()));
         }
         Ok(Self(text.into()))
     }
 
     /// The text of the kind.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl StreamName {
+    /// The name, if it is one.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if !is_plain(text) {
+            return Err(BadName::Stream(text.chars().take(QUEUE_NAME_MAX).collect()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl StreamKey {
+    /// The key, if it is one.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if !is_text(text, STREAM_KEY_BYTES_MAX) {
+            return Err(BadName::Key(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -103,6 +157,8 @@ macro_rules! text_forms {
 
 text_forms!(QueueName);
 text_forms!(Kind);
+text_forms!(StreamName);
+text_forms!(StreamKey);
 
 #[cfg(test)]
 mod tests {

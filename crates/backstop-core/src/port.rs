@@ -9,6 +9,7 @@ pub mod error;
 pub mod operator;
 pub mod place;
 pub mod store;
+pub mod streams;
 
 pub use backlog::{Backlog, Beat, Claim, Enqueued, Promoted, Seize, Seized, Settled};
 pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
@@ -18,3 +19,7 @@ pub use operator::{
     Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
 };
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};
+pub use streams::{
+    Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken, Then,
+    Wanted, WhichKeys,
+};

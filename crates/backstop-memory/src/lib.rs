@@ -8,6 +8,7 @@ mod cells;
 mod list;
 mod operator;
 mod shelf;
+mod streams;
 
 use async_trait::async_trait;
 use backstop_core::port::{Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError};

@@ -1,5 +1,6 @@
 //! What the store holds, and the moves that keep its parts in step.
 
+use crate::streams::Stream;
 use backstop_core::amend::Filter;
 use backstop_core::failure::History;
 use backstop_core::job::{Holder, StoredRetry};
@@ -9,7 +10,7 @@ use backstop_core::unique::{Hold, UniqueKey};
 use backstop_core::verdict::{Place, Reason, Transition, Vanished};
 use backstop_core::{
     Bounds, Fingerprint, Job, JobId, Kind, Lease, Leased, NewJob, Overflow, Payload, Priority, QueueName,
-    State, Time, WorkerName,
+    State, StreamName, Time, WorkerName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ pub(crate) struct Shelves {
     pub(crate) claims: BTreeMap<LeaseNumber, Claimed>,
     pub(crate) keys: BTreeMap<(QueueName, UniqueKey), Holding>,
     pub(crate) cells: BTreeMap<String, Cell>,
+    pub(crate) streams: BTreeMap<StreamName, Stream>,
     pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
 }
 

@@ -25,6 +25,7 @@ mod settle;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod statement;
+mod streams;
 mod tls;
 
 pub use address::{OpenError, SCHEMA, schema_of};

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use tokio_postgres::types::Type;
 
 /// The version this code needs.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const DOING: &str = "migrating";
 /// What the step says when somebody else made it while it waited.
 const MEANWHILE: &str = "BS001";
@@ -21,11 +21,12 @@ const SERVER_VERSION_MIN: i32 = 140_000;
 const UNPRINTED: i32 = -2;
 
 /// The tables: those of a version add to those before it, and are never changed.
-const TABLES: [&str; VERSION as usize] = [include_str!("sql/tables.sql"), include_str!("sql/tables_2.sql")];
+const TABLES: [&str; VERSION as usize] =
+    [include_str!("sql/tables.sql"), include_str!("sql/tables_2.sql"), include_str!("sql/tables_3.sql")];
 const UPGRADE_BEGIN: &str = include_str!("sql/upgrade_begin.sql");
 const UPGRADE_END: &str = include_str!("sql/upgrade_end.sql");
 /// The functions, in an order in which each knows those it calls; the settings and rights of all of them last.
-const FUNCTIONS: [&str; 22] = [
+const FUNCTIONS: [&str; 29] = [
     include_str!("sql/ticket.sql"),
     include_str!("sql/state_of.sql"),
     include_str!("sql/tell.sql"),
@@ -44,6 +45,13 @@ const FUNCTIONS: [&str; 22] = [
     include_str!("sql/queues.sql"),
     include_str!("sql/prune.sql"),
     include_str!("sql/cells.sql"),
+    include_str!("sql/stream.sql"),
+    include_str!("sql/records.sql"),
+    include_str!("sql/offer.sql"),
+    include_str!("sql/take.sql"),
+    include_str!("sql/keep.sql"),
+    include_str!("sql/advance.sql"),
+    include_str!("sql/streams.sql"),
     include_str!("sql/fill.sql"),
     include_str!("sql/public.sql"),
     include_str!("sql/shape.sql"),

@@ -7,6 +7,8 @@ use crate::link::field;
 use crate::migrate;
 use crate::repair::tallies;
 use crate::reply;
+use crate::streams;
+use backstop_core::StreamName;
 use backstop_core::port::{Answer, Examination, Finding, Grade};
 use redis::Value;
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
     }
     findings.extend(cluster(base, &nodes).await?);
     findings.push(schema(base).await?);
+    findings.extend(stream_drift(base).await?);
     findings.push(drift(base).await?);
     let versions: Vec<&str> = nodes.iter().map(Node::version).collect();
     let store = format!("Redis {} at {shown}", versions.first().copied().unwrap_or("of unknown version"));
@@ -246,6 +249,16 @@ async fn drift(base: &Base) -> Answer<Finding> {
     }
     let what = format!("jobs and lines do not agree in {}", wrong.join(", "));
     Ok(finding(Grade::Bad, what, Some("run `backstop migrate`: it rebuilds the lines from the jobs")))
+}
+
+async fn stream_drift(base: &Base) -> Answer<Option<Finding>> {
+    let wrong = streams::what_disagrees(base, DOING).await?;
+    if wrong.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<&str> = wrong.iter().map(StreamName::as_str).collect();
+    let what = format!("keys and records do not agree in stream {}", names.join(", "));
+    Ok(Some(finding(Grade::Bad, what, Some("run `backstop migrate`: it rebuilds the indexes"))))
 }
 
 #[cfg(test)]

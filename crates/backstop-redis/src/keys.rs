@@ -1,7 +1,7 @@
 //! Names of keys. All keys of a queue share its hash tag, so that a cluster keeps a queue in one place and spreads
-//! queues over its masters.
+//! queues over its masters; and so do all keys of a shard of a stream.
 
-use backstop_core::QueueName;
+use backstop_core::{QueueName, StreamName};
 
 /// The parts of a queue, in the order in which every script gets them: see `lua/keys.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +134,27 @@ impl Keys {
         format!("{}:hints", self.prefix)
     }
 
+    /// A part of a shard of a stream. No queue can have that tag, and the cells have none like it.
+    pub(crate) fn shard(&self, stream: &StreamName, shard: usize, part: &str) -> String {
+        format!("{}:{{:{stream}:{shard}}}:{part}", self.prefix)
+    }
+
+    /// The names of all streams.
+    pub(crate) fn streams(&self) -> String {
+        format!("{}:streams", self.prefix)
+    }
+
+    /// What fits all keys of streams.
+    pub(crate) fn any_shard(&self) -> String {
+        format!("{}:{{:*}}:*", self.prefix)
+    }
+
+    /// The stream whose key that is.
+    pub(crate) fn stream_of(&self, key: &str) -> Option<StreamName> {
+        let (tag, _) = key.strip_prefix(&self.prefix)?.strip_prefix(":{:")?.split_once('}')?;
+        StreamName::new(tag.split_once(':')?.0).ok()
+    }
+
     /// What fits the key that every queue has.
     pub(crate) fn any_queue(&self) -> String {
         format!("{}:{{*}}:{}", self.prefix, Part::Meta.as_str())
@@ -158,5 +179,16 @@ mod tests {
         assert_eq!(keys.queue_of(&keys.part(&queue, Part::Meta)), Some(queue));
         assert_eq!(keys.queue_of("other:{emails}:meta"), None);
         assert_eq!(keys.queue_of("shop:queues"), None);
+    }
+
+    #[test]
+    fn a_stream_is_found_by_any_key_of_its_shards() {
+        let keys = Keys::new("shop".to_owned());
+        let stream = StreamName::new("uptime").expect("a name");
+        assert_eq!(keys.shard(&stream, 7, "heads"), "shop:{:uptime:7}:heads");
+        assert_eq!(keys.stream_of("shop:{:uptime:7}:heads"), Some(stream));
+        for other in ["shop:{uptime}:meta", "shop:{:cells}:names", "other:{:uptime:7}:heads"] {
+            assert_eq!(keys.stream_of(other), None, "{other}");
+        }
     }
 }

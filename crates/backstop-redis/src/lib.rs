@@ -3,7 +3,7 @@
 //! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the port, and decides
 //! nothing that is not a matter of keys. What a queue's keys hold is written down in `lua/keys.lua`. A job's id counts
 //! in its queue: no key is shared by all queues but the registry of their names. A job that is moved to another queue goes in
-//! steps: see `moves.rs`.
+//! steps: see `moves.rs`. A stream is spread over shards, each with keys of its own: see `lua/streams/shard.lua`.
 
 mod amend;
 mod arrivals;
@@ -39,6 +39,7 @@ mod reply;
 mod script;
 mod seize;
 mod settle;
+mod streams;
 mod view;
 mod workers;
 

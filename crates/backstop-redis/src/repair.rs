@@ -12,13 +12,14 @@ use crate::moves::finish;
 use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
 use crate::reply;
 use crate::script::{MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, TALLY};
+use crate::streams;
 use backstop_core::failure::History;
 use backstop_core::port::Answer;
 use backstop_core::{Fingerprint, JobId, QueueName, State};
 use redis::{Cmd, Value};
 use std::sync::Arc;
 
-const DOING: &str = "repairing";
+pub(crate) const DOING: &str = "repairing";
 /// Places looked at in one step.
 const STEP: usize = 200;
 /// Names looked at in one step of the search for queues.
@@ -46,22 +47,25 @@ async fn repair_alone(base: &Base) -> Answer<usize> {
     if base.link.ask(DOING, &lock).await? == Value::Nil {
         return Ok(0);
     }
-    let mut mended = find_queues(base).await? + cells::mend(base, DOING).await?;
+    let mut mended = find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
     for queue in base.queues(DOING).await? {
         mended += repair(base, &queue).await?;
     }
     Ok(mended)
 }
 
-/// Finds queues that nobody knows, and repairs those whose parts do not agree.
+/// Finds queues and streams that nobody knows, and repairs those whose parts do not agree.
 pub(crate) async fn repair_what_is_wrong(base: &Base) -> Answer<()> {
     find_queues(base).await?;
+    streams::find_streams(base).await?;
     repair_what_disagrees(base).await
 }
 
-/// Repairs the queues whose parts do not agree; to find them costs a few lengths each. Finishes moves that somebody began.
+/// Repairs the queues and streams whose parts do not agree; to find them costs a few lengths each. Finishes moves that
+/// somebody began.
 pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
     cells::mend(base, DOING).await?;
+    streams::mend_what_disagrees(base).await?;
     for tally in tallies(base, DOING).await? {
         if tally.moving > 0 {
             Step { base, queue: &tally.queue }.moves().await?;
@@ -123,28 +127,34 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
 
 /// Registers queues that are there and not known; tells how many.
 async fn find_queues(base: &Base) -> Answer<usize> {
-    let nodes = base.link.ask_masters(DOING, &redis::cmd("PING")).await?;
-    let mut found = Vec::new();
-    for (node, _) in nodes {
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(base.keys.any_queue()).arg("COUNT").arg(SEARCH_STEP);
-            let (next, keys) = readable(DOING, reply::scanned(base.link.ask_at(DOING, &node, &scan).await?))?;
-            let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
-            found.extend(keys.filter_map(|key| base.keys.queue_of(&key)));
-            cursor = next;
-            if cursor == "0" {
-                break;
-            }
-        }
-    }
+    let keys = find_keys(base, &base.keys.any_queue()).await?;
+    let mut found: Vec<QueueName> = keys.iter().filter_map(|key| base.keys.queue_of(key)).collect();
     let known = base.queues(DOING).await?;
     found.retain(|queue| known.binary_search(queue).is_err());
     if !found.is_empty() {
         base.register(DOING, &found.iter().collect::<Vec<_>>()).await?;
     }
     Ok(found.len())
+}
+
+/// The keys on all masters that fit a pattern.
+pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>> {
+    let nodes = base.link.ask_masters(DOING, &redis::cmd("PING")).await?;
+    let mut found = Vec::new();
+    for (node, _) in nodes {
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SEARCH_STEP);
+            let (next, keys) = readable(DOING, reply::scanned(base.link.ask_at(DOING, &node, &scan).await?))?;
+            found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+            cursor = next;
+            if cursor == "0" {
+                break;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Puts right what is wrong in a queue; tells how much.

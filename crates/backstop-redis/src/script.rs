@@ -17,6 +17,7 @@ macro_rules! scripts {
         $(
             pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(concat!(
+                    include_str!("lua/slices.lua"),
                     include_str!("lua/keys.lua"),
                     $(include_str!(concat!("lua/", $part, ".lua")),)*
                     include_str!(concat!("lua/", $file, ".lua")),
@@ -57,8 +58,8 @@ scripts! {
     WHEREABOUTS: => "whereabouts";
 }
 
-/// Scripts on the cells, which have keys of their own.
-macro_rules! cell_scripts {
+/// Scripts that have keys of their own, and nothing that stands before them.
+macro_rules! bare_scripts {
     ($($name:ident: $file:literal;)*) => {
         $(
             pub(crate) static $name: LazyLock<Script> =
@@ -67,10 +68,42 @@ macro_rules! cell_scripts {
     };
 }
 
-cell_scripts! {
+bare_scripts! {
+    FIRST_DUE: "streams/first_due";
     LIST_CELLS: "list_cells";
     MEND_CELLS: "mend_cells";
     SWAP: "swap";
+}
+
+/// Scripts on a shard of a stream, each with the parts that stand before it.
+macro_rules! shard_scripts {
+    ($($name:ident: $($part:literal)* => $file:literal;)*) => {
+        $(
+            pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+                Script::new(concat!(
+                    include_str!("lua/slices.lua"),
+                    include_str!("lua/streams/shard.lua"),
+                    $(include_str!(concat!("lua/streams/", $part, ".lua")),)*
+                    include_str!(concat!("lua/streams/", $file, ".lua")),
+                ))
+            });
+        )*
+    };
+}
+
+shard_scripts! {
+    ADVANCE: "kept" "extended" => "advance";
+    DUE: => "due";
+    GIVE_BACK: => "give_back";
+    HOLDING_KEYS: => "holding_keys";
+    KEEP: "extended" => "keep";
+    MEND_HEADS: "kept" => "mend_heads";
+    MEND_INDEX: => "mend_index";
+    MEND_RECORDS: "kept" => "mend_records";
+    OFFER: => "offer";
+    SHARD_STATUS: => "shard_status";
+    STREAM_KEY: "window" => "stream_key";
+    TAKE: "kept" "window" => "take";
 }
 
 /// Bytes set aside for the head of a call: its keys and hash.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const SHAPES: &str = include_str!("sql/shapes.sql");
+const EXAMINE_ORPHANS: &str = include_str!("sql/examine_orphans.sql");
+const EXAMINE_MISCOUNTED: &str = include_str!("sql/examine_miscounted.sql");
 
 /// A file as large as this is not read from end to end while somebody waits.
 const CHECKED_BYTES_MAX: u64 = 256 << 20;
@@ -38,7 +40,7 @@ pub(crate) fn settings(writer: &Connection, durability: Durability) -> Result<Se
 /// Looks at everything.
 pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Result<Examination> {
     let size = size_of(path);
-    let findings = vec![
+    let mut findings = vec![
         journal(settings),
         synchronous(settings),
         on_disk(path),
@@ -47,6 +49,7 @@ pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Resu
         schema(db)?,
         integrity(db, size)?,
     ];
+    findings.extend(streams(db, size)?);
     Ok(Examination {
         store: format!("SQLite {} at {} ({} KiB)", rusqlite::version(), path.display(), size >> 10),
         promise: promise(settings).to_owned(),
@@ -171,6 +174,22 @@ fn integrity(db: &Connection, size: u64) -> Result<Finding> {
     let advice =
         "stop every program that uses the file, copy it, and restore a backup or run `sqlite3 FILE .recover`";
     Ok(finding(Grade::Bad, format!("damaged: {found}"), Some(advice)))
+}
+
+/// Records that no key has, and keys that have not as many as they say; `None` if all is well.
+fn streams(db: &Connection, size: u64) -> Result<Option<Finding>> {
+    if size > CHECKED_BYTES_MAX {
+        return Ok(None);
+    }
+    let count = |sql| db.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let (orphans, miscounted) = (count(EXAMINE_ORPHANS)?, count(EXAMINE_MISCOUNTED)?);
+    if (orphans, miscounted) == (0, 0) {
+        return Ok(None);
+    }
+    let what =
+        format!("streams: {orphans} records without a key, {miscounted} keys that count their records wrong");
+    let advice = "somebody changed backstop's tables: restore a backup, or clear those keys";
+    Ok(Some(finding(Grade::Bad, what, Some(advice))))
 }
 
 fn size_of(path: &Path) -> u64 {

@@ -28,6 +28,7 @@ mod room;
 mod row;
 mod seize;
 mod settle;
+mod streams;
 mod work;
 mod workers;
 mod writer;

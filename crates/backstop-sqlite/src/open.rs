@@ -19,7 +19,7 @@ const WAL_PAGES_MAX: i64 = 4_000;
 /// Bytes of log that stay on disk once it is folded in.
 const WAL_BYTES_KEPT: i64 = 64 << 20;
 /// Prepared statements a connection keeps: more than there are.
-const STATEMENTS_MAX: usize = 128;
+const STATEMENTS_MAX: usize = 192;
 /// KiB of pages the writer keeps in memory.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 /// KiB of pages a reader keeps in memory.

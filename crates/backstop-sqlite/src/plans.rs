@@ -8,16 +8,18 @@ use std::path::Path;
 /// Statements that may sort, because what they sort is small.
 const SORTING: [&str; 5] = ["groups", "groups_of", "list_running", "seize_expired", "workers"];
 /// Statements that read a whole line until they have enough, or to add it up.
-const SEARCHING: [&str; 3] = ["groups", "promote_next", "pick_due"];
+const SEARCHING: [&str; 5] = ["groups", "promote_next", "pick_due", "examine_miscounted", "examine_orphans"];
 /// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk
 /// begins at the first job, or the first dead one: SQL has no way to forbid it. All are for people, and read by a thread
 /// of their own.
 const GIVEN_UP: [&str; 4] = ["list_all", "list_dead_arrivals", "pick_next", "pick_dead_next"];
 /// Tables that are small whatever the backlog: they may be read from end to end.
-const SMALL: [&str; 6] = [
+const SMALL: [&str; 8] = [
     "backstop_running",
     "backstop_claim",
     "backstop_queue",
+    "backstop_stream",
+    "backstop_stream_lease",
     "backstop_worker",
     "backstop_meta",
     "sqlite_master",
@@ -95,6 +97,12 @@ fn nearly_empty_store() -> Connection {
          INSERT INTO backstop_worker VALUES ('w', '', 0);
          INSERT INTO backstop_dead VALUES (1, 1, 0, 0);
          INSERT INTO backstop_cell VALUES ('c', 0, x'');
+         INSERT INTO backstop_stream (name) VALUES ('s');
+         INSERT INTO backstop_stream_count VALUES (1, 0, 1);
+         INSERT INTO backstop_stream_key VALUES (1, 0, 0, 0, 1, 1, 0, 1, 'k', x'');
+         INSERT INTO backstop_stream_record VALUES (1, 1, 0, 1, 1, 0, 1, NULL, x'');
+         INSERT INTO backstop_stream_lease VALUES (1, 1, 0, 0);
+         INSERT INTO backstop_stream_take VALUES (1, 1, 'w', 1);
          INSERT INTO backstop_job VALUES (1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, x'00', 1, 0, 'k', NULL, NULL, NULL, 0, NULL, x'');
          ANALYZE;",
     )
@@ -141,4 +149,39 @@ fn the_victim_of_an_overflow_is_found_at_the_head_of_its_level() {
         assert_eq!(found[0], "SEARCH backstop_ready USING PRIMARY KEY (queue=? AND level=?)");
         assert_eq!(found[2], "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
     }
+}
+
+#[test]
+fn keys_that_are_due_or_hold_records_are_found_among_any_number_of_others() {
+    for db in [store(), nearly_empty_store(), store_with_many_keys()] {
+        let check = |sql, expected| assert_eq!(plan(&db, sql)[0], expected);
+        let due = "SEARCH k USING COVERING INDEX backstop_stream_key_due (stream=? AND due<?)";
+        check(include_str!("sql/take_due.sql"), due);
+        let next =
+            "SEARCH backstop_stream_key USING COVERING INDEX backstop_stream_key_due (stream=? AND due>?)";
+        check(include_str!("sql/take_next.sql"), next);
+        let holding = "SEARCH k USING INDEX backstop_stream_key_holding (stream=? AND key>?)";
+        check(include_str!("sql/streams_holding.sql"), holding);
+        let named = "SEARCH backstop_stream_key USING INDEX backstop_stream_key_name (stream=? AND key=?)";
+        check(include_str!("sql/stream_key_find.sql"), named);
+        let window = "SEARCH backstop_stream_record USING INDEX backstop_stream_record_position (key=?)";
+        check(include_str!("sql/records_window.sql"), window);
+        check(include_str!("sql/records_of.sql"), window);
+        let oldest =
+            "SEARCH backstop_stream_record USING COVERING INDEX backstop_stream_record_at (stream=?)";
+        check(include_str!("sql/streams_oldest.sql"), oldest);
+    }
+}
+
+/// A store with 100,000 keys, of which every hundredth holds a record, and no statistics.
+fn store_with_many_keys() -> Connection {
+    let db = store();
+    db.execute_batch(
+        "INSERT INTO backstop_stream (name) VALUES ('s');
+         WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
+         INSERT INTO backstop_stream_key SELECT n, 0, 0, 0, 1, n % 100 = 0, iif(n % 100, NULL, n), 1, 'k' || n, x'' FROM n;
+         INSERT INTO backstop_stream_record SELECT NULL, id, 0, 1, 1, id, 1, NULL, x'' FROM backstop_stream_key WHERE records > 0;",
+    )
+    .expect("many keys");
+    db
 }

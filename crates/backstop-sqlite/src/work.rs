@@ -1,9 +1,10 @@
-//! One transaction at work: its connection, and what it has learned and changed about queues and claims.
+//! One transaction at work: its connection, and what it has learned and changed about queues, claims and streams.
 //!
 //! Counts and claims change with every job, but are written once per transaction. What is read of them before that
 //! goes through here.
 
 use crate::row;
+use crate::streams::Ledger;
 use backstop_core::{Bounds, LeaseNumber, QueueName, State};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
@@ -24,6 +25,7 @@ pub(crate) struct Work<'c> {
     by_name: HashMap<QueueName, QueueAt>,
     by_id: HashMap<i64, QueueAt>,
     left: HashMap<LeaseNumber, i64>,
+    pub(crate) streams: Ledger,
     stirred: bool,
 }
 
@@ -56,6 +58,7 @@ impl<'c> Work<'c> {
             by_name: HashMap::new(),
             by_id: HashMap::new(),
             left: HashMap::new(),
+            streams: Ledger::default(),
             stirred: false,
         }
     }
@@ -206,7 +209,7 @@ impl<'c> Work<'c> {
         for queue in self.queues.iter_mut().filter(|queue| queue.changed) {
             queue.write(self.db)?;
         }
-        Ok(())
+        self.streams.flush(self.db)
     }
 }
 

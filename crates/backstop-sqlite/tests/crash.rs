@@ -1,8 +1,12 @@
 //! A process that is killed in the middle of its work, and what the next one finds.
 
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Operator, Settled, Store};
-use backstop_core::{Job, Span, State};
+use backstop_core::port::{
+    Advance, Advanced, Backlog, KeyLease, KeyQuery, Offered, Operator, Settled, Store, Streams, Take, Then,
+    Wanted, WhichKeys,
+};
+use backstop_core::stream::{Change, Record, StoredKey};
+use backstop_core::{Job, LeaseNumber, Payload, Span, State, StreamKey, StreamName, WorkerName};
 use backstop_sqlite::{SqliteOptions, SqliteStore};
 use backstop_testkit::given::{self, DONE, START, Scene, job};
 use std::collections::HashMap;
@@ -28,7 +32,8 @@ async fn victim() {
     let store = open(Path::new(&file)).await;
     let round: u64 = round.parse().expect("a number");
     let producers = (0..4).map(|producer| tokio::spawn(produce(Arc::clone(&store), round, producer)));
-    let producers: Vec<_> = producers.collect();
+    let mut producers: Vec<_> = producers.collect();
+    producers.push(tokio::spawn(flow(Arc::clone(&store), round)));
     let mut scene = Scene::new(store);
     for _ in 0..round * 1_000_000 {
         scene.draw();
@@ -53,6 +58,51 @@ async fn produce(store: Arc<SqliteStore>, round: u64, producer: u64) {
     }
 }
 
+fn stream() -> StreamName {
+    StreamName::new("s").expect("a name")
+}
+
+/// Offers records and handles most of them; some stay, as they do when a worker dies.
+async fn flow(store: Arc<SqliteStore>, round: u64) {
+    let name = |position: i64| format!("{}-{position}", position % 7);
+    for turn in 0_u64.. {
+        let first = (round * 1_000_000 + turn * 10).cast_signed();
+        let positions = first..first + 10;
+        let record = |position: i64| Record {
+            key: StreamKey::new(&(position % 7).to_string()).expect("a key"),
+            position,
+            step: 7,
+            tenant: None,
+            payload: Payload::stored(b"1".to_vec()),
+        };
+        let records = positions.clone().map(record).collect();
+        let offered = store.offer(stream(), records, START).await.expect("offered");
+        assert!(offered.iter().all(|offered| *offered == Offered::Held));
+        tell('O', positions.map(name).collect());
+        if turn % 3 != 0 {
+            let number = LeaseNumber::draw(round << 32 | turn);
+            let (worker, until) = (WorkerName::new("w"), START.after(Span::secs(30)));
+            let take = Take { stream: stream(), number, worker, until, wanted: Wanted::Due(5) };
+            let taken = store.take(take, START).await.expect("taken");
+            let handled = taken.keys.iter().filter_map(|key| handle(number, key));
+            let (advances, told): (Vec<_>, Vec<_>) = handled.unzip();
+            let advanced = store.advance(advances, START).await.expect("advanced");
+            assert!(advanced.iter().all(|advanced| *advanced == Advanced::Applied));
+            tell('A', told);
+        }
+    }
+}
+
+/// All records of a key are handled.
+fn handle(number: LeaseNumber, key: &StoredKey) -> Option<(Advance, String)> {
+    let watermark = key.records.last()?.position;
+    let drop = key.records.iter().map(|record| record.position).collect();
+    let change = Change { watermark: Some(watermark), drop, ..Change::default() };
+    let lease = KeyLease { stream: stream(), key: key.key.clone(), number };
+    let advance = Advance { lease, turn: 1, seen: key.arrived, change, then: Then::Release(None) };
+    Some((advance, format!("{}-{watermark}", key.key)))
+}
+
 fn tell(what: char, names: Vec<String>) {
     let mut out = std::io::stdout().lock();
     for name in names {
@@ -73,7 +123,9 @@ fn run_and_kill(file: &Path, round: usize) -> Vec<(char, String)> {
     let lines = BufReader::new(victim.stdout.take().expect("its output")).lines();
     for line in lines.map_while(Result::ok) {
         // A last line may be cut in the middle: then it is no acknowledgement.
-        if let Some((what, name)) = line.split_once(' ').filter(|(what, _)| ["E", "S"].contains(what)) {
+        if let Some((what, name)) =
+            line.split_once(' ').filter(|(what, _)| ["E", "S", "O", "A"].contains(what))
+        {
             told.push((what.chars().next().expect("a letter"), name.to_owned()));
         }
         if told.len() == enough {
@@ -96,6 +148,7 @@ async fn whatever_was_acknowledged_survives_a_kill() {
         let jobs = given::list(&*store, &Filter::default(), 1_000, START).await;
         check_told(&told, &jobs);
         check_counts(&store, &jobs).await;
+        check_streams(&store, &told).await;
         let sound = store.examine().await.expect("an examination");
         assert!(sound.findings.iter().any(|finding| finding.what == "integrity checked"), "{sound:?}");
     }
@@ -107,10 +160,35 @@ fn check_told(told: &[(char, String)], jobs: &[Job]) {
     let names = given::listed(jobs);
     let states: HashMap<&str, State> =
         names.iter().map(String::as_str).zip(jobs.iter().map(|job| job.state)).collect();
-    for (what, name) in told {
+    for (what, name) in told.iter().filter(|(what, _)| matches!(what, 'E' | 'S')) {
         let state = states.get(name.as_str());
         assert!(state.is_some(), "{name} was acknowledged and is lost");
         assert!(*what == 'E' || state == Some(&State::Done), "{name} was settled and is {state:?}");
+    }
+}
+
+/// What was offered is held or handled, what was handled stays so, and the counts say how much there is.
+async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
+    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 100 };
+    let keys = store.stream_keys(query, START).await.expect("keys");
+    let mut found = HashMap::new();
+    for key in &keys {
+        let held = store.stream_key(stream(), key.key.clone()).await.expect("a key").expect("it is listed");
+        found.insert(key.key.to_string(), held);
+    }
+    for (what, name) in told.iter().filter(|(what, _)| matches!(what, 'O' | 'A')) {
+        let (key, position) = name.split_once('-').expect("a key and a position");
+        let (key, position) = (&found[key], position.parse::<i64>().expect("a position"));
+        let is_handled = key.watermark.is_some_and(|watermark| watermark >= position);
+        // Of what is past the window only the count is known.
+        let is_held = key.records.iter().any(|record| record.position == position)
+            || key.records.last().is_some_and(|last| last.position < position && key.count > 256);
+        assert!(is_handled || *what == 'O' && is_held, "{what} {name} was acknowledged and is lost");
+    }
+    if let Some(status) = store.streams().await.expect("streams").pop() {
+        let records: Vec<u64> = keys.iter().map(|key| key.records).filter(|records| *records > 0).collect();
+        let counted = (status.keys, status.holding, status.records);
+        assert_eq!(counted, (keys.len() as u64, records.len() as u64, records.iter().sum()));
     }
 }
 

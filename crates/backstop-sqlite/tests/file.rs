@@ -574,7 +574,7 @@ async fn an_examination_tells_the_promise_that_holds() {
         assert!(examination.promise.contains(promise), "{examination:?}");
         let level =
             if durability == Durability::Full { "synchronous = full" } else { "synchronous = normal" };
-        for what in [level, "journal_mode = wal", "integrity checked", "version 2 of 2"] {
+        for what in [level, "journal_mode = wal", "integrity checked", "version 3 of 3"] {
             assert!(
                 examination.findings.iter().any(|finding| finding.what == what),
                 "{what}: {examination:?}"
@@ -589,6 +589,7 @@ async fn an_examination_finds_tables_and_indexes_that_somebody_changed() {
         ("DROP INDEX backstop_job_id", "backstop_job_id"),
         ("ALTER TABLE backstop_due ADD COLUMN extra", "backstop_due"),
         ("CREATE INDEX mine ON backstop_job (kind)", "mine"),
+        ("DROP INDEX backstop_stream_key_due", "backstop_stream_key_due"),
     ] {
         let place = Place::new();
         let store = place.store().await;

@@ -21,6 +21,7 @@ pub mod promote;
 pub mod random;
 pub mod repeat;
 pub mod settle;
+pub mod streams;
 pub mod unique;
 
 use backstop_core::port::Store;
@@ -66,6 +67,34 @@ macro_rules! store_contract {
                 a_running_job_shows_its_holder
                 an_oversized_claim_is_misuse
                 a_lease_of_nothing_or_of_days_is_misuse
+            }
+            streams: run {
+                offer_twice_is_once
+                held_records_come_in_position_order
+                a_record_comes_back_as_it_went_in
+                take_leases_a_key_to_one_worker
+                a_repeated_take_returns_the_same_keys
+                an_unknown_key_can_be_taken
+                an_advance_changes_all_of_a_key
+                a_repeated_advance_counts_once
+                a_stale_advance_changes_nothing
+                a_key_is_seized_from_its_holder
+                the_wake_up_survives_a_crash_and_cannot_double
+                a_record_offered_while_its_key_is_advanced_is_never_stranded
+                a_record_offered_under_a_lease_is_due_when_it_ends
+                a_key_without_records_is_never_due
+                the_longest_due_are_taken_first
+                an_arrival_ends_a_wait
+                keep_extends_and_reports_lost
+                clear_forgets_a_key
+                many_offer_one_key_at_once
+                a_window_is_bounded
+                a_full_key_refuses_records
+                advances_of_one_call_stand_alone
+                streams_are_apart
+                streams_and_keys_are_listed
+                a_hint_arrives_after_an_offer
+                oversized_calls_are_misuse
             }
             settle: run {
                 stale_settle_changes_nothing

@@ -3,7 +3,7 @@
 //! Faults come by a seed and in the order of the calls, so that a run on one thread can be repeated; under tokio's
 //! paused time delays cost nothing. What was injected is counted: a test whose fault never came proves nothing.
 
-use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store};
+use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{Answer, Hints, Store, StoreError};
 use rand::rngs::StdRng;
@@ -252,6 +252,7 @@ impl std::fmt::Debug for Flaky {
 
 forward_backlog!(Flaky);
 forward_cells!(Flaky);
+forward_streams!(Flaky);
 forward_operator!(Flaky);
 forward_store!(Flaky);
 

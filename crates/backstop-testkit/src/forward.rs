@@ -48,6 +48,21 @@ macro_rules! forward_cells {
     };
 }
 
+/// Implements `Streams`.
+macro_rules! forward_streams {
+    ($wrapper:ty) => {
+        crate::forward::forward_port!($wrapper, Streams {
+            offer(stream: StreamName, records: Vec<Record>, now: Time) -> Vec<Offered>;
+            take(take: Take, now: Time) -> Taken;
+            keep(leases: Vec<KeyLease>, until: Time, now: Time) -> Vec<KeyLease>;
+            advance(advances: Vec<Advance>, now: Time) -> Vec<Advanced>;
+            streams() -> Vec<StreamStatus>;
+            stream_keys(query: KeyQuery, now: Time) -> Vec<KeyStatus>;
+            stream_key(stream: StreamName, key: StreamKey) -> Option<StoredKey>;
+        });
+    };
+}
+
 /// Implements `Store`, with the hints of a method `fn hints(&self) -> Box<dyn Hints>`.
 macro_rules! forward_store {
     ($wrapper:ty) => {
@@ -78,7 +93,8 @@ macro_rules! forward_port {
         const _: () = {
             #[allow(unused_imports, reason = "each trait of the port uses its own part of them")]
             use backstop_core::{
-                Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time, port::*, verdict::Settlement,
+                Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time, port::*,
+                stream::{Record, StoredKey}, verdict::Settlement,
             };
 
             #[async_trait::async_trait]
@@ -91,4 +107,6 @@ macro_rules! forward_port {
     };
 }
 
-pub(crate) use {forward_backlog, forward_cells, forward_operator, forward_port, forward_store};
+pub(crate) use {
+    forward_backlog, forward_cells, forward_operator, forward_port, forward_store, forward_streams,
+};

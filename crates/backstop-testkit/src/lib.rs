@@ -5,18 +5,22 @@
 //! | [`store_contract!`] | one line that runs every case of the port on a store |
 //! | [`random`] | the same random operations on several stores, compared answer by answer |
 //! | [`flaky`] | a store whose calls fail, get lost or take their time, by a seed |
+//! | [`counted`] | a store that counts how often it was asked |
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
+//! | [`ordered`] | what processes that are killed do to ordered streams, and what must hold of it |
 //! | [`simulator`] | the whole engine on virtual time, by a seed |
 //! | [`model`] | calls and answers as values |
 //! | [`servers`] | real PostgreSQL and Redis servers, and a network that fails |
 //! | [`given`] | jobs, claims and a clock moved by hand, in few words |
 
 pub mod contract;
+pub mod counted;
 pub mod flaky;
 mod forward;
 pub mod given;
 pub mod history;
 pub mod model;
+pub mod ordered;
 pub mod random;
 pub mod servers;
 pub mod simulator;

@@ -3,11 +3,13 @@
 use crate::given::try_list;
 use backstop_core::amend::{Filter, Refusal};
 use backstop_core::port::{
-    Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group, GroupQuery, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group,
+    GroupQuery, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized, Settled,
+    Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
 };
+use backstop_core::stream::{Record, StoredKey};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, StreamName, Time};
 
 /// A call that may change a store.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,6 +40,14 @@ pub enum Operation {
     Swap(Vec<Swap>),
     /// The removal of what has ended; on and on while the store says that there is more.
     Prune(Retention),
+    /// Records of a stream in.
+    Offer(StreamName, Vec<Record>),
+    /// Keys of a stream out.
+    Take(Take),
+    /// Keys of streams kept until then.
+    Keep(Vec<KeyLease>, Time),
+    /// What was decided about keys.
+    Advance(Vec<Advance>),
 }
 
 /// An answer, without what a store is free to choose: where the port names no order, there is none.
@@ -69,6 +79,14 @@ pub enum Reply {
     Swapped(Vec<Swapped>),
     /// How many done, cancelled and dead jobs went.
     Pruned([usize; 3]),
+    /// One answer per record.
+    Offered(Vec<Offered>),
+    /// By key; the next is due `now` if more are due than were handed out.
+    Taken(Taken),
+    /// The lost leases of keys, sorted.
+    KeysLost(Vec<KeyLease>),
+    /// One answer per decision.
+    Advanced(Vec<Advanced>),
     /// The call was wrong.
     Misuse,
 }
@@ -126,6 +144,19 @@ impl Operation {
             Self::Bury(burials) => Reply::Buried(store.bury(burials, now).await?),
             Self::Swap(swaps) => Reply::Swapped(store.swap(swaps).await?),
             Self::Prune(retention) => prune(store, &retention, now).await?,
+            Self::Offer(stream, records) => Reply::Offered(store.offer(stream, records, now).await?),
+            Self::Take(take) => {
+                let mut taken = store.take(take, now).await?;
+                taken.keys.sort_by(|one, other| one.key.cmp(&other.key));
+                taken.next_due = taken.next_due.map(|due| due.max(now));
+                Reply::Taken(taken)
+            }
+            Self::Keep(leases, until) => {
+                let mut lost = store.keep(leases, until, now).await?;
+                lost.sort();
+                Reply::KeysLost(lost)
+            }
+            Self::Advance(advances) => Reply::Advanced(store.advance(advances, now).await?),
         })
     }
 }
@@ -173,6 +204,10 @@ pub struct Visible {
     pub groups: Vec<Group>,
     /// Its shared values.
     pub cells: Vec<Cell>,
+    /// Its streams.
+    pub streams: Vec<StreamStatus>,
+    /// Their keys, as they are listed and as they are looked at.
+    pub keys: Vec<(KeyStatus, Option<StoredKey>)>,
 }
 
 impl Visible {
@@ -202,7 +237,9 @@ impl Visible {
             group.sample = JobId::named("one of them");
         }
         let cells = store.list_cells(CellQuery { prefix: String::new(), after: None, limit: 1_000 }).await?;
-        Ok(Self { lists, queues, workers, groups, cells })
+        let streams = store.streams().await?;
+        let keys = read_keys(store, &streams, limit, now).await?;
+        Ok(Self { lists, queues, workers, groups, cells, streams, keys })
     }
 
     /// Where two stores differ, in words; `None` if they do not.
@@ -219,6 +256,12 @@ impl Visible {
         if self.cells != other.cells {
             return Some(format!("cells\n    {:?}\n    {:?}", self.cells, other.cells));
         }
+        if self.streams != other.streams {
+            return Some(format!("streams\n    {:?}\n    {:?}", self.streams, other.streams));
+        }
+        if self.keys != other.keys {
+            return Some(format!("keys\n    {:?}\n    {:?}", self.keys, other.keys));
+        }
         let mut pairs = self.lists.iter().zip(&other.lists);
         pairs.find(|(one, another)| one != another).map(|((filter, one), (_, another))| {
             let at = one.iter().zip(another).position(|(one, another)| one != another);
@@ -232,6 +275,33 @@ impl Visible {
             )
         })
     }
+}
+
+async fn read_keys(
+    store: &dyn Store,
+    streams: &[StreamStatus],
+    limit: usize,
+    now: Time,
+) -> Answer<Vec<(KeyStatus, Option<StoredKey>)>> {
+    let mut all = Vec::new();
+    for stream in streams.iter().map(|status| &status.name) {
+        for which in [WhichKeys::All, WhichKeys::Holding] {
+            let mut after = None;
+            loop {
+                let query = KeyQuery { stream: stream.clone(), after, which, limit };
+                let keys = store.stream_keys(query, now).await?;
+                after = keys.last().map(|status| status.key.clone()).filter(|_| keys.len() == limit);
+                for status in keys {
+                    let stored = store.stream_key(stream.clone(), status.key.clone()).await?;
+                    all.push((status, stored));
+                }
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Jobs in the order of their list; those the port leaves in no order among themselves by id.

@@ -7,7 +7,7 @@ mod player;
 mod seeds;
 
 use crate::model::{Operation, Reply, Visible};
-use backstop_core::port::{Enqueued, Settled, Store, StoreError, Swapped};
+use backstop_core::port::{Advanced, Enqueued, Offered, Settled, Store, StoreError, Swapped};
 use player::Player;
 pub use seeds::Seeds;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub struct Coverage(BTreeMap<&'static str, u64>);
 
 impl Coverage {
     /// Every answer that must come now and then.
-    pub const ANSWERS: [&'static str; 19] = [
+    pub const ANSWERS: [&'static str; 27] = [
         "enqueue inserted",
         "enqueue same",
         "enqueue duplicate",
@@ -82,6 +82,14 @@ impl Coverage {
         "gate set",
         "prune removed",
         "misuse",
+        "offer held",
+        "offer duplicate",
+        "take some",
+        "take none",
+        "keep kept",
+        "keep lost",
+        "advance applied",
+        "advance stale",
     ];
 
     /// The answers that never came.
@@ -123,6 +131,10 @@ impl Coverage {
             Reply::Buried(answers) => answers.iter().map(bury_answer).collect(),
             Reply::Swapped(answers) => answers.iter().map(swap_answer).collect(),
             Reply::Pruned(_) => vec!["prune removed"],
+            Reply::Offered(answers) => answers.iter().copied().map(offer_answer).collect(),
+            Reply::Taken(taken) => vec![if taken.keys.is_empty() { "take none" } else { "take some" }],
+            Reply::KeysLost(lost) => vec![if lost.is_empty() { "keep kept" } else { "keep lost" }],
+            Reply::Advanced(answers) => answers.iter().copied().map(advance_answer).collect(),
             Reply::Misuse => vec!["misuse"],
         };
         for answer in seen {
@@ -152,6 +164,21 @@ const fn swap_answer(answer: &Swapped) -> &'static str {
     match answer {
         Swapped::Applied => "swap applied",
         Swapped::Conflict(_) => "swap conflict",
+    }
+}
+
+const fn offer_answer(answer: Offered) -> &'static str {
+    match answer {
+        Offered::Held => "offer held",
+        Offered::Duplicate => "offer duplicate",
+        Offered::Full => "offer full",
+    }
+}
+
+const fn advance_answer(answer: Advanced) -> &'static str {
+    match answer {
+        Advanced::Applied => "advance applied",
+        Advanced::Stale => "advance stale",
     }
 }
 
@@ -285,6 +312,9 @@ fn answers_the_same(operation: &Operation) -> bool {
             | Operation::Beat(_)
             | Operation::SetGate(..)
             | Operation::SetBounds(..)
+            | Operation::Take(_)
+            | Operation::Keep(..)
+            | Operation::Advance(_)
     )
 }
 

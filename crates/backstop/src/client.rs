@@ -11,6 +11,7 @@ use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
 use crate::seat::Seat;
 use crate::spill::{Spill, SpillSettings};
+use crate::streams::{BadStream, Stream};
 use crate::worker::WorkerBuilder;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
 use backstop_core::port::{Answer, Enqueued, Store};
@@ -167,6 +168,11 @@ impl Backstop {
     /// A worker to be set up.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.clone())
+    }
+
+    /// A stream of records that are handled in order.
+    pub fn stream(&self, name: &str) -> Result<Stream, BadStream> {
+        Stream::new(self.clone(), name)
     }
 
     /// The store: everything an operator can look at and do. Every call has a deadline.

@@ -4,6 +4,9 @@
 //! flags; what comes later wins. Reads nothing itself: texts come in, a [`Config`] or the reason why not comes out.
 
 mod raw;
+mod stream;
+
+pub use stream::{KafkaSource, StreamConfig};
 
 use crate::address::Address;
 use crate::exec::Exec;
@@ -12,7 +15,7 @@ use crate::http::Http;
 use crate::open::{Durability, NotADurability};
 use crate::worker::{BadWorker, QueueSettings, check_settings};
 use backstop_core::redact::Redaction;
-use backstop_core::{QueueName, Span};
+use backstop_core::{QueueName, Span, StreamName};
 use std::collections::BTreeMap;
 
 /// The file that is read when none is named.
@@ -33,6 +36,8 @@ pub struct Config {
     pub durability: Durability,
     /// The queues that have an entry. A queue needs none to exist.
     pub queues: BTreeMap<QueueName, QueueConfig>,
+    /// The streams that have an entry.
+    pub streams: BTreeMap<StreamName, StreamConfig>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
 }
@@ -109,6 +114,16 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// One stream's entry does not make sense.
+    #[error("{path}: [streams.{stream}]: {problem}")]
+    Stream {
+        /// The file.
+        path: String,
+        /// The stream.
+        stream: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// A variable of the environment does not say what it should.
     #[error("environment variable {name}: {problem}")]
     Environment {
@@ -143,10 +158,12 @@ pub fn resolve(
     let store = flags.store.or(environment.store).or(raw.store.url.map(Address::new));
     let durability = flags.durability.or(environment.durability).or(raw.store.durability);
     let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
+    let streams = raw.streams.into_iter().map(|(name, stream)| checked_stream(path, &name, stream));
     Ok(Config {
         store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
         durability: durability.unwrap_or_default(),
         queues: queues.collect::<Result<_, _>>()?,
+        streams: streams.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
     })
 }
@@ -160,6 +177,16 @@ fn checked_queue(path: &str, name: &str, raw: raw::RawQueue) -> Result<(QueueNam
         other => bad(other.to_string()),
     })?;
     Ok((queue, config))
+}
+
+fn checked_stream(
+    path: &str,
+    name: &str,
+    raw: stream::RawStream,
+) -> Result<(StreamName, StreamConfig), BadConfig> {
+    let bad = |problem: String| BadConfig::Stream { path: path.to_owned(), stream: name.to_owned(), problem };
+    let stream = StreamName::new(name).map_err(|error| bad(error.to_string()))?;
+    Ok((stream, raw.checked().map_err(bad)?))
 }
 
 #[cfg(test)]

@@ -3,12 +3,16 @@
 use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim,
+    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyLease, KeyQuery, KeyStatus, Migrated, Offered,
+    Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store,
+    StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
 };
+use backstop_core::stream::{Record, StoredKey};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{
+    Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,6 +145,37 @@ impl Cells for Guarded {
 
     async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
         self.within("swapping cells", |store| async move { store.swap(swaps).await }).await
+    }
+}
+
+#[async_trait]
+impl Streams for Guarded {
+    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>> {
+        self.within("offering records", |store| async move { store.offer(stream, records, now).await }).await
+    }
+
+    async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
+        self.within("taking keys", |store| async move { store.take(take, now).await }).await
+    }
+
+    async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>> {
+        self.within("keeping keys", |store| async move { store.keep(leases, until, now).await }).await
+    }
+
+    async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>> {
+        self.within("advancing keys", |store| async move { store.advance(advances, now).await }).await
+    }
+
+    async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+        self.within("listing streams", |store| async move { store.streams().await }).await
+    }
+
+    async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+        self.within("listing keys", |store| async move { store.stream_keys(query, now).await }).await
+    }
+
+    async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        self.within("looking at a key", |store| async move { store.stream_key(stream, key).await }).await
     }
 }
 

@@ -174,6 +174,13 @@ impl Fail {
     }
 }
 
+impl Fail {
+    /// Of a run that did not end as done.
+    pub(crate) fn ended(ending: Ending) -> Self {
+        Self(Box::new(ending))
+    }
+}
+
 impl<E: std::error::Error> From<E> for Fail {
     fn from(error: E) -> Self {
         let mut chain = Vec::new();

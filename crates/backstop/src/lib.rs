@@ -59,6 +59,7 @@ mod random;
 mod seat;
 mod shared;
 mod spill;
+pub mod streams;
 pub mod testing;
 pub mod why;
 mod with_retry;
@@ -66,7 +67,9 @@ mod worker;
 
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
-pub use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+pub use backstop_core::{
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, StreamKey, StreamName, Time,
+};
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};

@@ -3,7 +3,7 @@
 //! What follows a failure is decided by the same rules as for jobs ([`backstop_core::verdict`]). The waits are in this process:
 //! work that must outlive it is pushed as a job.
 
-mod burial;
+pub(crate) mod burial;
 
 use crate::client::Backstop;
 use crate::draft::{BadDraft, Draft};
@@ -32,7 +32,7 @@ pub struct WithRetry {
 
 /// Who made the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+pub(crate) enum Named {
     /// This process, at random: nobody else has it.
     Here,
     /// The caller: it may stand for something the store knows.

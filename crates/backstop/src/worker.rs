@@ -248,8 +248,7 @@ impl WorkerBuilder {
         if handlers.is_empty() {
             return Err(BadWorker::NoHandler);
         }
-        let name = self.name.unwrap_or_else(|| usual_name(self.backstop.random().bits()));
-        let name = WorkerName::new(&name);
+        let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
         Ok(Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing))
     }
 }
@@ -266,9 +265,11 @@ pub enum DrainError {
     Store(#[from] backstop_core::port::StoreError),
 }
 
-fn usual_name(random: u64) -> String {
+/// Host, process and a random part.
+pub(crate) fn usual_worker(backstop: &Backstop) -> WorkerName {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}/{}/{:06x}", std::process::id(), random & 0xff_ffff)
+    let random = backstop.random().bits() & 0xff_ffff;
+    WorkerName::new(&format!("{host}/{}/{random:06x}", std::process::id()))
 }
 
 pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {

@@ -9,10 +9,11 @@ mod raw;
 mod report;
 mod round;
 mod server;
+mod streams;
 
 use anyhow::{Context, Result};
 use backstop::{Address, Backstop, Durability};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use place::Place;
 use report::Report;
@@ -20,6 +21,9 @@ use report::Report;
 /// What to measure.
 #[derive(Args, Debug, Clone)]
 pub struct BenchArgs {
+    /// What to measure.
+    #[arg(value_enum, default_value_t = Subject::Jobs)]
+    pub subject: Subject,
     /// Jobs pushed and drained in each measurement.
     #[arg(long, default_value_t = 200_000)]
     pub jobs: usize,
@@ -47,6 +51,15 @@ pub struct BenchArgs {
     pub quick: bool,
 }
 
+/// What to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Subject {
+    /// Jobs: push, claim, run, settle
+    Jobs,
+    /// Ordered streams, beside jobs
+    Streams,
+}
+
 impl BenchArgs {
     fn sized(&self) -> Self {
         if self.quick {
@@ -68,13 +81,21 @@ pub async fn run(
     let place = Place::choose(named)?;
     let bar = spinner();
     let backstop = Backstop::open_with(place.measured().as_written(), durability).await?;
-    let measured = measure_all(&place, &backstop, durability, &args, &bar).await;
+    let measured = match args.subject {
+        Subject::Jobs => measure_all(&place, &backstop, durability, &args, &bar)
+            .await
+            .and_then(|report| if json { report.json() } else { Ok(report.text()) }),
+        Subject::Streams => streams::measure(&backstop, &args, &bar).await.and_then(|figures| {
+            let store = place.kind().word();
+            if json { figures.json(store) } else { Ok(figures.text(store)) }
+        }),
+    };
     bar.set_message("cleaning up");
     let cleaned = place.clean_up(&backstop).await;
     bar.finish_and_clear();
     let report = measured?;
     cleaned?;
-    Ok(if json { report.json()? } else { report.text() })
+    Ok(report)
 }
 
 async fn measure_all<'a>(

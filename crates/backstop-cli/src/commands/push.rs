@@ -1,9 +1,9 @@
 //! `backstop push`: one job, or a file of them.
 
 mod line;
-mod lines;
+pub(super) mod lines;
 mod load;
-mod source;
+pub(super) mod source;
 
 use super::policy;
 use crate::context::Context;

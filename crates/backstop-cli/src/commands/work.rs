@@ -1,6 +1,6 @@
 //! `backstop work`: run the jobs of queues with a command or a web service.
 
-mod serve;
+pub(super) mod serve;
 
 use super::policy;
 use crate::context::Context;

@@ -17,4 +17,5 @@ mod queue;
 mod server;
 mod store;
 mod stores;
+mod stream;
 mod work;

@@ -4,12 +4,13 @@ use super::backlog::Backlog;
 use super::cells::Cells;
 use super::error::Answer;
 use super::operator::Operator;
+use super::streams::Streams;
 use crate::time::Time;
 use async_trait::async_trait;
 
 /// Everything a store does.
 #[async_trait]
-pub trait Store: Backlog + Operator + Cells {
+pub trait Store: Backlog + Operator + Cells + Streams {
     /// Brings the store's shape up to what this version needs. Can be killed at any step and run again.
     async fn migrate(&self) -> Answer<Migrated>;
 

@@ -22,7 +22,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  PERFORM add_up(20000);
+  PERFORM add_up(20000), add_up_streams(20000);
   FOR i IN 1 .. cardinality(p_queues) LOOP
     SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[i];
     CONTINUE WHEN NOT FOUND;

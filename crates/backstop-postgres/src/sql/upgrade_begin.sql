@@ -1,9 +1,10 @@
 -- Makes room for the functions of the next version: what was here before goes, but for the one that users call by name and may
--- build upon. Who may call what is noted, and granted again in upgrade_end.sql.
+-- build upon. Who may call what is noted, and granted again in upgrade_end.sql; so is what there was to call.
 SET LOCAL lock_timeout = '4s';
 CREATE TABLE granted AS
   SELECT p.proname::text AS name, a.grantee, a.is_grantable FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
   WHERE p.pronamespace = current_schema()::regnamespace AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner;
+CREATE TABLE known AS SELECT DISTINCT p.proname::text AS name FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace;
 DO $$
 DECLARE v_function text;
 BEGIN

@@ -12,6 +12,7 @@ mod pooled;
 mod roles;
 mod settle;
 mod snapshot;
+mod streams;
 mod tls;
 mod transaction;
 mod upgrade;

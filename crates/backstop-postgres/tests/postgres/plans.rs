@@ -10,6 +10,7 @@ const OTHERS: &str = "
   ALTER TABLE job SET (autovacuum_enabled = off); ALTER TABLE waiting SET (autovacuum_enabled = off);
   ALTER TABLE finished SET (autovacuum_enabled = off); ALTER TABLE key SET (autovacuum_enabled = off);
   ALTER TABLE lease SET (autovacuum_enabled = off); ALTER TABLE cell SET (autovacuum_enabled = off);
+  ALTER TABLE stream_key SET (autovacuum_enabled = off); ALTER TABLE stream_record SET (autovacuum_enabled = off);
   SELECT set_gate('q', false), set_gate('other', false);
   SELECT set_bounds('bounded', 0, 'drop_oldest', 10), set_bounds('overflowing', 0, 'dead_letter_oldest', 10000);
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
@@ -24,13 +25,28 @@ const OTHERS: &str = "
     SELECT 1, n::text, gen_random_uuid(), 127, n, n FROM generate_series(1, 100000) n;
   INSERT INTO cell (name, version, value) SELECT n::text, n, '' FROM generate_series(1, 100000) n;";
 
-/// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished.
+/// Two streams with 50,000 keys each: every other one keeps a record and is due, one keeps 20,000.
+const STREAMS: &str = "
+  INSERT INTO stream (name) VALUES ('s'), ('other');
+  INSERT INTO stream_key (stream, key, records, arrived, due)
+    SELECT 1 + n % 2, lpad(n::text, 6, '0'), (n % 4 < 2)::int, (n % 4 < 2)::int, CASE WHEN n % 4 < 2 THEN n END FROM generate_series(1, 100000) n;
+  INSERT INTO stream_record (position, step, at, arrival, stream, key, payload)
+    SELECT 60, 60, n, 1, 1 + n % 2, lpad(n::text, 6, '0'), '' FROM generate_series(1, 100000) n WHERE n % 4 < 2;
+  INSERT INTO stream_key (stream, key, records, arrived, due) VALUES (1, 'full', 20000, 20000, 1);
+  INSERT INTO stream_record (position, step, at, arrival, stream, key, payload)
+    SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 20000) n;";
+
+/// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished; keys that keep nothing, and keys that are due.
 const CLAIMED: &str = "
   CREATE TEMP TABLE mine ON COMMIT DROP AS SELECT * FROM claim(7, 'w', 90000000000, '{q}', '{1000}', 5);
-  CREATE TEMP TABLE lost ON COMMIT DROP AS SELECT * FROM claim(8, 'v', 6, '{q}', '{1000}', 5);";
+  CREATE TEMP TABLE lost ON COMMIT DROP AS SELECT * FROM claim(8, 'v', 6, '{q}', '{1000}', 5);
+  CREATE TEMP TABLE idle ON COMMIT DROP AS SELECT unnest(keys) AS key FROM take('s', 7, 'w', 90000000000, false,
+    ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(2, 4000, 4) n), 33554432, 256, 5, 90000000001);
+  CREATE TEMP TABLE due ON COMMIT DROP AS SELECT unnest(keys) AS key
+    FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 45] = [
+const CALLS: [(&str, i64); 59] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     ("SELECT enqueue('bounded', 'k', '{}', unique_key => 'x')", 1),
@@ -129,6 +145,59 @@ const CALLS: [(&str, i64); 45] = [
     ),
     ("SELECT * FROM unprinted(1, 0, 0, 100)", 3_000),
     ("SELECT print_dead(ARRAY(SELECT id FROM list_finished(1, 5::smallint, NULL, false, 450000, 0, 100)), array_fill(7::bigint, ARRAY[100]))", 30),
+    // One that is there, with a record of this position or without, and one that is not.
+    (
+        "SELECT * FROM offer('s', ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(98002, 102000, 4) n),
+           ARRAY(SELECT n FROM generate_series(1, 1000) n), array_fill(60::bigint, ARRAY[1000]), array_fill(60::bigint, ARRAY[1000]),
+           array_fill(NULL::text, ARRAY[1000]), array_fill(''::bytea, ARRAY[1000]), 20000, 7, 90000000001)",
+        1_000,
+    ),
+    (
+        "SELECT * FROM take('s', 9, 'w', 90000000000, false, ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(90002, 94000, 4) n),
+           33554432, 256, 5, 90000000001)",
+        500,
+    ),
+    (
+        "SELECT * FROM take('s', 9, 'w', 90000000000, false, ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(98002, 102000, 4) n),
+           33554432, 256, 5, 90000000001)",
+        500,
+    ),
+    (
+        "SELECT * FROM take('s', 9, 'w', 90000000000, true, ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(2, 2000, 2) n),
+           33554432, 256, 5, 90000000001)",
+        1_000,
+    ),
+    ("SELECT * FROM take('s', 7, 'w', 90000000000, false, ARRAY(SELECT key FROM idle), 33554432, 256, 5, 90000000001)", 500),
+    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001)", 500),
+    ("SELECT * FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001)", 500),
+    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 0, 90000000001)", 1),
+    (
+        "SELECT * FROM keep('{s}', array_fill(1, ARRAY[1000]), ARRAY(SELECT key FROM idle), array_fill(7::bigint, ARRAY[1000]), 90000000001,
+           90000000002)",
+        500,
+    ),
+    (
+        "SELECT * FROM advance('{s}', array_fill(1, ARRAY[1000]), ARRAY(SELECT key FROM idle), array_fill(7::bigint, ARRAY[1000]),
+           array_fill(1::bigint, ARRAY[1000]), array_fill(0::bigint, ARRAY[1000]), array_fill(60::bigint, ARRAY[1000]),
+           array_fill(''::bytea, ARRAY[1000]), array_fill(1::smallint, ARRAY[1000]), array_fill(NULL::bigint, ARRAY[1000]),
+           array_fill(NULL::bigint, ARRAY[1000]), ARRAY(SELECT n FROM generate_series(1, 1000) n), array_fill(7::smallint, ARRAY[1000]),
+           array_fill(1::bigint, ARRAY[1000]), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 7)",
+        500,
+    ),
+    // Each drops its record and keeps another; every third is cleared. Some have no right to.
+    (
+        "SELECT * FROM advance('{s}', array_fill(1, ARRAY[500]), ARRAY(SELECT key FROM due ORDER BY key), array_fill(8::bigint, ARRAY[500]),
+           array_fill(1::bigint, ARRAY[500]), array_fill(0::bigint, ARRAY[500]), array_fill(60::bigint, ARRAY[500]),
+           array_fill(''::bytea, ARRAY[500]), ARRAY(SELECT (n % 3)::smallint FROM generate_series(1, 500) n),
+           array_fill(90000000001, ARRAY[500]), array_fill(90000000002, ARRAY[500]), '{}', '{}', '{}',
+           ARRAY(SELECT n FROM generate_series(1, 500) n), array_fill(60::bigint, ARRAY[500]),
+           ARRAY(SELECT n FROM generate_series(1, 499) n), array_fill(120::bigint, ARRAY[499]), array_fill(60::bigint, ARRAY[499]),
+           array_fill(NULL::text, ARRAY[499]), array_fill(7::bigint, ARRAY[499]), array_fill(''::bytea, ARRAY[499]), 7)",
+        1_500,
+    ),
+    ("SELECT * FROM streams()", 1),
+    ("SELECT * FROM list_stream_keys('s', '049000', true, 100), list_stream_keys('s', '049000', false, 1) x", 30),
+    ("SELECT * FROM read_stream_key('s', 'full', 256)", 10),
     ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000)", 2_000),
 ];
 
@@ -141,24 +210,56 @@ async fn no_call_reads_more_than_its_own_jobs() {
     let (_store, schema) = fresh_store().await;
     let mut client = user().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
-    client.batch_execute(&format!("{inside}; {OTHERS}")).await.expect("100,000 of each");
+    client.batch_execute(&format!("{inside}; {OTHERS}; {STREAMS}")).await.expect("100,000 of each");
     for (call, about) in CALLS {
+        check(&mut client, call, about).await;
+    }
+}
+
+/// A connection keeps the plans it made when there was nothing, and makes others once the server knows how much there is.
+#[tokio::test]
+async fn no_call_about_streams_reads_more_than_its_own_keys_whatever_the_planner_knows() {
+    let (_store, schema) = fresh_store().await;
+    let mut client = user().await;
+    let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
+    client.batch_execute(&format!("{inside}; {OTHERS}; {ANALYZE_STREAMS}")).await.expect("jobs");
+    let calls = || CALLS.into_iter().filter(|(call, _)| ABOUT_STREAMS.iter().any(|name| call.contains(name)));
+    for (call, _) in calls() {
         let transaction = client.transaction().await.expect("a transaction");
         transaction.batch_execute(CLAIMED).await.expect("claims");
-        let (scanned_before, fetched_before) = rows(&transaction).await;
-        transaction.batch_execute(call).await.unwrap_or_else(|error| panic!("{call}: {error:?}"));
-        let (scanned, fetched) = rows(&transaction).await;
+        transaction.batch_execute(call).await.expect(call);
         transaction.rollback().await.expect("it rolls back");
-        assert_eq!(scanned - scanned_before, 0, "read a table from end to end: {call}");
-        let fetched = fetched - fetched_before;
-        assert!(fetched <= about * ROWS_EACH + ROWS_BESIDE, "{fetched} rows for {about} jobs: {call}");
     }
+    client.batch_execute(STREAMS).await.expect("100,000 keys");
+    for (call, about) in calls() {
+        check(&mut client, call, about).await;
+    }
+    client.batch_execute(ANALYZE_STREAMS).await.expect("statistics");
+    for (call, about) in calls() {
+        check(&mut client, call, about).await;
+    }
+}
+
+const ANALYZE_STREAMS: &str = "ANALYZE stream, stream_key, stream_record";
+const ABOUT_STREAMS: [&str; 6] = ["'s'", "'{s}'", " take_due(", " keep(", " advance(", " streams("];
+
+async fn check(client: &mut Client, call: &str, about: i64) {
+    let transaction = client.transaction().await.expect("a transaction");
+    transaction.batch_execute(CLAIMED).await.expect("claims");
+    let (scanned_before, fetched_before) = rows(&transaction).await;
+    transaction.batch_execute(call).await.expect(call);
+    let (scanned, fetched) = rows(&transaction).await;
+    transaction.rollback().await.expect("it rolls back");
+    assert_eq!(scanned - scanned_before, 0, "read a table from end to end: {call}");
+    let fetched = fetched - fetched_before;
+    assert!(fetched <= about * ROWS_EACH + ROWS_BESIDE, "{fetched} rows for {about} jobs: {call}");
 }
 
 /// Rows of jobs and keys read so far in this transaction: of whole tables, and by index.
 async fn rows(transaction: &Transaction<'_>) -> (i64, i64) {
     let read = "SELECT sum(seq_tup_read)::bigint, sum(idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables
-         WHERE schemaname = current_schema() AND relname IN ('job', 'waiting', 'finished', 'key', 'returned', 'cell')";
+         WHERE schemaname = current_schema() AND relname IN ('job', 'waiting', 'finished', 'key', 'returned', 'cell',
+           'stream_key', 'stream_record')";
     let row = transaction.query_one(read, &[]).await.expect("counts");
     (row.get(0), row.get(1))
 }

@@ -1,7 +1,7 @@
-//! From version 1, with what it left behind, to the one of today.
+//! From versions 1 and 2, with what they left behind, to the one of today.
 
 use super::user;
-use backstop_core::port::{Grade, GroupQuery, Store};
+use backstop_core::port::{Cells, Grade, GroupQuery, Store, Streams, Swap};
 use backstop_core::{Fingerprint, State};
 use backstop_postgres::{Durability, PostgresStore, schema_of};
 use backstop_testkit::given::{Scene, at, history, job, names, queue};
@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 const TABLES_1: &str = include_str!("../../src/sql/tables.sql");
 const FUNCTIONS_1: &str = include_str!("version_1.sql");
+const TABLES_2: &str = include_str!("../../src/sql/tables_2.sql");
+const FUNCTIONS_2: &str = include_str!("version_2.sql");
 /// More than are given their fingerprints at once.
 const DEAD: i64 = 250;
 
@@ -36,6 +38,18 @@ async fn version_1() -> (String, String) {
     client.batch_execute(&push).await.expect("jobs");
     client.query(&died, &[&bytes]).await.expect("deaths");
     client.batch_execute("SELECT enqueue('q', 'alive', '{}')").await.expect("a job");
+    (address, schema)
+}
+
+/// A schema of version 2 with a ready job and a cell; and its address.
+async fn version_2() -> (String, String) {
+    let address = servers::postgres().fresh_url();
+    let schema = schema_of(&address).expect("an address");
+    let make = format!(
+        "CREATE SCHEMA {schema}; SET search_path = {schema}, pg_temp; SET check_function_bodies = off; {TABLES_1} {TABLES_2} {FUNCTIONS_2};
+         SELECT enqueue('q', 'alive', '{{}}'), swap('{{a}}', '{{NULL}}', '{{5}}', '{{x}}')"
+    );
+    user().await.batch_execute(&make).await.expect("version 2");
     (address, schema)
 }
 
@@ -65,10 +79,61 @@ async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
 
 #[tokio::test]
 async fn an_upgraded_schema_is_as_it_was_made() {
-    let (address, _schema) = version_1().await;
-    let examined = super::open(&address).await.examine().await.expect("it can be examined");
-    let found = examined.findings.iter().find(|found| found.what.starts_with("version 2 of 2"));
-    assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
+    for (address, _schema) in [version_1().await, version_2().await] {
+        let examined = super::open(&address).await.examine().await.expect("it can be examined");
+        let found = examined.findings.iter().find(|found| found.what.starts_with("version 3 of 3"));
+        assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_version_2_left_behind_is_there_and_streams_are_too() {
+    let (address, _schema) = version_2().await;
+    let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+    assert_eq!(store.migrate().await.expect("it migrates").from, 2);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 3);
+    let mut scene = Scene::new(Arc::new(store));
+    assert_eq!(scene.claim("q", 9).await.len(), 1);
+    let cells = scene.store.cells(vec!["a".to_owned()]).await.expect("cells");
+    assert_eq!(cells[0].as_ref().map(|cell| cell.version), Some(5));
+    assert_eq!(scene.store.streams().await.expect("streams"), []);
+}
+
+#[tokio::test]
+async fn an_upgrade_that_fails_leaves_version_2_as_it_was() {
+    let (address, schema) = version_2().await;
+    let client = user().await;
+    client
+        .batch_execute(&format!("CREATE TABLE {schema}.stream_tally ()"))
+        .await
+        .expect("something in the way");
+    let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+    store.migrate().await.expect_err("it is in the way");
+    let count = format!("SELECT count(*) FROM {schema}.claim(8, 'w', 90000000000, '{{q}}', '{{9}}', 5)");
+    assert_eq!(client.query_one(&count, &[]).await.expect("version 2 works").get::<_, i64>(0), 1);
+    client.batch_execute(&format!("DROP TABLE {schema}.stream_tally")).await.expect("out of the way");
+    assert_eq!(store.migrate().await.expect("it goes now").from, 2);
+}
+
+/// What an administrator took from a role on purpose does not come back with an upgrade.
+#[tokio::test]
+async fn an_upgrade_grants_what_is_new_and_nothing_that_was_taken_away() {
+    let (address, schema) = version_2().await;
+    let worker = super::roles::role(
+        &schema,
+        "worker",
+        &[
+            "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA SCHEMA_NAME TO ROLE_NAME",
+            "REVOKE EXECUTE ON FUNCTION SCHEMA_NAME.swap FROM ROLE_NAME",
+            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
+        ],
+    );
+    super::open(&address).await;
+    let working = PostgresStore::open(&worker, Durability::Full).expect("an address");
+    assert_eq!(working.streams().await.expect("it may look"), []);
+    let swap = Swap { name: "a".to_owned(), seen: Some(5), version: 6, value: None };
+    working.swap(vec![swap]).await.expect_err("it may not");
 }
 
 #[tokio::test]
@@ -123,7 +188,7 @@ async fn roles_may_do_after_an_upgrade_what_they_might_before() {
         Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
     };
     let producing = Scene::new(store(&producer));
-    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 2);
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 3);
     producing.insert([job("other", "a")]).await;
     producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
     let mut working = Scene::new(store(&worker));

@@ -1,4 +1,4 @@
--- Stands before every script: the keys of one queue, what they hold, and how many values are read and written at once.
+-- Stands before every script of a queue: its keys, and what they hold.
 --
 -- KEYS[1]  records    hash   id -> record
 -- KEYS[2]  payloads   hash   id -> the bytes a handler gets, and the job's own retry policy
@@ -39,25 +39,3 @@ local SCHEDULED, RETRYING, DONE, DEAD, CANCELLED = KEYS[6], KEYS[7], KEYS[8], KE
 local LEASES, CLAIMS, TERMS, HELD, LEFT = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local UNIQUE, LAPSES, META = KEYS[16], KEYS[17], KEYS[18]
 local DEATHS, GROUPS, MOVING, MOVED, RECEIVED = KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23]
-
-local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
-
--- A function takes some thousands of values at once and no more. Even, because many commands take pairs.
-local SLICE = 4000
-
-local function write(command, key, values)
-  for first = 1, #values, SLICE do
-    call(command, key, unpack(values, first, math.min(first + SLICE - 1, #values)))
-  end
-end
-
-local function read(key, fields)
-  if #fields == 0 then return {} end
-  if #fields <= SLICE then return call('HMGET', key, unpack(fields)) end
-  local found = {}
-  for first = 1, #fields, SLICE do
-    local slice = call('HMGET', key, unpack(fields, first, math.min(first + SLICE - 1, #fields)))
-    for i = 1, #slice do found[first + i - 1] = slice[i] end
-  end
-  return found
-end

@@ -9,4 +9,5 @@ mod place;
 mod repair;
 mod settings;
 mod size;
+mod streams;
 mod tls;

@@ -2,8 +2,11 @@ use super::*;
 use crate::{SqliteOptions, SqliteStore};
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::failure::ErrorReport;
-use backstop_core::port::{Amendment, GroupQuery, Operator, Order, PageQuery, QueueStatus, Store};
-use backstop_core::{Bounds, Fingerprint, State};
+use backstop_core::port::{
+    Amendment, GroupQuery, Offered, Operator, Order, PageQuery, QueueStatus, Store, Streams,
+};
+use backstop_core::stream::Record;
+use backstop_core::{Bounds, Fingerprint, Payload, State, StreamKey, StreamName};
 use backstop_testkit::given::{self, START, at, history};
 use rusqlite::params;
 use std::path::{Path, PathBuf};
@@ -150,8 +153,8 @@ async fn the_dead_of_version_1_are_grouped_after_the_upgrade() {
     let store = SqliteStore::open(version_1(dir.path()), SqliteOptions::default()).expect("the file opens");
     let refused = store.queues(START).await.expect_err("not migrated");
     assert!(refused.to_string().contains("backstop migrate"), "{refused}");
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 1, to: 2 }));
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 2, to: 2 }));
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 1, to: 3 }));
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 3, to: 3 }));
 
     let groups = store.groups(GroupQuery { queue: None, limit: 9 }, START).await.expect("groups");
     let fingerprint = |message| Fingerprint::of(&ErrorReport::message(message));
@@ -190,6 +193,48 @@ fn an_upgrade_that_is_killed_leaves_version_1_as_it_was() {
     assert!(climb(&mut db, &killed).is_err());
     let tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('backstop_dead', 'backstop_cell')";
     assert_eq!((version(&db), count(&db, tables)), (Ok(1), 0));
-    assert_eq!(migrate(&mut db), Ok(Migrated { from: 1, to: 2 }));
+    assert_eq!(migrate(&mut db), Ok(Migrated { from: 1, to: 3 }));
+    assert_eq!(count(&db, "SELECT count(*) FROM backstop_dead"), DEAD);
+}
+
+/// A file as version 2 left it, with what [`version_1`] has in it.
+fn version_2(dir: &Path) -> PathBuf {
+    let path = version_1(dir);
+    let mut db = crate::open::open(&path, 0).expect("the file opens").writer;
+    climb(&mut db, &LADDER[..2]).expect("the second version");
+    path
+}
+
+#[tokio::test]
+async fn a_store_of_version_2_keeps_streams_after_the_upgrade() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(version_2(dir.path()), SqliteOptions::default()).expect("the file opens");
+    let refused = store.streams().await.expect_err("not migrated");
+    assert!(refused.to_string().contains("backstop migrate"), "{refused}");
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 2, to: 3 }));
+    assert_eq!(status(&store).await.counts.of(State::Dead), DEAD.unsigned_abs());
+    let stream = StreamName::new("s").expect("a name");
+    let record = Record {
+        key: StreamKey::new("k").expect("a key"),
+        position: 1,
+        step: 1,
+        tenant: None,
+        payload: Payload::stored(b"1".to_vec()),
+    };
+    assert_eq!(store.offer(stream, vec![record], START).await, Ok(vec![Offered::Held]));
+    assert_eq!(store.streams().await.expect("streams")[0].records, 1);
+}
+
+#[test]
+fn an_upgrade_that_is_killed_leaves_version_2_as_it_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = version_2(dir.path());
+    let mut db = crate::open::open(&path, 0).expect("the file opens").writer;
+    let mut killed = LADDER;
+    killed[2].fill = |db| db.execute_batch("SELECT no_such_function()");
+    assert!(climb(&mut db, &killed).is_err());
+    let tables = "SELECT count(*) FROM sqlite_master WHERE name GLOB 'backstop_stream*'";
+    assert_eq!((version(&db), count(&db, tables)), (Ok(2), 0));
+    assert_eq!(migrate(&mut db), Ok(Migrated { from: 2, to: 3 }));
     assert_eq!(count(&db, "SELECT count(*) FROM backstop_dead"), DEAD);
 }

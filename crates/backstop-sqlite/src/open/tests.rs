@@ -73,6 +73,8 @@ fn locks_on(path: &Path) -> Vec<String> {
         .map(|lock| lock.join(" "))
         .collect();
     ours.sort();
+    // The list is not of one moment: while other processes lock and unlock, a line may come twice.
+    ours.dedup();
     ours
 }
 

@@ -1,5 +1,7 @@
 //! Who decides what happens next. Learns from the answers, so that its leases are mostly real ones.
 
+mod streams;
+
 use super::{Replies, Sequence};
 use crate::given::{self, START};
 use crate::model::{Operation, Reply};
@@ -26,6 +28,8 @@ const KEYS: [&str; 3] = ["x", "y", "z"];
 const WORKERS: [&str; 3] = ["ada", "bob", "eve"];
 const CELLS: [&str; 3] = ["one", "one/more", "two"];
 
+/// How many of all operations are on streams: one sequence in three is mostly about them, so that keys meet as jobs do.
+const STREAMS_SHARES: [f64; 3] = [0.8, 0.1, 0.1];
 /// Leases remembered: enough for stale ones, few enough for live ones to be drawn.
 const RUNS_MAX: usize = 12;
 
@@ -43,6 +47,8 @@ pub(super) struct Player {
     versions: Vec<i64>,
     /// What was accepted under each lease, by the outcome's tag.
     accepted: BTreeSet<(Lease, u8)>,
+    streams: streams::Remembered,
+    streams_share: f64,
 }
 
 impl Player {
@@ -58,6 +64,8 @@ impl Player {
             settled: BTreeMap::new(),
             versions: Vec::new(),
             accepted: BTreeSet::new(),
+            streams: streams::Remembered::default(),
+            streams_share: STREAMS_SHARES[(sequence.seed % 3) as usize],
         }
     }
 
@@ -73,6 +81,9 @@ impl Player {
     pub(super) fn next(&mut self) -> Operation {
         if self.flip(0.6) {
             self.now = self.now.after(self.span(6));
+        }
+        if self.flip(self.streams_share) {
+            return self.next_of_streams();
         }
         match self.dice.random_range(0..100) {
             0..20 => self.enqueue(),
@@ -95,6 +106,7 @@ impl Player {
     pub(super) fn learn(&mut self, operation: &Operation, reply: &Reply) {
         match (operation, reply) {
             (_, Reply::Claimed(runs)) => self.runs.extend(runs.iter().cloned()),
+            (Operation::Take(take), Reply::Taken(taken)) => self.learn_taken(take, taken),
             (_, Reply::Seized(seized)) => self.runs.extend(seized.iter().map(|seized| seized.run.clone())),
             (Operation::Settle(settlements), Reply::Settled(answers)) => {
                 for (settlement, answer) in settlements.iter().zip(answers) {

@@ -1,7 +1,7 @@
 //! One simulated process: everything it asks of the store goes through here, where it can be stopped in the middle.
 
 use super::faults::Fired;
-use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store};
+use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store, forward_streams};
 use backstop_core::port::{Answer, Hints, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -97,5 +97,6 @@ impl Process {
 
 forward_backlog!(Process);
 forward_cells!(Process);
+forward_streams!(Process);
 forward_operator!(Process);
 forward_store!(Process);

@@ -1,6 +1,6 @@
 //! Stands right before the store and writes down what it gave out and which settlements it accepted, whoever hears of it.
 
-use crate::forward::{forward_cells, forward_operator, forward_store};
+use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
@@ -87,5 +87,6 @@ impl Backlog for Witness {
 }
 
 forward_cells!(Witness);
+forward_streams!(Witness);
 forward_operator!(Witness);
 forward_store!(Witness);

@@ -4,5 +4,7 @@
 #![expect(clippy::print_stdout, reason = "what was measured belongs to what a test says")]
 
 mod crash;
+mod crew;
 mod fleet;
+mod ordered;
 mod share;

@@ -1,5 +1,6 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
+use super::stream::RawStream;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) queues: BTreeMap<String, RawQueue>,
+    pub(super) streams: BTreeMap<String, RawStream>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
 }
@@ -52,7 +54,7 @@ pub(super) struct RawQueue {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawHandler {
+pub(super) struct RawHandler {
     exec: Option<Vec<String>>,
     http: Option<String>,
     timeout: Option<Span>,
@@ -121,7 +123,11 @@ impl RawQueue {
 }
 
 impl RawHandler {
-    fn checked(mut self) -> Result<HandlerConfig, String> {
+    pub(super) const fn timeout(&self) -> Option<Span> {
+        self.timeout
+    }
+
+    pub(super) fn checked(mut self) -> Result<HandlerConfig, String> {
         match (self.exec.take(), self.http.take()) {
             (Some(_), Some(_)) => {
                 Err("`exec` and `http` stand both in the handler; keep one of them".to_owned())

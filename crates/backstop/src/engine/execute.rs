@@ -135,7 +135,8 @@ async fn time_limit(timeout: Option<Span>) {
     }
 }
 
-fn timed_out(timeout: Span) -> Ending {
+/// The end of a run that took too long.
+pub(crate) fn timed_out(timeout: Span) -> Ending {
     let error = ErrorReport {
         error_type: Some("Timeout".to_owned()),
         ..ErrorReport::message(format!("it ran longer than {timeout} and was stopped"))

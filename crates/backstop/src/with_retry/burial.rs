@@ -18,7 +18,7 @@ pub(super) fn worker() -> WorkerName {
 }
 
 /// Finds a place for a dead letter, whether or not the caller goes on waiting for the answer.
-pub(super) async fn keep(backstop: &Backstop, burial: Burial, named: Named) -> Went {
+pub(crate) async fn keep(backstop: &Backstop, burial: Burial, named: Named) -> Went {
     let record = burial.clone();
     let backstop = backstop.clone();
     let kept = tokio::spawn(async move {

@@ -3,10 +3,10 @@
 use std::io::{self, BufRead};
 
 /// Bytes of a line: the largest payload, and room for what stands around it.
-pub(super) const LINE_BYTES_MAX: usize = backstop_core::limits::PAYLOAD_BYTES_MAX + (64 << 10);
+pub(crate) const LINE_BYTES_MAX: usize = backstop_core::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 
 /// Reads lines one by one.
-pub(super) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     input: R,
     number: u64,
     bytes_read: u64,
@@ -14,7 +14,7 @@ pub(super) struct LineReader<R> {
 
 /// What one line of input is.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// Its bytes, without the end of line.
     Whole(&'a [u8]),
     /// Too long to be a job; it was read past.
@@ -22,22 +22,22 @@ pub(super) enum Line<'a> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    pub(super) const fn new(input: R) -> Self {
+    pub(crate) const fn new(input: R) -> Self {
         Self { input, number: 0, bytes_read: 0 }
     }
 
     /// The number of the line read last: 1 for the first.
-    pub(super) const fn number(&self) -> u64 {
+    pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
     /// Bytes of input up to the end of the line read last.
-    pub(super) const fn bytes_read(&self) -> u64 {
+    pub(crate) const fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
     /// The next line that has anything on it, in `buffer`; `None` at the end.
-    pub(super) fn next<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Line<'a>>> {
+    pub(crate) fn next<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Line<'a>>> {
         loop {
             buffer.clear();
             let Some(is_whole) = self.read(buffer)? else { return Ok(None) };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// Where lines come from.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A file.
     File(PathBuf),
     /// Whatever is piped in.
@@ -20,7 +20,7 @@ pub(super) enum Source {
 
 impl Source {
     /// How many bytes there are, where that can be known: for the estimate of the time left.
-    pub(super) fn size(&self) -> Option<u64> {
+    pub(crate) fn size(&self) -> Option<u64> {
         let metadata = match self {
             Self::File(path) => std::fs::metadata(path).ok()?,
             Self::Kept(file) => file.metadata().ok()?,
@@ -30,7 +30,7 @@ impl Source {
     }
 
     /// From the start.
-    pub(super) fn reader(&self) -> Result<Box<dyn BufRead + Send>, Trouble> {
+    pub(crate) fn reader(&self) -> Result<Box<dyn BufRead + Send>, Trouble> {
         let file = match self {
             Self::Stdin => return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
             Self::File(path) => File::open(path).map_err(|error| {
@@ -47,7 +47,7 @@ impl Source {
     }
 
     /// One that can be read twice.
-    pub(super) fn repeatable(self) -> Result<Self, Trouble> {
+    pub(crate) fn repeatable(self) -> Result<Self, Trouble> {
         let must_be_kept = match &self {
             Self::File(path) => !std::fs::metadata(path)?.is_file(),
             Self::Stdin => true,

@@ -81,18 +81,18 @@ impl Stage {
 }
 
 /// The signals that ask for an end.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
     /// Listens from now on. A signal that comes before would end the process, and every run with it.
-    pub(super) fn listen() -> Result<Self, Trouble> {
+    pub(crate) fn listen() -> Result<Self, Trouble> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

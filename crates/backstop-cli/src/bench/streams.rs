@@ -1,0 +1,174 @@
+//! Ordered streams: records in order and out of order, of few keys and of many, beside what the same store does with jobs.
+
+use super::BenchArgs;
+use super::figures::Rate;
+use super::measure;
+use anyhow::{Result, ensure};
+use backstop::streams::{Became, Event, Record, RunningStream, StreamSettings};
+use backstop::{Backstop, Fail, Payload, StreamKey};
+use comfy_table::{Table, presets};
+use indicatif::ProgressBar;
+use serde::Serialize;
+use serde_json::json;
+use std::time::Instant;
+
+/// Records brought at once.
+const BATCH: usize = 1_000;
+/// Batches under way at once, each of keys of its own.
+const LANES: usize = 2;
+const FEW_KEYS: usize = 1_000;
+const MANY_KEYS: usize = 100_000;
+/// Every so manieth record comes one position too late.
+const LATE_EVERY: usize = 10;
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Streams {
+    /// Jobs of the same store, for comparison.
+    drain: Rate,
+    in_order: Rate,
+    out_of_order: Rate,
+    many_keys: Rate,
+}
+
+/// Measures jobs and records in one run.
+pub(super) async fn measure(backstop: &Backstop, args: &BenchArgs, bar: &ProgressBar) -> Result<Streams> {
+    let mut repetitions = Vec::with_capacity(args.repeat);
+    for repetition in 1..=args.repeat {
+        let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
+        say("draining jobs");
+        let pushed = measure::bulk(backstop, args.jobs).await?;
+        let drain = measure::drain(backstop, pushed.count, args.handlers).await?;
+        say("records in order, 1,000 keys");
+        let in_order =
+            run(backstop, &format!("in-order-{repetition}"), FEW_KEYS, args.jobs, Order::Kept).await?;
+        say("records, 10 % out of order, 1,000 keys");
+        let name = format!("out-of-order-{repetition}");
+        let out_of_order = run(backstop, &name, FEW_KEYS, args.jobs, Order::Broken).await?;
+        say("records in order, 100,000 keys");
+        let many = if args.quick { FEW_KEYS * 5 } else { MANY_KEYS };
+        let many_keys =
+            run(backstop, &format!("many-keys-{repetition}"), many, args.jobs, Order::Kept).await?;
+        repetitions.push(Streams { drain, in_order, out_of_order, many_keys });
+    }
+    let rate = |of: fn(&Streams) -> Rate| Rate::median(repetitions.iter().map(of));
+    Ok(Streams {
+        drain: rate(|one| one.drain),
+        in_order: rate(|one| one.in_order),
+        out_of_order: rate(|one| one.out_of_order),
+        many_keys: rate(|one| one.many_keys),
+    })
+}
+
+/// How records arrive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Kept,
+    /// Of every tenth key, each second record comes before the first.
+    Broken,
+}
+
+/// Brings `count` records of `keys` keys, handled by a handler that does nothing.
+async fn run(backstop: &Backstop, name: &str, keys: usize, count: usize, order: Order) -> Result<Rate> {
+    let stream = backstop.stream(name)?;
+    let settings = StreamSettings { concurrency: BATCH * LANES, ..StreamSettings::default() };
+    let running = stream.serve(settings, |_: Event| async { Ok::<(), Fail>(()) })?;
+    let names: Vec<StreamKey> =
+        (0..keys).map(|n| StreamKey::new(&format!("key-{n:06}"))).collect::<Result<_, _>>()?;
+    let lanes: Vec<&[StreamKey]> = names.chunks(keys.div_ceil(LANES)).collect();
+    // Every key has its baseline before the clock starts.
+    let first = lanes.iter().map(|lane| bring(&running, lane, 0, 1, Order::Kept));
+    futures_util::future::try_join_all(first).await?;
+    let rounds = count.div_ceil(keys).max(1);
+    let started = Instant::now();
+    let all = lanes.iter().map(|lane| bring(&running, lane, 1, rounds, order));
+    futures_util::future::try_join_all(all).await?;
+    let rate = Rate::of(rounds * keys, started.elapsed());
+    let status = stream.status().await?;
+    ensure!(
+        status.is_some_and(|status| status.records == 0),
+        "records of stream {name} are still held; their gaps were all filled"
+    );
+    running.stop().await;
+    Ok(rate)
+}
+
+/// Brings positions `first` to `first + rounds` of a lane's keys, batch after batch.
+async fn bring(
+    running: &RunningStream,
+    lane: &[StreamKey],
+    first: usize,
+    rounds: usize,
+    order: Order,
+) -> Result<()> {
+    for round in first..first + rounds {
+        for (at, keys) in lane.chunks(BATCH).enumerate() {
+            let records = keys.iter().enumerate().map(|(n, key)| {
+                let swapped = order == Order::Broken && (at * BATCH + n).is_multiple_of(LATE_EVERY);
+                record(key, position(round, first, rounds, swapped))
+            });
+            let became = running.handle(records.collect::<Result<_>>()?).await?;
+            ensure!(
+                became.iter().all(|became| matches!(became, Became::Handled | Became::Held)),
+                "a record was neither handled nor held"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Which position comes in a round: of two rounds, swapped ones come in reverse.
+fn position(round: usize, first: usize, rounds: usize, swapped: bool) -> usize {
+    let nth = round - first;
+    let partner = nth ^ 1;
+    if swapped && partner < rounds { first + partner } else { round }
+}
+
+fn record(key: &StreamKey, position: usize) -> Result<Record> {
+    let payload = Payload::stored(measure::payload(position));
+    Ok(Record { key: key.clone(), position: i64::try_from(position)?, step: 1, tenant: None, payload })
+}
+
+impl Streams {
+    pub(super) fn json(&self, store: &str) -> Result<String> {
+        let report = json!({
+            "store": store,
+            "figures": self,
+            "in_order_to_drain": self.in_order.ratio_to(self.drain),
+            "out_of_order_to_in_order": self.out_of_order.ratio_to(self.in_order),
+            "many_keys_to_in_order": self.many_keys.ratio_to(self.in_order),
+        });
+        Ok(serde_json::to_string_pretty(&report)? + "\n")
+    }
+
+    pub(super) fn text(&self, store: &str) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_header([store, "a second", "beside"]);
+        let share = |rate: Rate, other: Rate, of: &str| format!("{:.2} of {of}", rate.ratio_to(other));
+        let mut row = |what: &str, rate: Rate, beside: String| {
+            table.add_row([what.to_owned(), rate.count_per_second().to_string(), beside]);
+        };
+        row("jobs, full cycle", self.drain, String::new());
+        row("records in order, 1,000 keys", self.in_order, share(self.in_order, self.drain, "the jobs"));
+        row("10 % out of order", self.out_of_order, share(self.out_of_order, self.in_order, "in order"));
+        row("in order, 100,000 keys", self.many_keys, share(self.many_keys, self.in_order, "1,000 keys"));
+        format!(
+            "{table}\nBatches of {BATCH}, {LANES} at a time; a handler that does nothing; every record written when it is answered.\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swapped_records_come_in_reverse_and_none_is_left_out() {
+        let all = |rounds: usize| -> Vec<usize> {
+            (1..=rounds).map(|round| position(round, 1, rounds, true)).collect()
+        };
+        assert_eq!(all(4), [2, 1, 4, 3]);
+        assert_eq!(all(5), [2, 1, 4, 3, 5]);
+    }
+}

@@ -1,0 +1,90 @@
+//! `backstop stream`: records that are handled in order.
+
+mod change;
+mod list;
+mod push;
+mod replay;
+mod serve;
+mod show;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{StreamKey, StreamName};
+use clap::{Args, Subcommand};
+
+/// Look at streams, put records in, serve them, play them through.
+#[derive(Subcommand, Debug)]
+pub(crate) enum StreamCommand {
+    /// All streams: what they hold, and what happened in them
+    #[command(after_help = "\
+Examples:
+  backstop stream list
+  backstop stream list --json | jq '.streams[] | {name, held, timeout_rate, alarms}'")]
+    List,
+    /// The keys of a stream: how far they are, what they hold, what they wait for
+    #[command(after_help = "\
+Examples:
+  backstop stream keys uptime
+  backstop stream keys uptime --holding
+  backstop stream keys uptime --limit 100 --after site-7 --json")]
+    Keys(list::KeysArgs),
+    /// One key: its gaps, what it holds, what was missing, what came late
+    #[command(after_help = "\
+Examples:
+  backstop stream show uptime site-7
+  backstop stream show uptime site-7 --json")]
+    Show(KeyArgs),
+    /// Put records into a stream; whoever serves it handles them in order
+    Push(push::PushArgs),
+    /// Handle a stream with a command or a web service, until told to stop
+    Serve(serve::ServeArgs),
+    /// Play records through the rules of a stream, on virtual time and without a store
+    Replay(replay::ReplayArgs),
+    /// Forget a key: what it holds is gone, and its next record is its first
+    #[command(after_help = "\
+Examples:
+  backstop stream forget uptime site-7
+  backstop stream forget uptime site-7 --disable     and ignore its records until it is enabled")]
+    Forget(change::ForgetArgs),
+    /// Take the records of a disabled key again
+    #[command(after_help = "\
+Examples:
+  backstop stream enable uptime site-7")]
+    Enable(KeyArgs),
+    /// Set a key going again that halted at a record that failed for good
+    #[command(after_help = "\
+Examples:
+  backstop stream resume uptime site-7               try the record again
+  backstop stream resume uptime site-7 --skip        go on past it; it stays a dead letter")]
+    Resume(change::ResumeArgs),
+}
+
+/// Which key.
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// The stream
+    stream: StreamName,
+    /// The key
+    key: StreamKey,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &StreamCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        StreamCommand::List => list::streams(context).await,
+        StreamCommand::Keys(args) => list::keys(args, context).await,
+        StreamCommand::Show(args) => show::run(args, context).await,
+        StreamCommand::Push(args) => push::run(args, context).await,
+        StreamCommand::Serve(args) => serve::run(args, context).await,
+        StreamCommand::Replay(args) => replay::run(args, context),
+        StreamCommand::Forget(args) => change::forget(args, context).await,
+        StreamCommand::Enable(args) => change::enable(args, context).await,
+        StreamCommand::Resume(args) => change::resume(args, context).await,
+    }
+}
+
+/// Nobody has heard of this key.
+fn unknown(args: &KeyArgs) -> Trouble {
+    Trouble::new(format!("stream {} has no key {}", args.stream, args.key))
+        .advise(format!("backstop stream keys {}", args.stream))
+}

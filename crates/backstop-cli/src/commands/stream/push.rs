@@ -1,0 +1,250 @@
+//! Put records into a stream.
+
+use crate::commands::push::lines::{Line, LineReader};
+use crate::commands::push::source::Source;
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::words::{count, counted};
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::StreamConfig;
+use backstop::streams::{Offered, Record, StepField, Stream};
+use backstop::{Payload, StreamKey, StreamName};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::path::PathBuf;
+
+/// Records sent in one call.
+const BATCH: usize = 1_000;
+/// Bad lines that are named one by one.
+const NAMED_MAX: u64 = 20;
+
+/// Which records.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop stream push uptime --key site-7 --position 60000 --step 1m '{\"status\":\"success\"}'
+  backstop stream push uptime --file results.ndjson --step 5m
+  zcat results.gz | backstop stream push uptime -
+
+A line of a file is {\"key\":\"site-7\",\"position\":60000,\"payload\":…}, with \"step\" (a number, in the unit of positions) and
+\"tenant\" if need be. If [streams.NAME] in the configuration says where key, position and step are, a line is the record
+itself. Pushing a record again is harmless. Bad lines are named and left out; the others go in.")]
+pub(crate) struct PushArgs {
+    /// The stream
+    stream: StreamName,
+    /// The record's payload as JSON, or - for lines from stdin
+    #[arg(
+        value_name = "JSON",
+        required_unless_present = "file",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
+    payload: Option<String>,
+    /// Put in every line of this file
+    #[arg(long, value_name = "FILE.ndjson")]
+    file: Option<PathBuf>,
+    /// Whose order it belongs to
+    #[arg(long, value_name = "KEY", conflicts_with = "file")]
+    key: Option<StreamKey>,
+    /// Its place in that order
+    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
+    position: Option<i64>,
+    /// How far apart positions are: a number, or a length of time if they are milliseconds
+    #[arg(long, value_name = "N|D")]
+    step: Option<String>,
+    /// Who it belongs to
+    #[arg(long, value_name = "T", conflicts_with = "file")]
+    tenant: Option<String>,
+}
+
+/// A line that says where its record belongs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written<'a> {
+    key: String,
+    position: i64,
+    step: Option<i64>,
+    tenant: Option<String>,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+}
+
+/// How lines become records.
+struct Reading {
+    config: StreamConfig,
+    step: Option<i64>,
+}
+
+pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
+    let flagged = args.step.as_deref().map(read_step).transpose()?;
+    let step = flagged.or_else(|| config.step.as_ref().and_then(StepField::usual));
+    let reading = Reading { config, step };
+    let source = match (&args.file, args.payload.as_deref()) {
+        (Some(file), _) => Source::File(file.clone()),
+        (None, Some("-")) => Source::Stdin,
+        (None, payload) => return push_one(args, payload.unwrap_or_default(), &reading, context).await,
+    };
+    let backstop = context.open().await?;
+    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    load(&stream, &source, &reading, context).await
+}
+
+fn read_step(text: &str) -> Result<i64, Trouble> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let step = StepField::parse(text).ok().and_then(|step| step.usual());
+    step.ok_or_else(|| {
+        Trouble::misuse(format!("--step {text}: neither a number nor a length of time"))
+            .advise("--step 60000, or --step 1m")
+    })
+}
+
+async fn push_one(
+    args: &PushArgs,
+    payload: &str,
+    reading: &Reading,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
+    let record = match (&args.key, args.position) {
+        (Some(key), Some(position)) => Record {
+            key: key.clone(),
+            position,
+            step: reading.step.ok_or_else(no_step)?,
+            tenant: args.tenant.as_deref().map(Into::into),
+            payload: Payload::json(payload.to_owned()).map_err(Trouble::misuse)?,
+        },
+        (None, None) => reading.itself(payload.as_bytes()).map_err(Trouble::misuse)?,
+        _ => return Err(Trouble::misuse("--key and --position go together")),
+    };
+    record.check().map_err(Trouble::misuse)?;
+    let backstop = context.open().await?;
+    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    let (key, position) = (record.key.clone(), record.position);
+    let answer = stream.offer(vec![record]).await?.first().copied();
+    let word = match answer {
+        Some(Offered::Held) => "held",
+        Some(Offered::Duplicate) => "duplicate",
+        Some(Offered::Full) | None => "full",
+    };
+    if context.output.is_json() {
+        context.output.json(&json!({ "key": key, "position": position, "result": word }))?;
+    } else {
+        context.output.line(format!("{key} {position} {word}"))?;
+    }
+    Ok(if word == "full" { Verdict::FallsShort } else { Verdict::Fine })
+}
+
+fn no_step() -> Trouble {
+    Trouble::misuse("how far apart are positions?")
+        .advise("--step 1m, or `step` in [streams.NAME] of the configuration")
+}
+
+impl Reading {
+    fn record(&self, line: &[u8]) -> Result<Record, String> {
+        if self.config.fields.is_some() {
+            return self.itself(line);
+        }
+        let written: Written<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let payload = written.payload.map_or("null", RawValue::get);
+        let record = Record {
+            key: StreamKey::new(&written.key).map_err(|error| error.to_string())?,
+            position: written.position,
+            step: written
+                .step
+                .or(self.step)
+                .ok_or("it has no \"step\", and neither has the command or the configuration")?,
+            tenant: written.tenant.map(Into::into),
+            payload: Payload::json(payload.to_owned()).map_err(|error| error.to_string())?,
+        };
+        record.check().map_err(|error| error.to_string())?;
+        Ok(record)
+    }
+
+    /// A line that is the record itself.
+    fn itself(&self, line: &[u8]) -> Result<Record, String> {
+        let Some(fields) = &self.config.fields else {
+            return Err(
+                "which key and position? Give --key and --position, or say in [streams.NAME] where they are"
+                    .to_owned(),
+            );
+        };
+        fields.record(line.to_vec()).map_err(|error| error.to_string())
+    }
+}
+
+/// What a load came to.
+#[derive(Default)]
+struct Tally {
+    held: u64,
+    duplicates: u64,
+    full: u64,
+    bad: u64,
+}
+
+async fn load(
+    stream: &Stream,
+    source: &Source,
+    reading: &Reading,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
+    let bar = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
+    let mut lines = LineReader::new(source.reader()?);
+    let (mut buffer, mut batch, mut tally) = (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
+    loop {
+        let line = lines.next(&mut buffer)?;
+        let is_end = line.is_none();
+        if let Some(line) = line {
+            let record = match line {
+                Line::Whole(bytes) => reading.record(bytes),
+                Line::TooLong => Err("it is too long".to_owned()),
+            };
+            match record {
+                Ok(record) => batch.push(record),
+                Err(problem) => {
+                    tally.bad += 1;
+                    if tally.bad <= NAMED_MAX {
+                        context.output.warn(format!("line {}: {problem}", lines.number()));
+                    }
+                }
+            }
+        }
+        if batch.len() == BATCH || (is_end && !batch.is_empty()) {
+            for answer in stream.offer(std::mem::take(&mut batch)).await? {
+                match answer {
+                    Offered::Held => tally.held += 1,
+                    Offered::Duplicate => tally.duplicates += 1,
+                    Offered::Full => tally.full += 1,
+                }
+            }
+            bar.set_message(format!("{} held", count(tally.held)));
+        }
+        if is_end {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    summarise(&tally, context)
+}
+
+fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
+    let Tally { held, duplicates, full, bad } = *tally;
+    if context.output.is_json() {
+        context.output.json(&json!({ "held": held, "duplicates": duplicates, "full": full, "bad": bad }))?;
+    } else {
+        context.output.line(format!("{} held, {}", count(held), counted(duplicates, "duplicate")))?;
+    }
+    if full > 0 {
+        context.output.warn(format!(
+            "{} not taken: their keys keep as many as they can. Is the stream served?",
+            counted(full, "record")
+        ));
+    }
+    if bad > 0 {
+        context.output.warn(format!("{} left out", counted(bad, "bad line")));
+    }
+    Ok(if full + bad > 0 { Verdict::FallsShort } else { Verdict::Fine })
+}

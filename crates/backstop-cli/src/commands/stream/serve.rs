@@ -1,0 +1,152 @@
+//! Handle a stream with a command or a web service.
+
+mod source;
+
+use crate::commands::work::serve::Signals;
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::{HandlerConfig, StreamConfig};
+use backstop::streams::{Command, RunningStream, letters_queue};
+use backstop::{Backstop, Exec, Http, Running, Span, StreamName};
+use clap::Args;
+use serde_json::json;
+use source::Source;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often an emptied stream is looked for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Which stream, with what, and how.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop stream serve uptime --exec './handle'
+  backstop stream serve uptime --http http://127.0.0.1:9000/result --timeout 10s
+  backstop stream serve uptime                         with the handler of [streams.uptime] in backstop.toml
+  backstop stream serve uptime --exec cat --until-empty
+
+The handler gets {\"stream\",\"key\",\"position\",\"effect\":\"handled\"|\"miss\"|\"miss_range\"|\"amended\",\"step\",\"attempt\",\"payload\",…} on
+stdin or as the body of a POST, per key strictly in the order of positions. How it decides, see `backstop work --help`.
+Dead letters are in the queue streams.STREAM; requeued ones are handled here too.
+
+Ctrl-C or SIGTERM lets calls end that are under way, and puts everything else by for others.")]
+pub(crate) struct ServeArgs {
+    /// The stream
+    stream: StreamName,
+    /// The command, as a line for the shell
+    #[arg(long, value_name = "CMD", conflicts_with = "http")]
+    exec: Option<OsString>,
+    /// The web service that gets each event as a POST
+    #[arg(long, value_name = "URL")]
+    http: Option<String>,
+    /// How many calls are under way at once [default: 64]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// How long one call may take [default: no limit; 30s for a web service]
+    #[arg(long, value_name = "D")]
+    timeout: Option<Span>,
+    /// Stop when nothing is held any more
+    #[arg(long)]
+    until_empty: bool,
+}
+
+/// A stream that is served, with its requeued dead letters and its source.
+struct Served {
+    stream: Arc<RunningStream>,
+    letters: Running,
+    source: Source,
+}
+
+pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let config = config(args, context)?;
+    let backstop = context.open().await?;
+    let mut signals = Signals::listen()?;
+    let served = serve(&backstop, &args.stream, config)?;
+    context.output.announce(format!("{} serves stream {}", served.stream.worker(), args.stream));
+    tokio::select! {
+        () = signals.next() => context.output.announce("stopping: calls under way may end; the rest is put by"),
+        ended = emptied(&backstop, &args.stream), if args.until_empty => ended?,
+    }
+    served.stop().await;
+    summarise(&backstop, &args.stream, context).await
+}
+
+fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> {
+    let mut config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
+    if let Some(line) = &args.exec {
+        config.handler = Some(HandlerConfig::Exec(Exec::shell(line)));
+    }
+    if let Some(address) = &args.http {
+        let http = Http::new(address).and_then(|http| http.check().map(|()| http));
+        let http = http.map_err(|problem| Trouble::misuse(format!("--http: {problem}")))?;
+        config.handler = Some(HandlerConfig::Http(http));
+    }
+    if let Some(concurrency) = args.concurrency {
+        config.settings.concurrency = concurrency;
+    }
+    if args.timeout.is_some() {
+        config.settings.timeout = args.timeout;
+    }
+    Ok(config)
+}
+
+fn serve(backstop: &Backstop, name: &StreamName, config: StreamConfig) -> Result<Served, Trouble> {
+    let timeout = config.settings.timeout;
+    let (wanted, fields) = (config.source, config.fields);
+    let handler = config.handler.map(|handler| handler.within(timeout)).ok_or_else(|| {
+        Trouble::misuse(format!("stream {name} has no handler in the configuration"))
+            .advise(format!("backstop stream serve {name} --exec CMD | --http URL"))
+    })?;
+    let handler = match handler {
+        HandlerConfig::Exec(exec) => Command::new(exec),
+        HandlerConfig::Http(http) => Command::new(http.handler().map_err(Trouble::misuse)?),
+    };
+    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+    let stream = Arc::new(stream.serve(config.settings, handler).map_err(Trouble::misuse)?);
+    let letters = backstop.worker().handle_queue(letters_queue(name).as_str(), stream.letters()).start()?;
+    let source = Source::start(wanted.zip(fields), &stream)?;
+    Ok(Served { stream, letters, source })
+}
+
+impl Served {
+    /// The source first: what it brings must find the stream still there.
+    async fn stop(self) {
+        self.source.stop().await;
+        self.letters.stop();
+        self.letters.stopped().await;
+        if let Some(stream) = Arc::into_inner(self.stream) {
+            stream.stop().await;
+        }
+    }
+}
+
+/// Waits until nothing is held.
+async fn emptied(backstop: &Backstop, name: &StreamName) -> Result<(), Trouble> {
+    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if stream.status().await?.is_none_or(|status| status.records == 0) {
+            return Ok(());
+        }
+    }
+}
+
+async fn summarise(backstop: &Backstop, name: &StreamName, context: &Context) -> Result<Verdict, Trouble> {
+    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+    let counts = stream.status().await?.map(|status| status.counts).unwrap_or_default();
+    if context.output.is_json() {
+        let counts: serde_json::Map<String, serde_json::Value> =
+            counts.named().map(|(name, number)| (name.to_owned(), number.into())).collect();
+        context.output.json(&json!({ "stream": name, "counts": counts }))?;
+    } else {
+        let parts: Vec<String> = counts
+            .named()
+            .filter(|(_, number)| *number > 0)
+            .map(|(name, number)| format!("{number} {name}"))
+            .collect();
+        context.output.line(format!("{name} so far: {}", parts.join(", ")))?;
+    }
+    Ok(Verdict::Fine)
+}

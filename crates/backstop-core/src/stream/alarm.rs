@@ -1,0 +1,123 @@
+//! When somebody should look at a stream.
+
+use super::counts::{Count, Counts};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Looks that are remembered, one a minute: alarms are about the last ten minutes.
+const LOOKS: usize = 11;
+/// Timeouts per record added.
+const TIMEOUT_RATE_MAX: f64 = 0.05;
+/// Overflows per record added.
+const OVERFLOW_RATE_MAX: f64 = 0.001;
+
+/// Why somebody should look at a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Alarm {
+    /// Gaps are not filled in time.
+    TimeoutRate,
+    /// Keys hold more than they may.
+    OverflowRate,
+    /// More and more is held.
+    HeldGrowing,
+}
+
+impl Alarm {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::TimeoutRate, Self::OverflowRate, Self::HeldGrowing];
+
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TimeoutRate => "timeout_rate",
+            Self::OverflowRate => "overflow_rate",
+            Self::HeldGrowing => "held_growing",
+        }
+    }
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::TimeoutRate => "more than 5 % of the records that wait time out; are producers late, or gone?",
+            Self::OverflowRate => "more than 0.1 % of the records that wait overflow their key; raise max_held, or look for what delays records",
+            Self::HeldGrowing => "more is held every minute; handlers or producers fall behind",
+        })
+    }
+}
+
+/// What a stream looked like, minute by minute.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(VecDeque<Counts>);
+
+impl Watch {
+    /// Takes in how it looks now, and tells what somebody should know.
+    pub fn look(&mut self, counts: Counts) -> Vec<Alarm> {
+        self.0.push_back(counts);
+        if self.0.len() > LOOKS {
+            self.0.pop_front();
+        }
+        let first = self.0.front().copied().unwrap_or_default();
+        let since = |count: Count| counts[count].saturating_sub(first[count]);
+        let lately = Counts::from_numbers(Count::ALL.map(since));
+        let grows = self.0.len() == LOOKS && self.0.iter().is_sorted_by(|one, next| one.held() < next.held());
+        let rings = |alarm: &Alarm| match alarm {
+            Alarm::TimeoutRate => lately.timeout_rate().is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
+            Alarm::OverflowRate => lately.overflow_rate().is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
+            Alarm::HeldGrowing => grows,
+        };
+        Alarm::ALL.into_iter().filter(rings).collect()
+    }
+}
+
+/// What the counts say over the whole life of a stream.
+pub fn alarms(counts: &Counts) -> Vec<Alarm> {
+    let mut watch = Watch::default();
+    watch.look(Counts::default());
+    watch.look(*counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(added: u64, removed: u64, timeout: u64, overflow: u64) -> Counts {
+        let mut counts = Counts::from_numbers([added, removed]);
+        counts[Count::Timeout] = timeout;
+        counts[Count::CircuitBreaker] = overflow;
+        counts
+    }
+
+    #[test]
+    fn rates_ring_above_their_limit_and_not_at_it() {
+        assert_eq!(alarms(&counts(0, 0, 0, 0)), []);
+        assert_eq!(alarms(&counts(1_000, 1_000, 50, 1)), []);
+        assert_eq!(alarms(&counts(1_000, 1_000, 51, 2)), [Alarm::TimeoutRate, Alarm::OverflowRate]);
+    }
+
+    #[test]
+    fn what_was_long_ago_does_not_ring() {
+        let mut watch = Watch::default();
+        watch.look(counts(0, 0, 0, 0));
+        assert_eq!(watch.look(counts(100, 100, 90, 0)), [Alarm::TimeoutRate]);
+        let mut last = Vec::new();
+        for minute in 0..LOOKS as u64 {
+            last = watch.look(counts(100 + minute * 1_000, 100 + minute * 1_000, 90, 0));
+        }
+        assert_eq!(last, []);
+    }
+
+    #[test]
+    fn growth_rings_when_it_goes_on_for_ten_minutes() {
+        let mut watch = Watch::default();
+        for minute in 0..10 {
+            assert_eq!(
+                watch.look(counts(100 * (minute + 1), 90 * (minute + 1), 0, 0)),
+                [],
+                "minute {minute}"
+            );
+        }
+        assert_eq!(watch.look(counts(1_100, 990, 0, 0)), [Alarm::HeldGrowing]);
+        assert_eq!(watch.look(counts(1_200, 1_200, 0, 0)), []);
+    }
+}

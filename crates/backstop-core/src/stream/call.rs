@@ -1,0 +1,112 @@
+//! What follows for a key: something to do, or something that is so.
+
+use crate::time::Time;
+
+/// What follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The handler is to be called; the window goes on when it is told what came of it.
+    Call(Call),
+    /// Something is so; the window has taken it in.
+    Note(Note),
+}
+
+/// A call of the handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// A record, at its turn.
+    Handle {
+        /// Its place.
+        position: i64,
+    },
+    /// A position whose record did not come.
+    Miss {
+        /// Its place.
+        position: i64,
+    },
+    /// The rest of a gap that is too wide to be told one by one.
+    MissRange {
+        /// The first place.
+        position: i64,
+        /// The last place.
+        to: i64,
+        /// How many there are.
+        count: u64,
+    },
+    /// A record that came after it was declared missing.
+    Amend {
+        /// Its place.
+        position: i64,
+    },
+}
+
+impl Call {
+    /// The place it is about; the first of a range.
+    pub const fn position(self) -> i64 {
+        match self {
+            Self::Handle { position }
+            | Self::Miss { position }
+            | Self::MissRange { position, .. }
+            | Self::Amend { position } => position,
+        }
+    }
+
+    /// Its word for handlers, logs and replays.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Handle { .. } => "handled",
+            Self::Miss { .. } => "miss",
+            Self::MissRange { .. } => "miss_range",
+            Self::Amend { .. } => "amended",
+        }
+    }
+}
+
+/// Something that is so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// A record for a position that was handled, passed or is held.
+    Duplicate {
+        /// Its place.
+        position: i64,
+    },
+    /// A record for a position that was declared missing; it is dropped.
+    Late {
+        /// Its place.
+        position: i64,
+    },
+    /// A record of a disabled key.
+    Ignored {
+        /// Its place.
+        position: i64,
+    },
+    /// A record waits from now on.
+    Held {
+        /// Its place.
+        position: i64,
+    },
+    /// The key will be looked at again.
+    Wait {
+        /// The lowest place that is held.
+        position: i64,
+        /// When.
+        until: Time,
+        /// For the how manieth time.
+        attempt: u32,
+    },
+    /// Too much is held: all of it is handled now, with misses.
+    Overflow {
+        /// The lowest place that is held.
+        position: i64,
+    },
+    /// It was waited for long enough: all that is held is handled now, with misses.
+    Timeout {
+        /// The lowest place that is held.
+        position: i64,
+    },
+    /// Nothing is held any more, and nothing was given up for it.
+    Cleared {
+        /// The watermark.
+        position: i64,
+    },
+}

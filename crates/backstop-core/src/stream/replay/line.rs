@@ -1,0 +1,125 @@
+//! A line of a replay's input.
+
+use crate::name::{BadName, StreamKey};
+use crate::payload::Payload;
+use crate::stream::record::{BadRecord, Record};
+use crate::time::Time;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Something that happens at a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub event: Event,
+}
+
+/// What happens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A record arrives, and its handler fails so many times.
+    Record {
+        /// The record.
+        record: Record,
+        /// How often its handler fails.
+        fail: u32,
+    },
+    /// A key is deleted.
+    Forget(StreamKey),
+    /// A key is disabled.
+    Disable(StreamKey),
+    /// A key is enabled again.
+    Enable(StreamKey),
+    /// The store stops to answer.
+    StoreDown,
+    /// The store answers again.
+    StoreUp,
+}
+
+/// A line that cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadLine {
+    /// Not what a line looks like.
+    #[error(
+        "{0}; write {{\"at_ms\":0,\"key\":\"a\",\"position\":60000}}, {{\"at_ms\":0,\"key\":\"a\",\"event\":\"forget\"}} or {{\"at_ms\":0,\"event\":\"store_down\"}}"
+    )]
+    Shape(String),
+    /// No step is known.
+    #[error("no step: give the stream a `step`, or this line a `step_ms`")]
+    NoStep,
+    /// A bad key.
+    #[error(transparent)]
+    Key(#[from] BadName),
+    /// A bad record.
+    #[error(transparent)]
+    Record(#[from] BadRecord),
+    /// A line from the past.
+    #[error("at_ms {at_ms} comes after {after_ms}; lines must be in the order of their at_ms")]
+    OutOfOrder {
+        /// The line's time.
+        at_ms: i64,
+        /// The time it was already.
+        after_ms: i64,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written<'a> {
+    at_ms: i64,
+    key: Option<String>,
+    position: Option<i64>,
+    tenant: Option<String>,
+    step_ms: Option<i64>,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    fail: Option<u32>,
+    event: Option<String>,
+}
+
+impl Line {
+    /// Reads a line; `step` is that of records that bring none.
+    pub fn parse(text: &str, step: Option<i64>) -> Result<Self, BadLine> {
+        let written: Written<'_> =
+            serde_json::from_str(text).map_err(|error| BadLine::Shape(error.to_string()))?;
+        let at = Time::from_millis(written.at_ms);
+        let event = match (&written.event, &written.key, written.position) {
+            (Some(event), key, None) => happening(event, key.as_deref())?,
+            (None, Some(key), Some(position)) => record(&written, key, position, step)?,
+            _ => return Err(BadLine::Shape("neither a record nor an event".to_owned())),
+        };
+        Ok(Self { at, event })
+    }
+}
+
+fn record(written: &Written<'_>, key: &str, position: i64, step: Option<i64>) -> Result<Event, BadLine> {
+    let payload = written.payload.map_or("null", RawValue::get);
+    let record = Record {
+        key: StreamKey::new(key)?,
+        position,
+        step: written.step_ms.or(step).ok_or(BadLine::NoStep)?,
+        tenant: written.tenant.as_deref().map(Into::into),
+        payload: Payload::json(payload.to_owned()).map_err(|error| BadLine::Shape(error.to_string()))?,
+    };
+    record.check()?;
+    Ok(Event::Record { record, fail: written.fail.unwrap_or(0) })
+}
+
+fn happening(event: &str, key: Option<&str>) -> Result<Event, BadLine> {
+    Ok(match (event, key) {
+        ("store_down", None) => Event::StoreDown,
+        ("store_up", None) => Event::StoreUp,
+        ("forget", Some(key)) => Event::Forget(StreamKey::new(key)?),
+        ("disable", Some(key)) => Event::Disable(StreamKey::new(key)?),
+        ("enable", Some(key)) => Event::Enable(StreamKey::new(key)?),
+        ("forget" | "disable" | "enable", None) => {
+            return Err(BadLine::Shape(format!("`{event}` of which key?")));
+        }
+        (other, _) => {
+            let known = "forget, disable, enable (of a key), store_down, store_up";
+            return Err(BadLine::Shape(format!("`{other}` is no event; there are {known}")));
+        }
+    })
+}

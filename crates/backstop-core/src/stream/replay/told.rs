@@ -1,0 +1,86 @@
+//! What a replay tells.
+
+use crate::name::StreamKey;
+use crate::stream::counts::{Count, Counts};
+use crate::time::Time;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Effect {
+    /// When, in milliseconds.
+    pub at_ms: i64,
+    /// To which key.
+    pub key: StreamKey,
+    /// What.
+    pub effect: &'static str,
+    /// At which position; the first of a range, the lowest held of a key, the watermark of one that was cleared.
+    pub position: Option<i64>,
+    /// The last position of a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<i64>,
+    /// How many positions, or records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// When a wait ends, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+    /// The how manieth wait, or the how manieth run that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+impl Effect {
+    pub(super) fn new(at: Time, key: StreamKey, effect: &'static str, position: Option<i64>) -> Self {
+        Self {
+            at_ms: at.as_millis(),
+            key,
+            effect,
+            position,
+            to: None,
+            count: None,
+            until_ms: None,
+            attempt: None,
+        }
+    }
+}
+
+/// What it came to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[expect(missing_docs, reason = "the fields are those of `Count`, which says what they count")]
+pub struct Summary {
+    pub added: u64,
+    pub removed: u64,
+    pub task_scheduled: u64,
+    pub cleared: u64,
+    pub timeout: u64,
+    pub circuit_breaker: u64,
+    pub rescheduling: u64,
+    pub handled: u64,
+    pub misses: u64,
+    pub duplicates: u64,
+    pub late: u64,
+    pub held: u64,
+    pub watermarks: BTreeMap<StreamKey, i64>,
+}
+
+impl Summary {
+    pub(super) fn new(counts: &Counts, watermarks: BTreeMap<StreamKey, i64>) -> Self {
+        Self {
+            added: counts[Count::Added],
+            removed: counts[Count::Removed],
+            task_scheduled: counts[Count::TaskScheduled],
+            cleared: counts[Count::Cleared],
+            timeout: counts[Count::Timeout],
+            circuit_breaker: counts[Count::CircuitBreaker],
+            rescheduling: counts[Count::Rescheduling],
+            handled: counts[Count::Handled],
+            misses: counts[Count::Misses],
+            duplicates: counts[Count::Duplicates],
+            late: counts[Count::Late],
+            held: counts.held(),
+            watermarks,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What follows for a key.
+
+use super::Window;
+use crate::stream::call::{Call, Note, Step};
+use crate::stream::counts::Count;
+use crate::stream::record::Held;
+use crate::stream::rules::{Drain, Late, Rules};
+use crate::stream::standing::Wait;
+use crate::time::Time;
+
+impl Window {
+    /// What follows; `None` if nothing does until something arrives or [`Window::wake`] has come.
+    pub fn next(&mut self, rules: &Rules, now: Time) -> Option<Step> {
+        if let Some(note) = self.look_at_arrivals(rules, now) {
+            return Some(Step::Note(note));
+        }
+        if let Some(step) = self.look_at_head(rules, now) {
+            return Some(step);
+        }
+        let note = self.hold_fresh().or_else(|| self.give_up(rules, now)).or_else(|| self.wait(rules, now));
+        note.map(Step::Note)
+    }
+
+    /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else begins.
+    pub fn put_by(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+        self.look_at_arrivals(rules, now).or_else(|| self.hold_fresh())
+    }
+
+    /// When there is something to decide again, if nothing arrives.
+    pub fn wake(&self, rules: &Rules, now: Time) -> Option<Time> {
+        if self.standing.disabled || self.standing.halted.is_some() {
+            return None;
+        }
+        if self.held.is_empty() {
+            return (self.beyond > 0).then_some(now);
+        }
+        if self.is_blocked(rules, now) {
+            return self.standing.failing.as_ref().map(|failing| Time::from_micros(failing.due));
+        }
+        if self.call(rules, now).is_some() {
+            return Some(now);
+        }
+        Some(self.standing.wait.map_or(now, |wait| self.until(wait, rules)))
+    }
+
+    /// Arrivals become duplicates, late ones, ignored ones, or join what is held.
+    fn look_at_arrivals(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+        while let Some((position, held)) = self.arrivals.pop() {
+            if self.standing.disabled {
+                self.counts[Count::Ignored] += 1;
+                return Some(Note::Ignored { position });
+            }
+            if self.held.contains_key(&position) {
+                self.counts[Count::Duplicates] += 1;
+                return Some(Note::Duplicate { position });
+            }
+            if let Some(note) = self.behind(position, rules, now) {
+                return Some(note);
+            }
+            self.held.insert(position, held);
+            self.fresh.insert(position);
+        }
+        None
+    }
+
+    /// What a record is that is not ahead of the watermark; `None` if it is to be handled.
+    fn behind(&mut self, position: i64, rules: &Rules, now: Time) -> Option<Note> {
+        if self.watermark.is_none_or(|watermark| position > watermark) {
+            return None;
+        }
+        if !self.standing.missed.contains(position) {
+            self.counts[Count::Duplicates] += 1;
+            return Some(Note::Duplicate { position });
+        }
+        match rules.late {
+            Late::Amend => None,
+            Late::Drop => {
+                self.counts[Count::Late] += 1;
+                self.standing.note_late(position, now);
+                Some(Note::Late { position })
+            }
+        }
+    }
+
+    fn look_at_head(&mut self, rules: &Rules, now: Time) -> Option<Step> {
+        if self.standing.halted.is_some() {
+            return None;
+        }
+        let (position, _) = self.head()?;
+        // Overtaken while it waited, by another worker or by one without the store: it must not stand in the way.
+        if let Some(note) = self.behind(position, rules, now) {
+            self.leave(position);
+            return Some(Step::Note(note));
+        }
+        self.fired |= self.standing.wait.is_some_and(|wait| self.until(wait, rules) <= now);
+        let call = self.call(rules, now)?;
+        (!self.is_blocked(rules, now)).then_some(Step::Call(call))
+    }
+
+    /// The call that would bring the lowest record that is held nearer to its end, if it is not to wait.
+    fn call(&self, rules: &Rules, now: Time) -> Option<Call> {
+        let (position, held) = self.head()?;
+        let Some(watermark) = self.watermark else { return Some(Call::Handle { position }) };
+        if position <= watermark {
+            return Some(Call::Amend { position });
+        }
+        let gives_up =
+            self.standing.drain_to.is_some_and(|to| position <= to) || !self.is_covered(rules, held);
+        if position <= watermark.saturating_add(held.step) {
+            let waits_its_turn = rules.drain == Drain::Scheduled && self.standing.waiting > 0;
+            let has_its_turn = self.fired || gives_up || self.is_retry_due(position, now);
+            return (!waits_its_turn || has_its_turn).then_some(Call::Handle { position });
+        }
+        // A record whose handler failed had its turn, whatever has changed since.
+        (gives_up || self.is_retry_due(position, now))
+            .then(|| self.missing(watermark, position, held.step, rules))
+    }
+
+    /// The next miss of a gap that is given up, or the record behind it.
+    fn missing(&self, watermark: i64, position: i64, step: i64, rules: &Rules) -> Call {
+        let has_changed = self.standing.step.is_some_and(|former| former != step);
+        let count = if has_changed { 0 } else { (position - watermark) / step - 1 };
+        let first = watermark.saturating_add(step);
+        match u64::try_from(count).unwrap_or(0) {
+            0 => Call::Handle { position },
+            _ if self.standing.gap < u64::from(rules.max_misses) => Call::Miss { position: first },
+            count => Call::MissRange { position: first, to: watermark + step * count.cast_signed(), count },
+        }
+    }
+
+    /// Whether the stream waits for whom this record belongs to.
+    fn is_covered(&self, rules: &Rules, held: &Held) -> bool {
+        rules.rollout.covers(held.tenant.as_deref().unwrap_or(self.key.as_str()))
+    }
+
+    fn is_retry_due(&self, position: i64, now: Time) -> bool {
+        self.standing.failing_at(position).is_some_and(|failing| failing.due <= now.as_micros())
+    }
+
+    /// Whether the next call failed before and is not to be tried again yet.
+    fn is_blocked(&self, rules: &Rules, now: Time) -> bool {
+        let Some(failing) = self.standing.failing.as_ref().filter(|failing| failing.due > now.as_micros())
+        else {
+            return false;
+        };
+        let next = self.head().map(|(position, _)| position);
+        next == Some(failing.position)
+            || self.call(rules, now).is_some_and(|call| call.position() == failing.position)
+    }
+
+    fn hold_fresh(&mut self) -> Option<Note> {
+        let position = self.fresh.first().copied()?;
+        self.hold(position);
+        Some(Note::Held { position })
+    }
+
+    /// Counts a record as waiting.
+    pub(super) fn hold(&mut self, position: i64) {
+        if !self.fresh.remove(&position) {
+            return;
+        }
+        if let Some(held) = self.held.get_mut(&position) {
+            held.waits = true;
+        }
+        if self.standing.waiting == 0 {
+            self.counts[Count::TaskScheduled] += 1;
+        }
+        self.standing.waiting += 1;
+        self.counts[Count::Added] += 1;
+        self.held_some = true;
+    }
+
+    /// Too much is held, or it was waited for long enough.
+    fn give_up(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+        let (position, _) = self.head()?;
+        if self.standing.halted.is_some() || self.standing.drain_to.is_some() || self.is_blocked(rules, now) {
+            return None;
+        }
+        let (count, note) = if self.len() >= u64::from(rules.max_held) {
+            (Count::CircuitBreaker, Note::Overflow { position })
+        } else if self.is_out_of_time(rules, now) {
+            (Count::Timeout, Note::Timeout { position })
+        } else {
+            return None;
+        };
+        self.counts[count] += 1;
+        self.standing.drain_to = self.highest();
+        self.standing.wait = None;
+        Some(note)
+    }
+
+    fn is_out_of_time(&self, rules: &Rules, now: Time) -> bool {
+        let waited_all =
+            self.standing.wait.is_some_and(|wait| rules.is_last(wait.attempt) && wait.due <= now.as_micros());
+        waited_all || self.oldest().is_some_and(|at| at.after(rules.hold_for) <= now)
+    }
+
+    fn wait(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+        let Some((position, _)) = self.head() else { return self.empty() };
+        if self.standing.drain_to <= self.watermark {
+            self.standing.drain_to = None;
+        }
+        if self.standing.halted.is_some() || self.is_blocked(rules, now) {
+            return None;
+        }
+        let attempt = match self.standing.wait {
+            None => 1,
+            Some(wait) if wait.due <= now.as_micros() => {
+                self.counts[Count::Rescheduling] += 1;
+                wait.attempt + 1
+            }
+            Some(wait) => {
+                // After the clock was set back, the wait is still no longer than its step.
+                let latest = now.after(rules.wait(wait.attempt)).as_micros();
+                self.standing.wait = Some(Wait { due: wait.due.min(latest), ..wait });
+                return None;
+            }
+        };
+        self.fired = false;
+        let wait = Wait { attempt, due: now.after(rules.wait(attempt)).as_micros() };
+        self.standing.wait = Some(wait);
+        Some(Note::Wait { position, until: self.until(wait, rules), attempt })
+    }
+
+    /// Nothing is held any more.
+    fn empty(&mut self) -> Option<Note> {
+        if self.beyond > 0 {
+            return None;
+        }
+        let gave_up = self.standing.drain_to.take().is_some();
+        (self.standing.wait, self.standing.failing, self.fired) = (None, None, false);
+        let held_some = std::mem::take(&mut self.held_some);
+        if !held_some || gave_up {
+            return None;
+        }
+        self.counts[Count::Cleared] += 1;
+        Some(Note::Cleared { position: self.watermark.unwrap_or_default() })
+    }
+
+    /// When a wait ends: no record is held for longer than `hold_for`.
+    fn until(&self, wait: Wait, rules: &Rules) -> Time {
+        let due = Time::from_micros(wait.due);
+        self.oldest().map_or(due, |at| due.min(at.after(rules.hold_for)))
+    }
+
+    fn oldest(&self) -> Option<Time> {
+        self.held.values().filter(|held| held.waits).map(|held| held.at).min()
+    }
+}

@@ -1,0 +1,358 @@
+//! All partitions that are ours, what is in hand of them, and what is to be done next.
+//!
+//! A value: it is told what happens, with the time, and says what to do. Does nothing itself.
+//!
+//! | happens | follows |
+//! |---|---|
+//! | assigned | a new generation; records are taken |
+//! | revoked | what is taken in without a gap is committed, the rest forgotten: it comes again to the next owner |
+//! | lost | everything is forgotten, for others may have gone on from the last commit |
+//! | a batch ends in an older generation | it no longer counts, and is never committed |
+
+use crate::flow::Bounds;
+use crate::message::{Message, TopicPartition};
+use crate::partition::{Cutting, Generation, Partition, Turn};
+use crate::prefix::{Mark, Number};
+use crate::status::{PartitionStatus, Stopped};
+use crate::survey::Seen;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What the assignment goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) cutting: Cutting,
+    pub(crate) bounds: Bounds,
+    pub(crate) commit_every: Duration,
+}
+
+/// The partitions of this member.
+pub(crate) struct Assignment {
+    rules: Rules,
+    partitions: BTreeMap<TopicPartition, Partition>,
+    generations: u64,
+    /// Records of all partitions that have arrived and are not committed.
+    records: usize,
+    /// Bytes of records that have not been taken in, those with the sink of former generations too.
+    bytes: usize,
+    /// Batches with the sink, of any generation.
+    batches_out: usize,
+    commits: Commits,
+    intake: Intake,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Intake {
+    Open,
+    Closed,
+}
+
+/// The client starts partitions that are assigned anew only while no commit is under way; so there is one at most.
+#[derive(Default)]
+struct Commits {
+    /// Of partitions that are ours since before it was sent.
+    under_way: BTreeMap<TopicPartition, Mark>,
+    sent: Option<Instant>,
+    /// Refused if any part of the last one was.
+    last: Answer,
+}
+
+/// Records for the sink.
+pub(crate) struct Batch {
+    pub(crate) ticket: Ticket,
+    pub(crate) messages: Vec<Message>,
+}
+
+/// Names a batch when it comes back from the sink.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) place: TopicPartition,
+    pub(crate) records: usize,
+    generation: Generation,
+    number: Number,
+    bytes: usize,
+}
+
+/// How a batch came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    TakenIn,
+    GivenUp,
+}
+
+/// How partitions went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Departure {
+    Revoked,
+    Lost,
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Revoked => "revoked",
+            Self::Lost => "lost",
+        })
+    }
+}
+
+/// An offset to commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Commit {
+    pub(crate) place: TopicPartition,
+    pub(crate) offset: i64,
+}
+
+/// What came of an offset that was to be committed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Answer {
+    #[default]
+    Committed,
+    Refused,
+}
+
+/// Whether another record can be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Left,
+    None,
+}
+
+/// What is to be done now.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) pause: Vec<TopicPartition>,
+    pub(crate) resume: Vec<TopicPartition>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) commits: Vec<Commit>,
+}
+
+impl Assignment {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            partitions: BTreeMap::new(),
+            generations: 0,
+            records: 0,
+            bytes: 0,
+            batches_out: 0,
+            commits: Commits::default(),
+            intake: Intake::Open,
+        }
+    }
+
+    /// Partitions are ours from now on.
+    pub(crate) fn assign(&mut self, places: Vec<TopicPartition>) {
+        for place in places {
+            self.forget(&place);
+            self.generations += 1;
+            self.partitions.insert(place, Partition::new(Generation(self.generations)));
+        }
+    }
+
+    /// Partitions are no longer ours; tells what can still be committed of them.
+    pub(crate) fn release(&mut self, places: &[TopicPartition], departure: Departure) -> Vec<Commit> {
+        let mut commits = Vec::new();
+        for place in places {
+            let mark = self.forget(place).and_then(|partition| partition.prefix.mark());
+            match departure {
+                Departure::Revoked => {
+                    commits.extend(mark.map(|mark| Commit { place: place.clone(), offset: mark.offset }));
+                }
+                Departure::Lost => {}
+            }
+        }
+        commits
+    }
+
+    /// Takes a record in. One of a partition that is not ours is dropped: its owner gets it too.
+    pub(crate) fn arrive(&mut self, message: Message, now: Instant) -> Room {
+        let place = message.place();
+        let Some(partition) = self.partitions.get_mut(&place).filter(|_| self.intake == Intake::Open) else {
+            return Room::Left;
+        };
+        self.records += 1;
+        self.bytes += message.weight();
+        partition.arrive(message, now);
+        let bounds = &self.rules.bounds;
+        let is_full = partition.records_waiting() >= bounds.partition_waiting
+            || self.bytes >= bounds.bytes
+            || self.records >= bounds.records;
+        if is_full { Room::None } else { Room::Left }
+    }
+
+    /// What is to be done now. Whoever asks does it.
+    pub(crate) fn plan(&mut self, now: Instant) -> Plan {
+        let mut plan = Plan::default();
+        if self.intake == Intake::Open {
+            self.plan_flow(&mut plan);
+            self.plan_batches(&mut plan, now);
+        }
+        plan.commits = self.plan_commits(now);
+        plan
+    }
+
+    /// A batch came back from the sink.
+    pub(crate) fn ended(&mut self, ticket: &Ticket, end: End) {
+        self.bytes -= ticket.bytes;
+        self.batches_out -= 1;
+        let Some(partition) = self.held(ticket) else { return };
+        partition.returned(ticket.number);
+        match end {
+            End::TakenIn => partition.prefix.take_in(ticket.number),
+            End::GivenUp => {}
+        }
+    }
+
+    /// A try of a batch has failed.
+    pub(crate) fn failed(&mut self, ticket: &Ticket) {
+        if let Some(partition) = self.held(ticket) {
+            partition.failed(ticket.number);
+        }
+    }
+
+    /// Whether a batch still counts.
+    pub(crate) fn holds(&self, ticket: &Ticket) -> bool {
+        self.partitions.get(&ticket.place).is_some_and(|partition| partition.generation == ticket.generation)
+    }
+
+    /// Whether a commit is still ours to send: somebody else may have gone on from there, and must not be set back.
+    pub(crate) fn awaits(&self, commit: &Commit) -> bool {
+        self.commits.under_way.get(&commit.place).is_some_and(|mark| mark.offset == commit.offset)
+    }
+
+    /// The broker has answered a commit.
+    pub(crate) fn commit_answered(&mut self, commit: &Commit, answer: Answer) {
+        if !self.awaits(commit) {
+            return;
+        }
+        let mark = self.commits.under_way.remove(&commit.place);
+        if answer == Answer::Refused {
+            self.commits.last = answer;
+        }
+        let partition = self.partitions.get_mut(&commit.place);
+        if let (Answer::Committed, Some(mark), Some(partition)) = (answer, mark, partition) {
+            let before = partition.records();
+            partition.prefix.committed(mark.through);
+            self.records -= before - partition.records();
+        }
+    }
+
+    /// Hands out nothing further, and forgets what was not handed out.
+    pub(crate) fn close(&mut self) {
+        self.intake = Intake::Closed;
+        self.bytes -= self.partitions.values_mut().map(Partition::drop_waiting).sum::<usize>();
+        self.records = self.partitions.values().map(Partition::records).sum();
+    }
+
+    /// Whether something is under way that a stop waits for.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let can_commit = self.partitions.values().any(|partition| partition.prefix.mark().is_some());
+        self.batches_out > 0 || can_commit
+    }
+
+    /// Whether something may have to be done soon, without any record arriving.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_unsettled() || self.partitions.values().any(|partition| partition.records_waiting() > 0)
+    }
+
+    /// What a stop leaves behind.
+    pub(crate) fn left_behind(&self) -> Stopped {
+        let unfinished = self.partitions.values().map(|partition| partition.prefix.records_out()).sum();
+        let given_out: usize = self.partitions.values().map(|partition| partition.prefix.records()).sum();
+        Stopped { unfinished, uncommitted: given_out - unfinished }
+    }
+
+    /// The partitions that are ours, each with its generation.
+    pub(crate) fn places(&self) -> Vec<(TopicPartition, Generation)> {
+        self.partitions.iter().map(|(place, partition)| (place.clone(), partition.generation)).collect()
+    }
+
+    /// Notes what the brokers say of a partition; tells whether it is still ours.
+    pub(crate) fn surveyed(&mut self, place: &TopicPartition, generation: Generation, seen: Seen) -> bool {
+        let partition = self.partitions.get_mut(place).filter(|partition| partition.generation == generation);
+        partition.map(|partition| partition.seen = Some(seen)).is_some()
+    }
+
+    /// How each partition stands.
+    pub(crate) fn status(&self) -> Vec<PartitionStatus> {
+        let status = |(place, partition): (&TopicPartition, &Partition)| PartitionStatus {
+            place: place.clone(),
+            flow: partition.flow(),
+            records_waiting: partition.records_waiting(),
+            records_uncommitted: partition.prefix.records(),
+            high_watermark: partition.seen.map(|seen| seen.high),
+            committed: partition.seen.and_then(|seen| seen.committed),
+            lag: partition.seen.map(|seen| seen.lag),
+        };
+        self.partitions.iter().map(status).collect()
+    }
+
+    fn plan_flow(&mut self, plan: &mut Plan) {
+        for (place, partition) in &mut self.partitions {
+            match partition.turn(self.records, self.bytes, &self.rules.bounds) {
+                Some(Turn::Pause) => plan.pause.push(place.clone()),
+                Some(Turn::Resume) => plan.resume.push(place.clone()),
+                None => {}
+            }
+        }
+    }
+
+    fn plan_batches(&mut self, plan: &mut Plan, now: Instant) {
+        for (place, partition) in &mut self.partitions {
+            while let Some(cut) = partition.cut(&self.rules.cutting, now) {
+                let ticket = Ticket {
+                    place: place.clone(),
+                    records: cut.messages.len(),
+                    generation: partition.generation,
+                    number: cut.number,
+                    bytes: cut.bytes,
+                };
+                plan.batches.push(Batch { ticket, messages: cut.messages });
+            }
+        }
+        self.batches_out += plan.batches.len();
+    }
+
+    fn plan_commits(&mut self, now: Instant) -> Vec<Commit> {
+        let is_early = |sent: Instant| now.saturating_duration_since(sent) < self.rules.commit_every;
+        let must_wait = self.commits.last == Answer::Refused || !self.is_pressing();
+        if (must_wait && self.commits.sent.is_some_and(is_early)) || !self.commits.under_way.is_empty() {
+            return Vec::new();
+        }
+        let marks = self.partitions.iter();
+        let marks = marks.filter_map(|(place, partition)| Some((place.clone(), partition.prefix.mark()?)));
+        self.commits.under_way = marks.collect();
+        if !self.commits.under_way.is_empty() {
+            self.commits.sent = Some(now);
+            self.commits.last = Answer::Committed;
+        }
+        let under_way = self.commits.under_way.iter();
+        under_way.map(|(place, mark)| Commit { place: place.clone(), offset: mark.offset }).collect()
+    }
+
+    /// Whether so much could be committed that waiting might leave the sink without work.
+    fn is_pressing(&self) -> bool {
+        let whole = self.partitions.values().map(|partition| partition.prefix.records_whole());
+        let (largest, sum) = whole.fold((0, 0), |(largest, sum), whole| (whole.max(largest), sum + whole));
+        largest >= self.rules.cutting.uncommitted_max.div_ceil(4)
+            || sum >= self.rules.bounds.records.div_ceil(4)
+    }
+
+    fn held(&mut self, ticket: &Ticket) -> Option<&mut Partition> {
+        let partition = self.partitions.get_mut(&ticket.place);
+        partition.filter(|partition| partition.generation == ticket.generation)
+    }
+
+    fn forget(&mut self, place: &TopicPartition) -> Option<Partition> {
+        self.commits.under_way.remove(place);
+        let mut partition = self.partitions.remove(place)?;
+        self.records -= partition.records();
+        self.bytes -= partition.drop_waiting();
+        Some(partition)
+    }
+}
+
+#[cfg(test)]
+mod tests;

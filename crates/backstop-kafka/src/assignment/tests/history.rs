@@ -1,0 +1,189 @@
+//! Random histories: a broker that remembers commits, a client that fetches from there, a sink that answers when it likes.
+
+use super::{
+    Answer, Assignment, Batch, Commit, Departure, End, PartitionStatus, RULES, Room, pairs, place, record,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+const PARTITIONS: i32 = 3;
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Assign(i32),
+    Release(i32, Departure),
+    Fetch(i32),
+    Plan(u64),
+    Fail(usize),
+    End(usize, End),
+    Answer(Answer),
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let departure = prop_oneof![Just(Departure::Revoked), Just(Departure::Lost)];
+    let end = prop_oneof![Just(End::TakenIn), Just(End::GivenUp)];
+    let answer = prop_oneof![4 => Just(Answer::Committed), 1 => Just(Answer::Refused)];
+    prop_oneof![
+        2 => (0..PARTITIONS).prop_map(Step::Assign),
+        1 => (0..PARTITIONS, departure).prop_map(|(partition, departure)| Step::Release(partition, departure)),
+        12 => (0..PARTITIONS).prop_map(Step::Fetch),
+        6 => (0..12_u64).prop_map(Step::Plan),
+        1 => (0..20_usize).prop_map(Step::Fail),
+        6 => (0..20_usize, end).prop_map(|(nth, end)| Step::End(nth, end)),
+        4 => answer.prop_map(Step::Answer),
+    ]
+}
+
+/// Plays a history. After each step: whatever is committed has been taken in, and no bound is passed.
+pub(super) fn play(steps: &[Step]) {
+    let mut world = World::new();
+    for step in steps {
+        world.step(step);
+        world.check();
+    }
+    world.settle();
+}
+
+struct World {
+    assignment: Assignment,
+    now: Instant,
+    /// The next offset that the client fetches, of each partition that is assigned.
+    position: BTreeMap<i32, i64>,
+    paused: BTreeSet<i32>,
+    /// Whether another record may be taken before the next plan.
+    room: Room,
+    out: Vec<Batch>,
+    sent: Vec<Commit>,
+    /// What the broker has.
+    committed: BTreeMap<i32, i64>,
+    taken_in: BTreeSet<(i32, i64)>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            assignment: Assignment::new(RULES),
+            now: Instant::now(),
+            position: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            room: Room::Left,
+            out: Vec::new(),
+            sent: Vec::new(),
+            committed: BTreeMap::new(),
+            taken_in: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Assign(partition) => self.assign(partition),
+            Step::Release(partition, departure) => self.release(partition, departure),
+            Step::Fetch(partition) => self.fetch(partition),
+            Step::Plan(millis) => self.plan(millis),
+            Step::Fail(nth) => {
+                if let Some(batch) = self.out.get(nth) {
+                    self.assignment.failed(&batch.ticket);
+                }
+            }
+            Step::End(nth, end) if nth < self.out.len() => self.end(nth, end),
+            Step::End(..) => {}
+            Step::Answer(answer) => self.answer(answer),
+        }
+    }
+
+    fn assign(&mut self, partition: i32) {
+        if !self.position.contains_key(&partition) {
+            self.position.insert(partition, self.committed.get(&partition).copied().unwrap_or(0));
+            self.assignment.assign(vec![place(partition)]);
+            // A poll that brings an assignment brings no record.
+            self.room = Room::None;
+        }
+    }
+
+    fn release(&mut self, partition: i32, departure: Departure) {
+        if self.position.remove(&partition).is_some() {
+            let commits = self.assignment.release(&[place(partition)], departure);
+            assert!(departure == Departure::Revoked || commits.is_empty());
+            self.committed.extend(pairs(&commits));
+        }
+    }
+
+    fn fetch(&mut self, partition: i32) {
+        let is_open = self.room == Room::Left && !self.paused.contains(&partition);
+        if let Some(offset) = self.position.get_mut(&partition).filter(|_| is_open) {
+            let message = record(partition, *offset);
+            *offset = next(*offset);
+            self.room = self.assignment.arrive(message, self.now);
+        }
+    }
+
+    fn plan(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        let mut plan = self.assignment.plan(self.now);
+        self.paused.extend(plan.pause.iter().map(|place| place.partition));
+        for place in &plan.resume {
+            self.paused.remove(&place.partition);
+        }
+        self.room = Room::Left;
+        self.out.append(&mut plan.batches);
+        self.sent.append(&mut plan.commits);
+    }
+
+    /// A batch is given up only if it no longer counts; as long as it does, it is tried again.
+    fn end(&mut self, nth: usize, end: End) {
+        let batch = self.out.remove(nth);
+        let end = if self.assignment.holds(&batch.ticket) { End::TakenIn } else { end };
+        if end == End::TakenIn {
+            self.taken_in.extend(batch.messages.iter().map(|message| (message.partition, message.offset)));
+        }
+        self.assignment.ended(&batch.ticket, end);
+    }
+
+    /// The broker answers all commits; it takes none for a partition that has gone to somebody else.
+    fn answer(&mut self, answer: Answer) {
+        for commit in std::mem::take(&mut self.sent) {
+            if answer == Answer::Committed && self.position.contains_key(&commit.place.partition) {
+                self.committed.insert(commit.place.partition, commit.offset);
+            }
+            self.assignment.commit_answered(&commit, answer);
+        }
+    }
+
+    fn check(&self) {
+        for (partition, committed) in &self.committed {
+            let offsets = std::iter::successors(Some(0), |offset| Some(next(*offset)));
+            let mut before = offsets.take_while(|offset| offset < committed);
+            let lost = before.find(|offset| !self.taken_in.contains(&(*partition, *offset)));
+            assert_eq!(lost, None, "of partition {partition}, committed up to {committed}");
+        }
+        let status = self.assignment.status();
+        let is_within = |status: &PartitionStatus| {
+            status.records_waiting <= RULES.bounds.partition_waiting
+                && status.records_uncommitted <= RULES.cutting.uncommitted_max
+        };
+        assert!(status.iter().all(is_within), "{status:?}");
+        let records: usize =
+            status.iter().map(|status| status.records_waiting + status.records_uncommitted).sum();
+        assert!(records <= RULES.bounds.records, "{status:?}");
+        assert_eq!(records, self.assignment.records);
+    }
+
+    /// From here on everything ends well. Then nothing is left to be done.
+    fn settle(&mut self) {
+        while self.assignment.is_busy() {
+            while !self.out.is_empty() {
+                self.end(0, End::TakenIn);
+            }
+            self.plan(RULES.commit_every.as_millis() as u64);
+            self.answer(Answer::Committed);
+            self.check();
+        }
+        assert_eq!((self.assignment.records, self.assignment.bytes, self.assignment.batches_out), (0, 0, 0));
+    }
+}
+
+/// Offsets have gaps.
+fn next(offset: i64) -> i64 {
+    offset + 1 + offset % 2
+}

@@ -1,0 +1,152 @@
+use super::{Cutting, Generation, Partition, Turn};
+use crate::flow::{Bounds, Flow};
+use crate::message::Message;
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+const CUTTING: Cutting = Cutting {
+    records_max: 3,
+    bytes_max: 2_000,
+    wait: Duration::from_millis(10),
+    batches_max: 2,
+    uncommitted_max: 7,
+};
+const BOUNDS: Bounds = Bounds { partition_waiting: 4, records: 100, bytes: 100_000 };
+
+struct Scene {
+    partition: Partition,
+    began: Instant,
+    next: i64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { partition: Partition::new(Generation(1)), began: Instant::now(), next: 0 }
+    }
+
+    /// Records of so many bytes arrive at once.
+    fn arrive(&mut self, count: usize, bytes: usize) {
+        for _ in 0..count {
+            let payload = Some(Bytes::from(vec![b'x'; bytes]));
+            let (topic, offset) = ("orders".into(), self.next);
+            let message = Message { topic, partition: 0, offset, key: None, payload, timestamp_ms: None };
+            self.partition.arrive(message, self.began);
+            self.next += 1;
+        }
+    }
+
+    /// The sizes of the batches that are cut so many milliseconds later.
+    fn cut(&mut self, millis: u64) -> Vec<usize> {
+        let now = self.began + Duration::from_millis(millis);
+        std::iter::from_fn(|| self.partition.cut(&CUTTING, now)).map(|cut| cut.messages.len()).collect()
+    }
+
+    fn turn(&mut self) -> Option<Turn> {
+        self.partition.turn(0, 0, &BOUNDS)
+    }
+}
+
+#[track_caller]
+fn check(count: usize, bytes: usize, millis: u64, batches: &[usize]) {
+    let mut scene = Scene::new();
+    scene.arrive(count, bytes);
+    assert_eq!(scene.cut(millis), batches, "{count} records of {bytes} bytes after {millis} ms");
+}
+
+#[test]
+fn a_batch_is_cut_when_it_is_full() {
+    check(0, 1, 100, &[]);
+    check(2, 1, 0, &[]);
+    check(3, 1, 0, &[3]);
+    check(5, 1, 0, &[3]);
+}
+
+#[test]
+fn a_batch_is_cut_when_its_bytes_are_full() {
+    check(2, 700, 0, &[]);
+    check(3, 700, 0, &[2]);
+}
+
+#[test]
+fn a_record_waits_only_so_long_for_company() {
+    check(1, 1, 9, &[]);
+    check(1, 1, 10, &[1]);
+    check(5, 1, 10, &[3, 2]);
+}
+
+#[test]
+fn a_record_larger_than_a_batch_comes_alone() {
+    check(1, 5_000, 10, &[1]);
+    check(2, 5_000, 0, &[1]);
+}
+
+#[test]
+fn so_many_batches_are_with_the_sink_at_once() {
+    check(9, 1, 0, &[3, 3]);
+}
+
+#[test]
+fn so_many_records_are_given_out_and_not_committed() {
+    let mut scene = Scene::new();
+    scene.arrive(9, 1);
+    let (first, second) =
+        (scene.partition.cut(&CUTTING, scene.began), scene.partition.cut(&CUTTING, scene.began));
+    for cut in [first, second].into_iter().flatten() {
+        scene.partition.returned(cut.number);
+        scene.partition.prefix.take_in(cut.number);
+    }
+    assert_eq!(scene.cut(100), [0; 0], "three more would be nine");
+    let mark = scene.partition.prefix.mark().unwrap();
+    scene.partition.prefix.committed(mark.through);
+    assert_eq!(scene.cut(100), [3]);
+}
+
+#[test]
+fn nothing_is_cut_while_a_batch_is_refused() {
+    let mut scene = Scene::new();
+    scene.arrive(3, 1);
+    let refused = scene.partition.cut(&CUTTING, scene.began).unwrap().number;
+    scene.partition.failed(refused);
+    scene.arrive(3, 1);
+    assert_eq!(scene.cut(100), [0; 0]);
+    scene.partition.returned(refused);
+    assert_eq!(scene.cut(100), [3]);
+}
+
+#[test]
+fn a_partition_that_is_paused_does_not_wait_for_company() {
+    let mut scene = Scene::new();
+    scene.arrive(4, 1);
+    assert_eq!(scene.turn(), Some(Turn::Pause));
+    assert_eq!(scene.cut(0), [3, 1]);
+}
+
+#[test]
+fn the_client_is_told_what_it_was_not_told_before() {
+    let mut scene = Scene::new();
+    // A pause of an earlier assignment may still stand.
+    assert_eq!(scene.turn(), Some(Turn::Resume));
+    assert_eq!(scene.turn(), None);
+    scene.arrive(4, 1);
+    assert_eq!((scene.turn(), scene.partition.flow()), (Some(Turn::Pause), Flow::Full));
+    assert_eq!(scene.turn(), None);
+    let cut = scene.partition.cut(&CUTTING, scene.began).unwrap();
+    scene.partition.failed(cut.number);
+    assert_eq!((scene.turn(), scene.partition.flow()), (None, Flow::Failing));
+    scene.partition.returned(cut.number);
+    scene.partition.prefix.take_in(cut.number);
+    scene.partition.prefix.committed(cut.number);
+    assert_eq!((scene.turn(), scene.partition.flow()), (Some(Turn::Resume), Flow::Flowing));
+}
+
+#[test]
+fn records_count_until_they_are_committed() {
+    let mut scene = Scene::new();
+    scene.arrive(4, 1);
+    let cut = scene.partition.cut(&CUTTING, scene.began).unwrap();
+    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (4, 1));
+    scene.partition.prefix.take_in(cut.number);
+    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (4, 1));
+    scene.partition.prefix.committed(cut.number);
+    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (1, 1));
+}

@@ -1,0 +1,222 @@
+//! What a source is told, and whether it can be.
+
+mod properties;
+
+pub use properties::Properties;
+
+use crate::assignment::Rules;
+use crate::flow::Bounds;
+use crate::limits;
+use crate::partition::Cutting;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// What a source is told. Made with [`Settings::new`]; the fields may then be changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where the brokers are: `host:port`, several with commas between.
+    pub brokers: String,
+    /// The topics to read.
+    pub topics: Vec<String>,
+    /// The group whose members share the partitions.
+    pub group: String,
+    /// Further properties of librdkafka, such as those of TLS and SASL.
+    pub properties: Properties,
+    /// Where a group begins that has committed nothing.
+    pub start: Start,
+    /// Records of one batch at most.
+    pub batch_records_max: usize,
+    /// Bytes of one batch at most; a record that is larger comes alone.
+    pub batch_bytes_max: usize,
+    /// How long a record waits for others to make a batch with.
+    pub batch_wait: Duration,
+    /// Batches of one partition that are with the sink at once. With one, the records of a partition are taken in
+    /// in their order, whatever fails; more are for sinks that put them in order themselves.
+    pub partition_batches_max: usize,
+    /// Records of one partition that were given to the sink and are not committed. So many can come twice after a crash.
+    pub partition_uncommitted_max: usize,
+    /// Records of one partition that have arrived and wait for the sink; past it the partition is paused. With room for two
+    /// seconds of work, the sink never waits for the brokers.
+    pub partition_waiting_max: usize,
+    /// Records of all partitions that have arrived and are not committed. Leave room for some partitions that are stuck:
+    /// once they have used it up, all wait for them.
+    pub records_max: usize,
+    /// Bytes of all records that have arrived and are not taken in.
+    pub bytes_max: usize,
+    /// How long the group waits for a member that does not answer before its partitions go to others.
+    pub session_timeout: Duration,
+    /// How long offsets wait to be committed together. Much to commit does not wait.
+    pub commit_every: Duration,
+    /// How often the lag is measured.
+    pub lag_every: Duration,
+    /// How long a stop waits for what is under way.
+    pub stop_wait: Duration,
+}
+
+/// Where a group begins that has committed nothing, or whose offset the broker no longer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// With the oldest record there is.
+    Earliest,
+    /// With the first record that comes after joining. Until the first commit of a partition, a change of its owner begins anew,
+    /// so records may be passed over.
+    Latest,
+}
+
+/// Why settings cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// Something is missing.
+    #[error("`{0}` is empty; say at least one")]
+    Empty(&'static str),
+    /// No topic can have this name.
+    #[error(
+        "`{0}` cannot be a topic: names have 1 to {max} of A-Z a-z 0-9 . _ -",
+        max = limits::TOPIC_CHARS_MAX
+    )]
+    Topic(String),
+    /// A value is too small or too large.
+    #[error("`{setting}` is {is}; set it to {min} or more, {max} or less")]
+    Range {
+        /// Which one.
+        setting: &'static str,
+        /// What it is.
+        is: String,
+        /// The least it may be.
+        min: String,
+        /// The most it may be.
+        max: String,
+    },
+    /// A bound is below one that has to fit into it.
+    #[error("`{setting}` is smaller than `{than}`, so nothing could move; raise the one or lower the other")]
+    Smaller {
+        /// The bound.
+        setting: &'static str,
+        /// What has to fit into it.
+        than: &'static str,
+    },
+    /// A property that is not the user's to set.
+    #[error("the property `{0}` is set by the source itself; remove it from `properties`")]
+    Property(String),
+}
+
+impl Settings {
+    /// Settings for reading topics as a member of a group, with everything else at its default.
+    pub fn new<T: Into<String>>(
+        brokers: impl Into<String>,
+        topics: impl IntoIterator<Item = T>,
+        group: impl Into<String>,
+    ) -> Self {
+        Self {
+            brokers: brokers.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            group: group.into(),
+            properties: Properties::default(),
+            start: Start::Earliest,
+            batch_records_max: 500,
+            batch_bytes_max: 1 << 20,
+            batch_wait: Duration::from_millis(20),
+            partition_batches_max: 1,
+            partition_uncommitted_max: 5_000,
+            partition_waiting_max: 20_000,
+            records_max: 200_000,
+            bytes_max: 64 << 20,
+            session_timeout: Duration::from_secs(45),
+            commit_every: Duration::from_millis(200),
+            lag_every: Duration::from_secs(5),
+            stop_wait: Duration::from_secs(30),
+        }
+    }
+
+    /// Whether a source can be started with them.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.check_names()?;
+        self.check_bounds()?;
+        self.check_times()?;
+        match self.properties.reserved() {
+            Some(name) => Err(SettingsError::Property(name.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_names(&self) -> Result<(), SettingsError> {
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
+        let is_topic = |topic: &&String| {
+            (1..=limits::TOPIC_CHARS_MAX).contains(&topic.len()) && topic.chars().all(is_legal)
+        };
+        match () {
+            () if self.brokers.trim().is_empty() => Err(SettingsError::Empty("brokers")),
+            () if self.topics.is_empty() => Err(SettingsError::Empty("topics")),
+            () if self.group.is_empty() => Err(SettingsError::Empty("group")),
+            () => match self.topics.iter().find(|topic| !is_topic(topic)) {
+                Some(topic) => Err(SettingsError::Topic(topic.clone())),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn check_bounds(&self) -> Result<(), SettingsError> {
+        within("batch_records_max", &self.batch_records_max, 1..=limits::BATCH_RECORDS_LIMIT)?;
+        within("batch_bytes_max", &self.batch_bytes_max, 1..=limits::BATCH_BYTES_LIMIT)?;
+        within("partition_batches_max", &self.partition_batches_max, 1..=limits::PARTITION_BATCHES_LIMIT)?;
+        within("records_max", &self.records_max, 1..=limits::RECORDS_LIMIT)?;
+        let (batch, waiting) = (self.batch_records_max, self.partition_waiting_max);
+        let fits = [
+            ("partition_uncommitted_max", self.partition_uncommitted_max, "batch_records_max", batch),
+            ("partition_waiting_max", waiting, "batch_records_max", batch),
+            ("records_max", self.records_max, "partition_waiting_max", waiting),
+            ("bytes_max", self.bytes_max, "batch_bytes_max", self.batch_bytes_max),
+        ];
+        match fits.into_iter().find(|(_, bound, _, inner)| bound < inner) {
+            Some((setting, _, than, _)) => Err(SettingsError::Smaller { setting, than }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_times(&self) -> Result<(), SettingsError> {
+        let zero = Duration::ZERO;
+        within("batch_wait", &self.batch_wait, zero..=limits::BATCH_WAIT_LIMIT)?;
+        let sessions = limits::SESSION_TIMEOUT_MIN..=limits::SESSION_TIMEOUT_MAX;
+        within("session_timeout", &self.session_timeout, sessions)?;
+        within("commit_every", &self.commit_every, limits::COMMIT_EVERY_MIN..=limits::COMMIT_EVERY_MAX)?;
+        within("lag_every", &self.lag_every, limits::LAG_EVERY_MIN..=limits::LAG_EVERY_MAX)?;
+        within("stop_wait", &self.stop_wait, zero..=limits::STOP_WAIT_MAX)
+    }
+
+    /// What the assignment goes by.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            cutting: Cutting {
+                records_max: self.batch_records_max,
+                bytes_max: self.batch_bytes_max,
+                wait: self.batch_wait,
+                batches_max: self.partition_batches_max,
+                uncommitted_max: self.partition_uncommitted_max,
+            },
+            bounds: Bounds {
+                partition_waiting: self.partition_waiting_max,
+                records: self.records_max,
+                bytes: self.bytes_max,
+            },
+            commit_every: self.commit_every,
+        }
+    }
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    setting: &'static str,
+    is: &T,
+    range: RangeInclusive<T>,
+) -> Result<(), SettingsError> {
+    if range.contains(is) {
+        return Ok(());
+    }
+    let (is, min, max) = (format!("{is:?}"), format!("{:?}", range.start()), format!("{:?}", range.end()));
+    Err(SettingsError::Range { setting, is, min, max })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Ordered streams, in memory.
+
+use crate::MemoryStore;
+use async_trait::async_trait;
+use backstop_core::job::Holder;
+use backstop_core::lease::{LeaseNumber, extended, is_expired};
+use backstop_core::limits::{KEY_RECORDS_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::backlog::{check_count, check_term};
+use backstop_core::port::streams::{check_advances, check_offer, check_take};
+use backstop_core::port::{
+    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
+    Then, Wanted, WhichKeys,
+};
+use backstop_core::stream::{Counts, Record, StoredKey, StoredRecord};
+use backstop_core::{StreamKey, StreamName, Time};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// All that is known of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    keys: BTreeMap<StreamKey, Key>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Key {
+    watermark: Option<i64>,
+    standing: Vec<u8>,
+    arrived: u64,
+    records: BTreeMap<i64, StoredRecord>,
+    /// When there is something to decide: its time, the end of the lease it is under, or the moment something arrived.
+    due: Option<Time>,
+    /// Who has it.
+    holder: Option<Holder>,
+    /// The lease it is or was under last, and the last turn of it that was taken in.
+    last: Option<(LeaseNumber, u32)>,
+}
+
+#[async_trait]
+impl Streams for MemoryStore {
+    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>> {
+        check_offer(&records)?;
+        let mut shelves = self.shelves("offering")?;
+        let stream = shelves.streams.entry(stream).or_default();
+        let answers = records
+            .into_iter()
+            .map(|record| stream.keys.entry(record.key.clone()).or_default().offer(record, now))
+            .collect();
+        drop(shelves);
+        self.hint();
+        Ok(answers)
+    }
+
+    async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
+        check_take(&take, now)?;
+        let mut shelves = self.shelves("taking keys")?;
+        let stream = shelves.streams.entry(take.stream.clone()).or_default();
+        if !stream.keys.values().any(|key| key.is_under(take.number)) {
+            stream.hand_out(&take, now);
+        }
+        let taken = stream.keys.iter().filter(|(_, key)| key.is_under(take.number));
+        let keys = taken.map(|(name, key)| key.stored(name)).collect();
+        let next_due = match take.wanted {
+            Wanted::Due(_) => stream.keys.values().filter_map(|key| key.due).min(),
+            Wanted::Keys(_) | Wanted::Seized(_) => None,
+        };
+        Ok(Taken { keys, next_due })
+    }
+
+    async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>> {
+        check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
+        check_term("keep", until, now)?;
+        let mut shelves = self.shelves("keeping keys")?;
+        let lost = leases.into_iter().filter(|lease| {
+            let stream = shelves.streams.get_mut(&lease.stream);
+            let key = stream.and_then(|stream| stream.keys.get_mut(&lease.key));
+            let Some(key) = key.filter(|key| key.is_under(lease.number)) else { return true };
+            key.extend(until, now);
+            false
+        });
+        Ok(lost.collect())
+    }
+
+    async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>> {
+        check_advances(&advances, now)?;
+        let mut shelves = self.shelves("advancing keys")?;
+        let mut is_due = false;
+        let answers = advances.into_iter().map(|advance| {
+            let lease = advance.lease.clone();
+            let stream = shelves.streams.entry(lease.stream.clone()).or_default();
+            let answer = stream.advance(advance, now);
+            is_due |= stream.keys.get(&lease.key).is_some_and(|key| key.due.is_some());
+            answer
+        });
+        let answers = answers.collect();
+        drop(shelves);
+        if is_due {
+            self.hint();
+        }
+        Ok(answers)
+    }
+
+    async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+        let shelves = self.shelves("listing streams")?;
+        let known = shelves.streams.iter().filter(|(_, stream)| stream.is_known());
+        Ok(known.map(|(name, stream)| stream.status(name)).collect())
+    }
+
+    async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+        let shelves = self.shelves("listing keys")?;
+        let Some(stream) = shelves.streams.get(&query.stream) else { return Ok(Vec::new()) };
+        let from = query.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let fitting = stream
+            .keys
+            .range((from, Bound::Unbounded))
+            .filter(|(_, key)| query.which == WhichKeys::All || !key.records.is_empty());
+        let limit = query.limit.clamp(1, PAGE_MAX);
+        Ok(fitting.take(limit).map(|(name, key)| key.status(name, now)).collect())
+    }
+
+    async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        let shelves = self.shelves("looking at a key")?;
+        let found = shelves.streams.get(&stream).and_then(|stream| stream.keys.get(&key));
+        Ok(found.map(|found| found.stored(&key)))
+    }
+}
+
+impl Stream {
+    fn hand_out(&mut self, take: &Take, now: Time) {
+        let wanted: Vec<StreamKey> = match &take.wanted {
+            Wanted::Keys(keys) | Wanted::Seized(keys) => keys.clone(),
+            Wanted::Due(max) => self.first_due(*max, now),
+        };
+        let may_seize = matches!(take.wanted, Wanted::Seized(_));
+        let mut bytes = 0;
+        for name in wanted {
+            let is_held = self.keys.get(&name).is_some_and(|key| key.is_held(now));
+            if is_held && !may_seize || bytes >= TAKE_BYTES_MAX {
+                continue;
+            }
+            let key = self.keys.entry(name).or_default();
+            bytes += key
+                .records
+                .values()
+                .take(WINDOW_RECORDS_MAX)
+                .map(|record| record.payload.len())
+                .sum::<usize>();
+            key.holder = Some(Holder { worker: take.worker.clone(), until: take.until });
+            key.last = Some((take.number, 0));
+            key.due = key.due_under_lease();
+        }
+    }
+
+    fn first_due(&self, max: usize, now: Time) -> Vec<StreamKey> {
+        let due =
+            self.keys.iter().filter_map(|(name, key)| Some((key.due.filter(|_| !key.is_held(now))?, name)));
+        let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
+        due.sort();
+        due.into_iter().take(max).map(|(_, name)| name.clone()).collect()
+    }
+
+    fn advance(&mut self, advance: Advance, now: Time) -> Advanced {
+        let Advance { lease, turn, seen, change, then } = advance;
+        let Some(key) = self.keys.get_mut(&lease.key) else {
+            return if then == Then::Clear { Advanced::Applied } else { Advanced::Stale };
+        };
+        match key.last {
+            Some((number, last)) if number == lease.number && turn <= last => return Advanced::Applied,
+            Some((number, _)) if number == lease.number && key.holder.is_some() => {}
+            _ => return Advanced::Stale,
+        }
+        key.last = Some((lease.number, turn));
+        key.watermark = change.watermark;
+        key.standing = change.standing;
+        for position in change.drop {
+            key.records.remove(&position);
+        }
+        for record in change.hold {
+            // One that was offered meanwhile is the same record: it was counted with this one.
+            key.records.entry(record.position).or_insert(record).arrival = 0;
+        }
+        self.counts.add(&change.counts);
+        match then {
+            Then::Keep(until) => key.extend(until, now),
+            Then::Release(wake) => {
+                key.holder = None;
+                key.due = if key.arrived > seen { Some(now) } else { wake };
+            }
+            Then::Clear => {
+                key.records.clear();
+                (key.holder, key.due) = (None, None);
+                if key.watermark.is_none() && key.standing.is_empty() {
+                    self.keys.remove(&lease.key);
+                }
+            }
+        }
+        Advanced::Applied
+    }
+
+    /// Whether anything is left of it, or ever happened in it.
+    fn is_known(&self) -> bool {
+        !self.keys.is_empty() || !self.counts.is_empty()
+    }
+
+    fn status(&self, name: &StreamName) -> StreamStatus {
+        let records = || self.keys.values().flat_map(|key| key.records.values());
+        StreamStatus {
+            name: name.clone(),
+            keys: self.keys.len() as u64,
+            holding: self.keys.values().filter(|key| !key.records.is_empty()).count() as u64,
+            records: records().count() as u64,
+            oldest: records().map(|record| record.at).min(),
+            counts: self.counts,
+        }
+    }
+}
+
+impl Key {
+    fn offer(&mut self, record: Record, now: Time) -> Offered {
+        if self.records.contains_key(&record.position) {
+            return Offered::Duplicate;
+        }
+        if self.records.len() as u64 >= KEY_RECORDS_MAX {
+            return Offered::Full;
+        }
+        self.arrived += 1;
+        let from =
+            self.holder.as_ref().map(|holder| holder.until).filter(|_| self.is_held(now)).unwrap_or(now);
+        self.due = Some(self.due.map_or(from, |due| due.min(from)));
+        let Record { position, step, tenant, payload, .. } = record;
+        self.records.insert(
+            position,
+            StoredRecord { position, step, tenant, at: now, arrival: self.arrived, payload },
+        );
+        Offered::Held
+    }
+
+    fn is_under(&self, number: LeaseNumber) -> bool {
+        self.holder.is_some() && self.last.is_some_and(|(last, _)| last == number)
+    }
+
+    fn is_held(&self, now: Time) -> bool {
+        self.holder.as_ref().is_some_and(|holder| !is_expired(holder.until, now))
+    }
+
+    fn extend(&mut self, until: Time, now: Time) {
+        if let Some(holder) = &mut self.holder {
+            holder.until = extended(holder.until, until, now);
+        }
+        self.due = self.due_under_lease();
+    }
+
+    /// What its holder leaves undone is due when the lease is over.
+    fn due_under_lease(&self) -> Option<Time> {
+        self.holder.as_ref().map(|holder| holder.until).filter(|_| !self.records.is_empty())
+    }
+
+    fn stored(&self, name: &StreamKey) -> StoredKey {
+        StoredKey {
+            key: name.clone(),
+            watermark: self.watermark,
+            standing: self.standing.clone(),
+            arrived: self.arrived,
+            records: self.records.values().take(WINDOW_RECORDS_MAX).cloned().collect(),
+            count: self.records.len() as u64,
+            highest: self.records.last_key_value().map(|(position, _)| *position),
+        }
+    }
+
+    fn status(&self, name: &StreamKey, now: Time) -> KeyStatus {
+        let is_held = self.is_held(now);
+        KeyStatus {
+            key: name.clone(),
+            watermark: self.watermark,
+            standing: self.standing.clone(),
+            records: self.records.len() as u64,
+            oldest: self.records.values().map(|record| record.at).min(),
+            due: self.due.filter(|_| !is_held),
+            holder: self.holder.clone().filter(|_| is_held),
+        }
+    }
+}

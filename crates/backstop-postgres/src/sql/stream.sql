@@ -1,0 +1,51 @@
+-- Keys and records of streams are joined to what a call is about by `stream = ANY (ARRAY[…])`: the planner cannot but look them up one
+-- by one, in the order of the call. With a plain `=` it walks the whole table instead if that was empty when the plan was made,
+-- and keeps the plan: with 100,000 keys a take of 1,000 then lasts longer than anybody waits.
+
+-- The stream of a name, made if there is none.
+CREATE FUNCTION stream_or_new(p_name text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE v_stream int := (SELECT s.id FROM stream s WHERE s.name = p_name);
+BEGIN
+  IF v_stream IS NULL THEN
+    INSERT INTO stream (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+    v_stream := (SELECT s.id FROM stream s WHERE s.name = p_name);
+  END IF;
+  RETURN v_stream;
+END $$;
+
+-- Makes those of these keys that do not exist. In the order of their bytes, and before any other key is locked: everybody does it
+-- like this, so that nobody waits in a circle.
+CREATE FUNCTION new_stream_keys(p_stream int, p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_new int;
+BEGIN
+  INSERT INTO stream_key (stream, key)
+    SELECT p_stream, u.key FROM unnest(p_keys) u(key)
+    WHERE (SELECT 1 FROM stream_key k WHERE k.stream = p_stream AND k.key = u.key) IS NULL
+    ON CONFLICT (stream, key) DO NOTHING;
+  GET DIAGNOSTICS v_new = ROW_COUNT;
+  PERFORM tell_stream(p_stream, -1, v_new);
+END $$;
+
+-- Counts something of a stream.
+CREATE FUNCTION tell_stream(p_stream int, p_what int, p_number bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_number <> 0 THEN INSERT INTO stream_tally (stream, what, number) VALUES (p_stream, p_what, p_number); END IF;
+END $$;
+
+-- Adds up what was counted of streams, at most so many rows of it. Rows that another one is adding up are left to it.
+CREATE FUNCTION add_up_streams(p_max int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH told AS (
+    DELETE FROM stream_tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM stream_tally LIMIT p_max FOR UPDATE SKIP LOCKED)) RETURNING *
+  )
+  INSERT INTO stream_total AS t
+    SELECT stream, what, least(sum(number), 9223372036854775807) FROM told GROUP BY stream, what ORDER BY stream, what
+  ON CONFLICT (stream, what) DO UPDATE SET
+    number = least(t.number::numeric + excluded.number, 9223372036854775807);
+END $$;
+
+-- A change met what it had not seen when it began, and is to be made again: the caller's next try finds it.
+CREATE FUNCTION changed_meanwhile() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'keys of a stream changed meanwhile' USING ERRCODE = 'serialization_failure';
+END $$;

@@ -1,0 +1,48 @@
+//! Leases of keys that go on.
+
+use super::named::Named;
+use crate::link::{Commit, Link};
+use crate::row;
+use backstop_core::Time;
+use backstop_core::lease::longest_kept;
+use backstop_core::port::{Answer, KeyLease, StoreError};
+use std::collections::HashSet;
+use tokio_postgres::types::Type;
+
+const DOING: &str = "keeping keys";
+
+/// Makes leases last longer, and tells which are lost.
+pub(super) async fn keep(
+    link: &Link,
+    leases: Vec<KeyLease>,
+    until: Time,
+    now: Time,
+) -> Answer<Vec<KeyLease>> {
+    if leases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut named: Vec<&KeyLease> = leases.iter().collect();
+    named.sort_unstable();
+    named.dedup();
+    let streams = Named::of(named.iter().map(|lease| lease.stream.as_str()));
+    let keys: Vec<&str> = named.iter().map(|lease| lease.key.as_str()).collect();
+    let numbers: Vec<i64> = named.iter().map(|lease| lease.number.as_i64()).collect();
+    let params = [
+        (&streams.names as _, Type::TEXT_ARRAY),
+        (&streams.at as _, Type::INT4_ARRAY),
+        (&keys as _, Type::TEXT_ARRAY),
+        (&numbers as _, Type::INT8_ARRAY),
+        (&until.as_micros() as _, Type::INT8),
+        (&longest_kept(until, now).as_micros() as _, Type::INT8),
+    ];
+    let rows = link.call(DOING, Commit::Quick, "keep", &params).await?;
+    let lost = |row| {
+        let number: i32 = row::get(row, 0)?;
+        let lease = usize::try_from(number - 1).ok().and_then(|at| named.get(at));
+        lease
+            .map(|lease| (*lease).clone())
+            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for lease {number}")))
+    };
+    let lost: HashSet<KeyLease> = rows.iter().map(lost).collect::<Answer<_>>()?;
+    Ok(leases.into_iter().filter(|lease| lost.contains(lease)).collect())
+}

@@ -1,0 +1,81 @@
+//! Streams and keys as an operator sees them.
+
+use super::stored::{count, stored};
+use crate::link::{Commit, Link};
+use crate::row::{self, get};
+use backstop_core::job::Holder;
+use backstop_core::lease::is_expired;
+use backstop_core::limits::{PAGE_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
+use backstop_core::stream::{Count, Counts, StoredKey};
+use backstop_core::{StreamKey, StreamName, Time, WorkerName};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// What is counted besides: see `tables_3.sql`.
+const KEYS: i16 = -1;
+const HOLDING: i16 = -2;
+const RECORDS: i16 = -3;
+
+/// All streams of which anything is left, or in which anything ever happened.
+pub(super) async fn streams(link: &Link) -> Answer<Vec<StreamStatus>> {
+    let rows = link.call("listing streams", Commit::Durable, "streams", &[]).await?;
+    let streams: Vec<StreamStatus> = rows.iter().map(status).collect::<Answer<_>>()?;
+    Ok(streams.into_iter().filter(|stream| stream.keys > 0 || !stream.counts.is_empty()).collect())
+}
+
+fn status(row: &Row) -> Answer<StreamStatus> {
+    let (whats, numbers): (Vec<i16>, Vec<i64>) = (get(row, 1)?, get(row, 2)?);
+    let of = |wanted: i16| {
+        let counted = whats.iter().zip(&numbers).find(|(what, _)| **what == wanted);
+        counted.map_or(0, |(_, number)| count(*number))
+    };
+    Ok(StreamStatus {
+        name: StreamName::new(get(row, 0)?).map_err(|error| StoreError::corrupt("listing streams", error))?,
+        keys: of(KEYS),
+        holding: of(HOLDING),
+        records: of(RECORDS),
+        oldest: get::<Option<i64>>(row, 3)?.map(Time::from_micros),
+        counts: Counts::from_numbers((0..).zip(Count::ALL).map(|(what, _)| of(what))),
+    })
+}
+
+/// The next keys of a stream.
+pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+    let params = [
+        (&query.stream.as_str() as _, Type::TEXT),
+        (&query.after.as_ref().map_or("", StreamKey::as_str) as _, Type::TEXT),
+        (&(query.which == WhichKeys::Holding) as _, Type::BOOL),
+        (&row::number(query.limit.clamp(1, PAGE_MAX)) as _, Type::INT4),
+    ];
+    let rows = link.call("listing keys", Commit::Durable, "list_stream_keys", &params).await?;
+    rows.iter().filter_map(|row| key_status(row, now).transpose()).collect()
+}
+
+fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
+    let Ok(key) = StreamKey::new(get(row, 0)?) else { return Ok(None) };
+    let time = |column| get::<Option<i64>>(row, column).map(|time| time.map(Time::from_micros));
+    let worker: Option<&str> = get(row, 6)?;
+    let holder = worker.map(WorkerName::new).zip(time(7)?).map(|(worker, until)| Holder { worker, until });
+    let holder = holder.filter(|holder| !is_expired(holder.until, now));
+    Ok(Some(KeyStatus {
+        key,
+        watermark: get(row, 1)?,
+        standing: get(row, 2)?,
+        records: count(get::<i32>(row, 3)?.into()),
+        oldest: time(4)?,
+        due: time(5)?.filter(|_| holder.is_none()),
+        holder,
+    }))
+}
+
+/// One key, with the records that a take would bring along.
+pub(super) async fn key(link: &Link, stream: &StreamName, key: &StreamKey) -> Answer<Option<StoredKey>> {
+    let params = [
+        (&stream.as_str() as _, Type::TEXT),
+        (&key.as_str() as _, Type::TEXT),
+        (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
+    ];
+    let rows = link.call("looking at a key", Commit::Durable, "read_stream_key", &params).await?;
+    Ok(stored(&rows)?.pop())
+}

@@ -1,0 +1,110 @@
+//! Keys as the functions give them: one row, column by column.
+
+use crate::row::get;
+use backstop_core::port::{Answer, StoreError};
+use backstop_core::stream::{StoredKey, StoredRecord};
+use backstop_core::{Payload, StreamKey, Time};
+use std::collections::HashMap;
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+const DOING: &str = "reading keys";
+
+/// The keys in the columns of `take`. One of a name that no key can have was written by somebody's hand: it is left out, and
+/// keeps no other from its work.
+pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
+    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    let names: Vec<&str> = column(row, 0)?;
+    let watermarks: Vec<Option<i64>> = column(row, 1)?;
+    let standings: Vec<&[u8]> = column(row, 2)?;
+    let arrived: Vec<i64> = column(row, 3)?;
+    same_length(names.len(), &[watermarks.len(), standings.len(), arrived.len()])?;
+    let mut held = held(row)?;
+    let mut keys = Vec::with_capacity(names.len());
+    for (at, name) in names.into_iter().enumerate() {
+        let Held { count, highest, records } = held.remove(name).unwrap_or_default();
+        match StreamKey::new(name) {
+            Ok(key) => keys.push(StoredKey {
+                key,
+                watermark: watermarks[at],
+                standing: standings[at].to_vec(),
+                arrived: self::count(arrived[at]),
+                records,
+                count,
+                highest,
+            }),
+            Err(error) => tracing::warn!(%error, "a key of a stream cannot be read and is left out"),
+        }
+    }
+    Ok(keys)
+}
+
+/// What a key keeps.
+#[derive(Default)]
+struct Held {
+    count: u64,
+    highest: Option<i64>,
+    records: Vec<StoredRecord>,
+}
+
+/// What those keys keep that keep something.
+fn held(row: &Row) -> Answer<HashMap<&str, Held>> {
+    let names: Vec<&str> = column(row, 4)?;
+    let counts: Vec<i32> = column(row, 5)?;
+    let highest: Vec<Option<i64>> = column(row, 6)?;
+    same_length(names.len(), &[counts.len(), highest.len()])?;
+    let held = |(count, highest): (i32, Option<i64>)| Held {
+        count: self::count(count.into()),
+        highest,
+        records: Vec::new(),
+    };
+    let mut all: Vec<Held> = counts.into_iter().zip(highest).map(held).collect();
+    if !names.is_empty() {
+        for (of, record) in records(row)? {
+            let key = usize::try_from(of - 1).ok().and_then(|at| all.get_mut(at));
+            key.ok_or_else(|| StoreError::corrupt(DOING, format!("a record of key {of}")))?
+                .records
+                .push(record);
+        }
+    }
+    Ok(names.into_iter().zip(all).collect())
+}
+
+/// Records, each with the number of its key from 1 on.
+fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
+    let of: Vec<i32> = column(row, 7)?;
+    let positions: Vec<i64> = column(row, 8)?;
+    let steps: Vec<i64> = column(row, 9)?;
+    let tenants: Vec<Option<&str>> = column(row, 10)?;
+    let ats: Vec<i64> = column(row, 11)?;
+    let arrivals: Vec<i64> = column(row, 12)?;
+    let payloads: Vec<&[u8]> = column(row, 13)?;
+    let lengths = [steps.len(), tenants.len(), ats.len(), arrivals.len(), payloads.len(), of.len()];
+    same_length(positions.len(), &lengths)?;
+    let record = |at: usize| StoredRecord {
+        position: positions[at],
+        step: steps[at],
+        tenant: tenants[at].map(Into::into),
+        at: Time::from_micros(ats[at]),
+        arrival: count(arrivals[at]),
+        payload: Payload::stored(payloads[at].to_vec()),
+    };
+    Ok((0..positions.len()).map(|at| (of[at], record(at))).collect())
+}
+
+/// A column of many; NULL if there are none.
+fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Answer<Vec<T>> {
+    get::<Option<Vec<T>>>(row, at).map(Option::unwrap_or_default)
+}
+
+fn same_length(length: usize, others: &[usize]) -> Answer<()> {
+    if others.iter().all(|other| *other == length) {
+        return Ok(());
+    }
+    Err(StoreError::corrupt(DOING, "columns of different lengths"))
+}
+
+/// A number that nobody writes below zero.
+pub(super) fn count(number: i64) -> u64 {
+    number.max(0).unsigned_abs()
+}

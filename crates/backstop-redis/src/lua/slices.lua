@@ -1,0 +1,23 @@
+-- Stands before every script: how many values are read and written at once.
+
+local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
+
+-- A function takes some thousands of values at once and no more. Even, because many commands take pairs.
+local SLICE = 4000
+
+local function write(command, key, values)
+  for first = 1, #values, SLICE do
+    call(command, key, unpack(values, first, math.min(first + SLICE - 1, #values)))
+  end
+end
+
+local function read(key, fields)
+  if #fields == 0 then return {} end
+  if #fields <= SLICE then return call('HMGET', key, unpack(fields)) end
+  local found = {}
+  for first = 1, #fields, SLICE do
+    local slice = call('HMGET', key, unpack(fields, first, math.min(first + SLICE - 1, #fields)))
+    for i = 1, #slice do found[first + i - 1] = slice[i] end
+  end
+  return found
+end

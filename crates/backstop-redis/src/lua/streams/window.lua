@@ -1,0 +1,22 @@
+-- What a key keeps, as far as it is handed out.
+
+-- The records of the lowest positions; of their payloads a few at a time, and no more once there is enough to carry.
+local function window(key, max)
+  local BYTES_MAX, AT_ONCE = 16777216, 32
+  local first, last = range_of(key)
+  local fields = call('ZRANGEBYLEX', PLACES, first, last, 'LIMIT', 0, max)
+  local highest = call('ZREVRANGEBYLEX', PLACES, last, first, 'LIMIT', 0, 1)[1]
+  local payloads, bytes = {}, 0
+  while #payloads < #fields and bytes < BYTES_MAX do
+    local loaded = #payloads
+    local slice = call('HMGET', PAYLOADS, unpack(fields, loaded + 1, math.min(loaded + AT_ONCE, #fields)))
+    for i, payload in ipairs(slice) do
+      payloads[loaded + i] = payload or ''
+      bytes = bytes + #payloads[loaded + i]
+    end
+  end
+  for i = #payloads + 1, #fields do fields[i] = nil end
+  local records, positions = read(RECORDS, fields), {}
+  for i, field in ipairs(fields) do positions[i] = sub(field, -8) end
+  return { highest and sub(highest, -8) or '', concat(positions), records, payloads }, bytes
+end

@@ -1,0 +1,130 @@
+//! What was decided about keys.
+
+use super::head::{pack, watermark_bytes};
+use super::shard::{Shard, by_shard};
+use crate::base::{Base, readable};
+use crate::record::{number_bytes, sortable};
+use crate::reply;
+use crate::script::{ADVANCE, ScriptCall};
+use backstop_core::Time;
+use backstop_core::lease::longest_kept;
+use backstop_core::limits::ENQUEUE_BYTES_MAX;
+use backstop_core::port::{Advance, Advanced, Answer, Then};
+use backstop_core::stream::{Change, Counts};
+use futures_util::future::try_join_all;
+
+const DOING: &str = "advancing keys";
+/// Keys of one script: while it runs, the server does nothing else.
+const KEYS_AT_ONCE: usize = 1_000;
+/// Records touched after which a script leaves the rest to the next one.
+const RECORDS_AT_ONCE: usize = 5_000;
+/// Lua counts up to here exactly.
+const COUNT_MAX: u64 = 1 << 53;
+const APPLIED: u8 = b'A';
+const APPLIED_AND_DUE: u8 = b'W';
+const STALE: u8 = b'S';
+
+type Numbered<'a> = (usize, &'a Advance);
+
+/// Takes decisions in: shards side by side, those of a shard in order.
+pub(crate) async fn advance(base: &Base, advances: &[Advance], now: Time) -> Answer<Vec<Advanced>> {
+    let numbered = advances.iter().enumerate();
+    let shards = by_shard(numbered.map(|(at, advance)| {
+        let shard = Shard::of(&advance.lease.stream, &advance.lease.key);
+        (shard, (at, advance))
+    }));
+    let parts = shards.iter().map(|(shard, advances)| advance_in(base, *shard, advances, now));
+    let letters: Vec<u8> = try_join_all(parts).await?.concat();
+    let mut answers = vec![Advanced::Stale; advances.len()];
+    for ((at, _), letter) in shards.values().flatten().zip(&letters) {
+        if *letter != STALE {
+            answers[*at] = Advanced::Applied;
+        }
+    }
+    if letters.contains(&APPLIED_AND_DUE) {
+        base.bell.ring();
+    }
+    Ok(answers)
+}
+
+/// A letter for each. A script that has touched enough leaves the rest to the next one.
+async fn advance_in(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> Answer<Vec<u8>> {
+    let mut letters = Vec::with_capacity(advances.len());
+    while letters.len() < advances.len() {
+        let slice = first_of(&advances[letters.len()..]);
+        let said = reply::bytes(base.link.run(DOING, &call(base, shard, slice, now)).await?);
+        let is_sound = |said: &Vec<u8>| {
+            (1..=slice.len()).contains(&said.len())
+                && said.iter().all(|letter| [APPLIED, APPLIED_AND_DUE, STALE].contains(letter))
+        };
+        letters.extend(readable(DOING, said.filter(is_sound))?);
+    }
+    Ok(letters)
+}
+
+/// As many as one script may carry, and at least one.
+fn first_of<'a, 'b>(advances: &'a [Numbered<'b>]) -> &'a [Numbered<'b>] {
+    let (mut bytes, mut records) = (0, 0);
+    let fits = |(_, advance): &&Numbered<'_>| {
+        let Change { standing, hold, drop, .. } = &advance.change;
+        bytes += hold.iter().map(|record| record.payload.len()).sum::<usize>() + standing.len();
+        records += hold.len() + drop.len();
+        bytes <= ENQUEUE_BYTES_MAX && records <= RECORDS_AT_ONCE
+    };
+    let count = advances.iter().take(KEYS_AT_ONCE).take_while(fits).count();
+    &advances[..count.max(1)]
+}
+
+fn call(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> ScriptCall {
+    let mut call = shard.script(base, &ADVANCE);
+    call.push(&sortable(now.as_micros()));
+    call = call.arg(RECORDS_AT_ONCE);
+    for (_, advance) in advances {
+        let Change { hold, drop, counts, .. } = &advance.change;
+        call.push(advance.lease.key.as_str().as_bytes());
+        call.push(&change(advance, now));
+        call.push(&counted(counts));
+        if hold.is_empty() && drop.is_empty() {
+            continue;
+        }
+        call.push(&drop.iter().flat_map(|position| sortable(*position)).collect::<Vec<u8>>());
+        call = call.arg(hold.len());
+        for record in hold {
+            call.push(&sortable(record.position));
+            call.push(&pack(record.step, record.at, record.tenant.as_deref()));
+            call.push(record.payload.as_bytes());
+        }
+    }
+    call
+}
+
+/// What changes in a key, as the script has it.
+fn change(advance: &Advance, now: Time) -> Vec<u8> {
+    let Change { watermark, standing, hold, drop, .. } = &advance.change;
+    let (then, time, kept) = match advance.then {
+        Then::Keep(until) => (b'K', Some(until), Some(longest_kept(until, now))),
+        Then::Release(due) => (b'R', due, None),
+        Then::Clear => (b'C', None, None),
+    };
+    let bytes_of = |time: Option<Time>| time.map_or([0; 8], |time| sortable(time.as_micros()));
+    let mut bytes = Vec::with_capacity(49 + standing.len());
+    bytes.extend(number_bytes(advance.lease.number));
+    bytes.extend(advance.turn.to_be_bytes());
+    bytes.extend(advance.seen.to_be_bytes());
+    bytes.push(then);
+    bytes.extend(bytes_of(time));
+    bytes.extend(bytes_of(kept));
+    bytes.push(if hold.is_empty() && drop.is_empty() { b'0' } else { b'1' });
+    bytes.extend(watermark_bytes(*watermark));
+    bytes.extend([0; 2]);
+    bytes.extend(standing);
+    bytes
+}
+
+/// What was counted, as the script has it.
+fn counted(counts: &Counts) -> Vec<u8> {
+    let numbers = counts.numbers().iter().zip(0_u8..).filter(|(number, _)| **number > 0);
+    numbers
+        .flat_map(|(number, index)| [index].into_iter().chain((*number).min(COUNT_MAX).to_be_bytes()))
+        .collect()
+}

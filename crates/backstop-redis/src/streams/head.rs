@@ -1,0 +1,173 @@
+//! Keys and records as bytes. The layout is written down in `lua/streams/shard.lua`, whose scripts change heads in place.
+
+use crate::record::{sortable, unsorted};
+use crate::reply;
+use backstop_core::job::Holder;
+use backstop_core::lease::is_expired;
+use backstop_core::port::KeyStatus;
+use backstop_core::stream::{StoredKey, StoredRecord};
+use backstop_core::{Payload, StreamKey, Time, WorkerName};
+use redis::Value;
+use std::ops::Range;
+
+/// Bytes before the worker.
+const HEAD: usize = 60;
+const NEVER: [u8; 8] = [0; 8];
+/// Bytes of a record before its tenant.
+const RECORD: usize = 24;
+
+/// All that is known of a key but its records.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Head {
+    until: Option<Time>,
+    due: Option<Time>,
+    oldest: Option<Time>,
+    arrived: u64,
+    count: u32,
+    watermark: Option<i64>,
+    worker: String,
+    standing: Vec<u8>,
+}
+
+impl Head {
+    /// The head of these bytes; `None` if they are none.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let time = |range: Range<usize>| {
+            let bytes = bytes.get(range)?;
+            Some(if bytes == NEVER { None } else { Some(Time::from_micros(unsorted(bytes)?)) })
+        };
+        let worker_end = HEAD + usize::from(u16::from_be_bytes(bytes.get(58..HEAD)?.try_into().ok()?));
+        Some(Self {
+            until: time(12..20)?,
+            due: time(21..29)?,
+            oldest: time(29..37)?,
+            arrived: u64::from_be_bytes(bytes.get(37..45)?.try_into().ok()?),
+            count: u32::from_be_bytes(bytes.get(45..49)?.try_into().ok()?),
+            watermark: if bytes[49] == b'1' { unsorted(&bytes[50..58]) } else { None },
+            worker: String::from_utf8_lossy(bytes.get(HEAD..worker_end)?).into_owned(),
+            standing: bytes[worker_end..].to_vec(),
+        })
+    }
+
+    /// Whether the key keeps records.
+    pub(crate) const fn is_holding(&self) -> bool {
+        self.count > 0
+    }
+
+    /// The key for who works on it.
+    pub(crate) fn stored(self, key: StreamKey, window: Window) -> StoredKey {
+        StoredKey {
+            key,
+            watermark: self.watermark,
+            standing: self.standing,
+            arrived: self.arrived,
+            records: window.records,
+            count: u64::from(self.count).saturating_sub(window.damaged),
+            highest: window.highest,
+        }
+    }
+
+    /// The key for an operator.
+    pub(crate) fn status(self, key: StreamKey, now: Time) -> KeyStatus {
+        let until = self.until.filter(|until| !is_expired(*until, now));
+        KeyStatus {
+            key,
+            watermark: self.watermark,
+            standing: self.standing,
+            records: u64::from(self.count),
+            oldest: self.oldest,
+            due: self.due.filter(|_| until.is_none()),
+            holder: until.map(|until| Holder { worker: WorkerName::new(&self.worker), until }),
+        }
+    }
+}
+
+/// A watermark as heads have it.
+pub(crate) fn watermark_bytes(watermark: Option<i64>) -> [u8; 9] {
+    let mut bytes = [b'0', 0, 0, 0, 0, 0, 0, 0, 0];
+    if let Some(position) = watermark {
+        bytes[0] = b'1';
+        bytes[1..].copy_from_slice(&sortable(position));
+    }
+    bytes
+}
+
+/// The records of a key that are handed out with it.
+#[derive(Default)]
+pub(crate) struct Window {
+    highest: Option<i64>,
+    records: Vec<StoredRecord>,
+    /// Those that cannot be read, and keep nobody from the rest.
+    damaged: u64,
+    /// Bytes of their payloads.
+    pub(crate) bytes: usize,
+}
+
+impl Window {
+    /// The next four of these parts: highest position, positions, records, payloads.
+    pub(crate) fn read(parts: &mut impl Iterator<Item = Value>) -> Option<Self> {
+        let highest = unsorted(&reply::bytes(parts.next()?)?);
+        let positions = reply::bytes(parts.next()?)?;
+        let (records, payloads) = (reply::list(parts.next()?)?, reply::list(parts.next()?)?);
+        let mut window = Self { highest, ..Self::default() };
+        for ((position, record), payload) in positions.chunks_exact(8).zip(records).zip(payloads) {
+            let (position, payload) = (unsorted(position)?, reply::bytes(payload)?);
+            window.bytes += payload.len();
+            match reply::bytes(record).and_then(|record| unpack(position, &record, payload)) {
+                Some(record) => window.records.push(record),
+                None => window.damaged += 1,
+            }
+        }
+        Some(window)
+    }
+}
+
+/// The record of these values; its arrival is for the script to say.
+pub(crate) fn pack(step: i64, at: Time, tenant: Option<&str>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(RECORD + 1 + tenant.map_or(0, str::len));
+    bytes.extend(step.to_be_bytes());
+    bytes.extend(sortable(at.as_micros()));
+    bytes.extend([0; 8]);
+    bytes.push(if tenant.is_some() { b'1' } else { b'0' });
+    bytes.extend(tenant.unwrap_or_default().as_bytes());
+    bytes
+}
+
+fn unpack(position: i64, bytes: &[u8], payload: Vec<u8>) -> Option<StoredRecord> {
+    let (has_tenant, tenant) = bytes.get(RECORD..)?.split_first()?;
+    let tenant = if *has_tenant == b'1' { Some(std::str::from_utf8(tenant).ok()?.into()) } else { None };
+    Some(StoredRecord {
+        position,
+        step: i64::from_be_bytes(bytes[..8].try_into().ok()?),
+        tenant,
+        at: Time::from_micros(unsorted(&bytes[8..16])?),
+        arrival: u64::from_be_bytes(bytes[16..RECORD].try_into().ok()?),
+        payload: Payload::stored(payload),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_came_in() {
+        let at = Time::from_micros(1_767_225_600_123_457);
+        for tenant in [None, Some(""), Some("o'rg \u{1F642}")] {
+            let read = unpack(-5, &pack(60, at, tenant), vec![0, 255]).expect("a record");
+            assert_eq!((read.position, read.step, read.at, read.arrival), (-5, 60, at, 0));
+            assert_eq!((read.tenant.as_deref(), read.payload), (tenant, Payload::stored(vec![0, 255])));
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; HEAD - 1]] {
+            assert_eq!(Head::parse(bytes), None, "{bytes:?}");
+        }
+        assert_eq!(Head::parse(&[0; HEAD]), Some(Head::default()));
+        for bytes in [&b""[..], &[0; RECORD]] {
+            assert_eq!(unpack(1, bytes, Vec::new()), None, "{bytes:?}");
+        }
+    }
+}

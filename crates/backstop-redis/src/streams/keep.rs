@@ -1,0 +1,59 @@
+//! Leases of keys that go on.
+
+use super::shard::{Shard, by_shard};
+use crate::base::{Base, readable};
+use crate::record::{number_bytes, sortable};
+use crate::reply;
+use crate::script::{KEEP, ScriptCall};
+use backstop_core::Time;
+use backstop_core::lease::longest_kept;
+use backstop_core::port::{Answer, KeyLease};
+
+const DOING: &str = "keeping keys";
+/// Leases of one script: while it runs, the server does nothing else.
+const LEASES_AT_ONCE: usize = 1_000;
+const KEPT: u8 = b'K';
+
+/// Makes leases last longer, and tells which of them are lost.
+pub(crate) async fn keep(
+    base: &Base,
+    leases: Vec<KeyLease>,
+    until: Time,
+    now: Time,
+) -> Answer<Vec<KeyLease>> {
+    let numbered = leases.iter().enumerate();
+    let shards = by_shard(numbered.map(|(at, lease)| (Shard::of(&lease.stream, &lease.key), at)));
+    let slices: Vec<(Shard<'_>, &[usize])> = shards
+        .iter()
+        .flat_map(|(shard, places)| places.chunks(LEASES_AT_ONCE).map(|slice| (*shard, slice)))
+        .collect();
+    let calls = slices.iter().map(|(shard, slice)| {
+        let leases = slice.iter().map(|at| &leases[*at]);
+        call(base, *shard, leases, until, now)
+    });
+    let mut is_kept = vec![false; leases.len()];
+    for ((_, slice), answer) in slices.iter().zip(base.run_each(DOING, calls.collect()).await?) {
+        let letters = readable(DOING, reply::bytes(answer).filter(|said| said.len() == slice.len()))?;
+        for (at, letter) in slice.iter().zip(letters) {
+            is_kept[*at] = letter == KEPT;
+        }
+    }
+    Ok(leases.into_iter().zip(is_kept).filter(|(_, is_kept)| !is_kept).map(|(lease, _)| lease).collect())
+}
+
+fn call<'a>(
+    base: &Base,
+    shard: Shard<'_>,
+    leases: impl Iterator<Item = &'a KeyLease>,
+    until: Time,
+    now: Time,
+) -> ScriptCall {
+    let mut call = shard.script(base, &KEEP);
+    call.push(&sortable(until.as_micros()));
+    call.push(&sortable(longest_kept(until, now).as_micros()));
+    for lease in leases {
+        call.push(lease.key.as_str().as_bytes());
+        call.push(&number_bytes(lease.number));
+    }
+    call
+}

@@ -1,0 +1,174 @@
+//! Streams and keys as an operator sees them.
+
+use super::head::{Head, Window};
+use super::shard::{Part, Shard, by_shard, names};
+use crate::base::{Base, readable};
+use crate::record::unsorted;
+use crate::reply;
+use crate::script::{HOLDING_KEYS, SHARD_STATUS, STREAM_KEY};
+use backstop_core::limits::{PAGE_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
+use backstop_core::stream::{Count, Counts, StoredKey};
+use backstop_core::{StreamKey, StreamName, Time};
+use redis::Value;
+
+const DOING: &str = "listing streams";
+/// Heads read by one command: what the rules remember may be large.
+const HEADS_AT_ONCE: usize = 100;
+
+/// All streams, by name.
+pub(crate) async fn streams(base: &Base) -> Answer<Vec<StreamStatus>> {
+    let mut streams = Vec::new();
+    for name in names(base, DOING).await? {
+        let shards = shard_statuses(base, DOING, &name).await?;
+        let mut status = StreamStatus {
+            name,
+            keys: 0,
+            holding: 0,
+            records: 0,
+            oldest: shards.iter().filter_map(|shard| shard.oldest).min(),
+            counts: Counts::default(),
+        };
+        for shard in &shards {
+            status.keys += shard.keys[0];
+            status.holding += shard.holding;
+            status.records += shard.records[0];
+            status.counts.add(&shard.counts);
+        }
+        // A name that was registered, and of whose keys nothing is left, is none.
+        if status.keys > 0 || !status.counts.is_empty() {
+            streams.push(status);
+        }
+    }
+    Ok(streams)
+}
+
+/// What a shard tells of itself.
+pub(super) struct ShardStatus {
+    /// Keys, by their two parts.
+    keys: [u64; 2],
+    holding: u64,
+    /// Records, by their four parts.
+    records: [u64; 4],
+    oldest: Option<Time>,
+    counts: Counts,
+}
+
+impl ShardStatus {
+    /// Whether every key is listed, and every record has its payload and its places.
+    pub(super) fn agrees(&self) -> bool {
+        self.keys[0] == self.keys[1]
+            && self.records.iter().all(|count| *count == self.records[0])
+            && (self.holding == 0) == (self.records[0] == 0)
+    }
+}
+
+/// What each shard of a stream tells of itself.
+pub(super) async fn shard_statuses(
+    base: &Base,
+    doing: &'static str,
+    stream: &StreamName,
+) -> Answer<Vec<ShardStatus>> {
+    let calls = Shard::all(stream).map(|shard| shard.script(base, &SHARD_STATUS));
+    let answers = base.run_each(doing, calls.into()).await?;
+    readable(doing, answers.into_iter().map(shard_status).collect())
+}
+
+fn shard_status(answer: Value) -> Option<ShardStatus> {
+    let mut parts = reply::list(answer)?.into_iter();
+    let mut number = || u64::try_from(parts.next().and_then(reply::whole)?).ok();
+    let keys = [number()?, number()?];
+    let holding = number()?;
+    let records = [number()?, number()?, number()?, number()?];
+    let oldest = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let mut counts = [0; Count::ALL.len()];
+    for (index, number) in reply::pairs(parts.next()?)? {
+        let index: usize = std::str::from_utf8(&index).ok()?.parse().ok()?;
+        // One that only a newer program knows is not for this one to show.
+        if let Some(count) = counts.get_mut(index) {
+            *count = std::str::from_utf8(&number).ok()?.parse().ok()?;
+        }
+    }
+    Some(ShardStatus { keys, holding, records, oldest, counts: Counts::from_numbers(counts) })
+}
+
+/// The next keys of a stream, by the bytes of their names.
+pub(crate) async fn stream_keys(base: &Base, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+    let names = next_names(base, query).await?;
+    let mut heads = vec![Value::Nil; names.len()];
+    let shards = by_shard(names.iter().enumerate().map(|(at, key)| (Shard::of(&query.stream, key), at)));
+    let slices: Vec<(Shard<'_>, &[usize])> = shards
+        .iter()
+        .flat_map(|(shard, places)| places.chunks(HEADS_AT_ONCE).map(|slice| (*shard, slice)))
+        .collect();
+    let commands = slices.iter().map(|(shard, slice)| {
+        let mut command = redis::cmd("HMGET");
+        command.arg(shard.part(&base.keys, Part::Heads));
+        for at in *slice {
+            command.arg(names[*at].as_str());
+        }
+        command
+    });
+    for ((_, slice), answer) in slices.iter().zip(base.ask_each(DOING, commands.collect()).await?) {
+        for (at, head) in slice.iter().zip(readable(DOING, reply::list(answer))?) {
+            heads[*at] = head;
+        }
+    }
+    let status = |(key, head): (StreamKey, Value)| {
+        // What cannot be read is listed all the same; a look at the key says what is wrong with it.
+        Some(Head::parse(&reply::bytes(head)?).unwrap_or_default().status(key, now))
+    };
+    Ok(names.into_iter().zip(heads).filter_map(status).collect())
+}
+
+/// The names of the next keys, over all shards.
+async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
+    let limit = query.limit.clamp(1, PAGE_MAX);
+    let after = query.after.as_ref().map_or("", StreamKey::as_str);
+    let shards = Shard::all(&query.stream);
+    let answers = match query.which {
+        WhichKeys::All => {
+            let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
+            let commands = shards.map(|shard| {
+                let mut command = redis::cmd("ZRANGEBYLEX");
+                command.arg(shard.part(&base.keys, Part::Names)).arg(&from).arg("+");
+                command.arg("LIMIT").arg(0).arg(limit);
+                command
+            });
+            base.ask_each(DOING, commands.into()).await?
+        }
+        WhichKeys::Holding => {
+            let calls = shards.map(|shard| shard.script(base, &HOLDING_KEYS).arg(after).arg(limit));
+            base.run_each(DOING, calls.into()).await?
+        }
+    };
+    let mut names = Vec::new();
+    for answer in answers {
+        let found = readable(DOING, reply::list(answer))?.into_iter();
+        names.extend(found.filter_map(|name| StreamKey::new(&reply::text(name)?).ok()));
+    }
+    names.sort_unstable();
+    names.truncate(limit);
+    Ok(names)
+}
+
+/// One key with its records.
+pub(crate) async fn stream_key(
+    base: &Base,
+    stream: &StreamName,
+    key: StreamKey,
+) -> Answer<Option<StoredKey>> {
+    let doing = "looking at a key";
+    let call = Shard::of(stream, &key).script(base, &STREAM_KEY).arg(key.as_str()).arg(WINDOW_RECORDS_MAX);
+    let mut parts = readable(doing, reply::list(base.link.run(doing, &call).await?))?.into_iter();
+    let Some(head) = parts.next() else { return Ok(None) };
+    let head = readable(doing, reply::bytes(head))?;
+    let head = Head::parse(&head).ok_or_else(|| {
+        let cause =
+            format!("key {key} of {stream} cannot be read; clear it, and begin anew with what it keeps");
+        StoreError::corrupt(doing, cause)
+    })?;
+    let window =
+        if head.is_holding() { readable(doing, Window::read(&mut parts))? } else { Window::default() };
+    Ok(Some(head.stored(key, window)))
+}

@@ -1,0 +1,80 @@
+//! Records in.
+
+use super::head::pack;
+use super::shard::{Shard, by_shard, register};
+use crate::base::{Base, readable};
+use crate::record::sortable;
+use crate::reply;
+use crate::script::{OFFER, ScriptCall};
+use backstop_core::limits::{KEY_RECORDS_MAX, LEASE_ASKED_MAX};
+use backstop_core::port::{Answer, Offered};
+use backstop_core::stream::Record;
+use backstop_core::{StreamName, Time};
+use futures_util::future::{try_join, try_join_all};
+use redis::Value;
+
+const DOING: &str = "offering";
+/// Records of one script: while it runs, the server does nothing else.
+const RECORDS_AT_ONCE: usize = 1_000;
+
+type Numbered<'a> = (usize, &'a Record);
+
+/// Takes records in: shards side by side, the records of a shard in order.
+pub(crate) async fn offer(
+    base: &Base,
+    stream: &StreamName,
+    records: &[Record],
+    now: Time,
+) -> Answer<Vec<Offered>> {
+    base.guard.check(&base.link, DOING).await?;
+    let numbered = records.iter().enumerate();
+    let shards = by_shard(numbered.map(|(at, record)| (Shard::of(stream, &record.key), (at, record))));
+    let parts = shards.iter().map(|(shard, records)| offer_in(base, *shard, records, now));
+    let ((), parts) = try_join(register(base, DOING, &[stream]), try_join_all(parts)).await?;
+    let mut answers = vec![Offered::Full; records.len()];
+    for ((at, _), answer) in shards.values().flatten().zip(parts.into_iter().flatten()) {
+        answers[*at] = answer;
+    }
+    if answers.contains(&Offered::Held) {
+        base.bell.ring();
+    }
+    Ok(answers)
+}
+
+async fn offer_in(
+    base: &Base,
+    shard: Shard<'_>,
+    records: &[Numbered<'_>],
+    now: Time,
+) -> Answer<Vec<Offered>> {
+    let mut answers = Vec::with_capacity(records.len());
+    for slice in records.chunks(RECORDS_AT_ONCE) {
+        let answer = base.link.run(DOING, &call(base, shard, slice, now)).await?;
+        answers.extend(readable(DOING, read(answer).filter(|answers| answers.len() == slice.len()))?);
+    }
+    Ok(answers)
+}
+
+fn call(base: &Base, shard: Shard<'_>, records: &[Numbered<'_>], now: Time) -> ScriptCall {
+    let mut call = shard.script(base, &OFFER);
+    call.push(&sortable(now.as_micros()));
+    call.push(&sortable(now.after(LEASE_ASKED_MAX).as_micros()));
+    call = call.arg(KEY_RECORDS_MAX);
+    for (_, record) in records {
+        call.push(record.key.as_str().as_bytes());
+        call.push(&sortable(record.position));
+        call.push(&pack(record.step, now, record.tenant.as_deref()));
+        call.push(record.payload.as_bytes());
+    }
+    call
+}
+
+fn read(answer: Value) -> Option<Vec<Offered>> {
+    let offered = |letter| match letter {
+        b'H' => Some(Offered::Held),
+        b'D' => Some(Offered::Duplicate),
+        b'F' => Some(Offered::Full),
+        _ => None,
+    };
+    reply::bytes(answer)?.into_iter().map(offered).collect()
+}

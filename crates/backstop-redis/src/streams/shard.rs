@@ -1,0 +1,147 @@
+//! The shards of a stream. Each has keys of its own and is in one place, so that a cluster spreads a stream over its masters.
+
+use crate::base::{Base, readable};
+use crate::keys::Keys;
+use crate::reply;
+use crate::script::{Script, ScriptCall};
+use backstop_core::port::Answer;
+use backstop_core::{StreamKey, StreamName};
+use std::collections::BTreeMap;
+
+/// How many. A key is found by its hash, so that this number can never change.
+pub(crate) const SHARDS: usize = 16;
+
+/// The parts of a shard, in the order in which every script gets them: see `lua/streams/shard.lua`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Heads,
+    Names,
+    Due,
+    Records,
+    Payloads,
+    Places,
+    Ages,
+    Holding,
+    Taken,
+    Counts,
+}
+
+impl Part {
+    /// All of them, in order.
+    const ALL: [Self; 10] = [
+        Self::Heads,
+        Self::Names,
+        Self::Due,
+        Self::Records,
+        Self::Payloads,
+        Self::Places,
+        Self::Ages,
+        Self::Holding,
+        Self::Taken,
+        Self::Counts,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Heads => "heads",
+            Self::Names => "names",
+            Self::Due => "due",
+            Self::Records => "records",
+            Self::Payloads => "payloads",
+            Self::Places => "places",
+            Self::Ages => "ages",
+            Self::Holding => "holding",
+            Self::Taken => "taken",
+            Self::Counts => "counts",
+        }
+    }
+}
+
+/// A shard of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Shard<'a> {
+    number: usize,
+    stream: &'a StreamName,
+}
+
+impl<'a> Shard<'a> {
+    /// The one a key is in.
+    pub(crate) fn of(stream: &'a StreamName, key: &StreamKey) -> Self {
+        Self { number: hash(key.as_str().as_bytes()) as usize % SHARDS, stream }
+    }
+
+    /// All shards of a stream, in order.
+    pub(crate) fn all(stream: &'a StreamName) -> [Self; SHARDS] {
+        std::array::from_fn(|number| Self { number, stream })
+    }
+
+    /// The key of a part of it.
+    pub(crate) fn part(self, keys: &Keys, part: Part) -> String {
+        keys.shard(self.stream, self.number, part.as_str())
+    }
+
+    /// A call of a script on it.
+    pub(crate) fn script(self, base: &Base, script: &'static Script) -> ScriptCall {
+        script.with(&Part::ALL.map(|part| self.part(&base.keys, part)))
+    }
+}
+
+/// Things by the shards of the keys they are about, in their order.
+pub(crate) fn by_shard<'a, T>(things: impl Iterator<Item = (Shard<'a>, T)>) -> BTreeMap<Shard<'a>, Vec<T>> {
+    let mut shards: BTreeMap<Shard<'a>, Vec<T>> = BTreeMap::new();
+    for (shard, thing) in things {
+        shards.entry(shard).or_default().push(thing);
+    }
+    shards
+}
+
+/// The names of all streams, in order.
+pub(crate) async fn names(base: &Base, doing: &'static str) -> Answer<Vec<StreamName>> {
+    let names = base.link.ask(doing, redis::cmd("SMEMBERS").arg(base.keys.streams())).await?;
+    let names = readable(doing, reply::list(names))?.into_iter().filter_map(reply::text);
+    let mut streams: Vec<StreamName> = names.filter_map(|name| StreamName::new(&name).ok()).collect();
+    streams.sort_unstable();
+    Ok(streams)
+}
+
+/// Makes streams known. Said with every offer and take: a registry that a crash set back would hide a stream.
+pub(crate) async fn register(base: &Base, doing: &'static str, streams: &[&StreamName]) -> Answer<()> {
+    let mut command = redis::cmd("SADD");
+    command.arg(base.keys.streams());
+    for stream in streams {
+        command.arg(stream.as_str());
+    }
+    base.link.ask(doing, &command).await.map(drop)
+}
+
+/// FNV-1a: the same everywhere and for ever.
+const fn hash(bytes: &[u8]) -> u32 {
+    let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    // The lower bits alone depend on little but the last bytes.
+    hash ^ (hash >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_where_it_was_put() {
+        let stream = StreamName::new("uptime").expect("a name");
+        let shard = |text: &str| Shard::of(&stream, &StreamKey::new(text).expect("a key")).number;
+        assert_eq!(["a", "b", "device-17", "ключ"].map(shard), [0, 9, 13, 5]);
+    }
+
+    #[test]
+    fn keys_are_spread_evenly() {
+        let stream = StreamName::new("uptime").expect("a name");
+        let keys = (0..16_000).map(|n| StreamKey::new(&format!("device-{n}")).expect("a key"));
+        let shards = by_shard(keys.map(|key| (Shard::of(&stream, &key), ())));
+        assert_eq!(shards.len(), SHARDS);
+        assert!(shards.values().all(|keys| (850..1_150).contains(&keys.len())), "{shards:?}");
+    }
+}

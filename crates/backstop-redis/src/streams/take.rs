@@ -1,0 +1,188 @@
+//! Keys out.
+//!
+//! Each shard hands out its own, all at once. A take that is repeated gets what is left of it and no more: a shard that
+//! has something left says so, and what another one, which has nothing left, handed out anew is given back.
+
+use super::head::{Head, Window};
+use super::shard::{Shard, by_shard, register};
+use crate::base::{Base, readable};
+use crate::record::{number_bytes, sortable, unsorted};
+use crate::reply;
+use crate::script::{GIVE_BACK, ScriptCall, TAKE};
+use backstop_core::limits::{LEASE_ASKED_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::{Answer, Take, Taken, Wanted};
+use backstop_core::stream::StoredKey;
+use backstop_core::{StreamKey, Time};
+use futures_util::future::try_join;
+use redis::Value;
+
+pub(super) const DOING: &str = "taking keys";
+/// Keys of one script: while it runs, the server does nothing else.
+pub(super) const KEYS_AT_ONCE: usize = 1_000;
+
+/// Takes these keys.
+pub(crate) async fn take(base: &Base, take: &Take, keys: &[StreamKey], now: Time) -> Answer<Taken> {
+    base.guard.check(&base.link, DOING).await?;
+    let shards = by_shard(keys.iter().map(|key| (Shard::of(&take.stream, key), key)));
+    let taker = Taker { base, take, now };
+    let parts = shards.into_iter().flat_map(|(shard, mut keys)| {
+        keys.sort_unstable();
+        keys.dedup();
+        let slices = keys.chunks(KEYS_AT_ONCE);
+        slices.map(|keys| Part { shard, keys: keys.to_vec() }).collect::<Vec<_>>()
+    });
+    let parts = taker.hand_out(parts.collect());
+    let ((), handed) = try_join(register(base, DOING, &[&take.stream]), parts).await?;
+    let left = taker.what_is_left(handed).await?;
+    Ok(Taken { keys: stored(left), next_due: None })
+}
+
+/// The keys of several answers.
+pub(super) fn stored(handed: Vec<HandedOut<'_>>) -> Vec<StoredKey> {
+    handed.into_iter().flat_map(|handed| handed.keys).map(|given| given.stored).collect()
+}
+
+/// Who takes what, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Taker<'a> {
+    pub(super) base: &'a Base,
+    pub(super) take: &'a Take,
+    pub(super) now: Time,
+}
+
+/// Keys of one shard.
+pub(super) struct Part<'a> {
+    pub(super) shard: Shard<'a>,
+    pub(super) keys: Vec<&'a StreamKey>,
+}
+
+/// What a shard answered.
+pub(super) struct HandedOut<'a> {
+    pub(super) shard: Shard<'a>,
+    pub(super) next_due: Option<Time>,
+    is_again: bool,
+    keys: Vec<Given>,
+    /// Those that have to wait, because there is enough to carry.
+    waiting: Vec<&'a StreamKey>,
+    bytes: usize,
+}
+
+/// A key that was handed out, and its head as it was before; empty if there was none.
+struct Given {
+    stored: StoredKey,
+    former: Vec<u8>,
+}
+
+impl<'a> Taker<'a> {
+    /// Has all shards hand out a fair part of what may be carried; what is left of that goes to those that had more.
+    pub(super) async fn hand_out(&self, parts: Vec<Part<'a>>) -> Answer<Vec<HandedOut<'a>>> {
+        let share = TAKE_BYTES_MAX / parts.len().max(1);
+        let calls = parts.iter().map(|part| self.call(part, share)).collect();
+        let answers = self.base.run_each(DOING, calls).await?;
+        let read = parts.iter().zip(answers).map(|(part, answer)| readable(DOING, handed_out(part, answer)));
+        let mut handed = read.collect::<Answer<Vec<HandedOut<'_>>>>()?;
+        let mut bytes: usize = handed.iter().map(|handed| handed.bytes).sum();
+        if handed.iter().any(|handed| handed.is_again) {
+            return Ok(handed);
+        }
+        for at in 0..handed.len() {
+            let part = Part { shard: handed[at].shard, keys: std::mem::take(&mut handed[at].waiting) };
+            if part.keys.is_empty() || bytes >= TAKE_BYTES_MAX {
+                continue;
+            }
+            let answer = self.base.link.run(DOING, &self.call(&part, TAKE_BYTES_MAX - bytes)).await?;
+            let more = readable(DOING, handed_out(&part, answer))?;
+            bytes += more.bytes;
+            handed.push(more);
+        }
+        Ok(handed)
+    }
+
+    fn call(&self, part: &Part<'_>, bytes_max: usize) -> ScriptCall {
+        let Take { number, worker, until, wanted, .. } = self.take;
+        let mut call = part.shard.script(self.base, &TAKE);
+        call.push(match wanted {
+            Wanted::Keys(_) => b"K",
+            Wanted::Seized(_) => b"S",
+            Wanted::Due(_) => b"D",
+        });
+        call.push(&number_bytes(*number));
+        call.push(&sortable(until.as_micros()));
+        call.push(&sortable(self.now.as_micros()));
+        call.push(&sortable(self.now.after(LEASE_ASKED_MAX).as_micros()));
+        let worker = worker.as_str().as_bytes();
+        call.push(&[&(worker.len() as u16).to_be_bytes(), worker].concat());
+        call = call.arg(WINDOW_RECORDS_MAX).arg(bytes_max);
+        for key in &part.keys {
+            call.push(key.as_str().as_bytes());
+        }
+        call
+    }
+
+    /// What is left of a take that is repeated; all that was handed out by one that is not.
+    async fn what_is_left(&self, handed: Vec<HandedOut<'a>>) -> Answer<Vec<HandedOut<'a>>> {
+        let (again, fresh): (Vec<_>, Vec<_>) = handed.into_iter().partition(|handed| handed.is_again);
+        if again.is_empty() {
+            return Ok(fresh);
+        }
+        let calls =
+            fresh.iter().filter(|handed| !handed.keys.is_empty()).map(|handed| self.give_back(handed));
+        self.base.run_each(DOING, calls.collect()).await?;
+        Ok(again)
+    }
+
+    fn give_back(&self, handed: &HandedOut<'_>) -> ScriptCall {
+        let mut call = handed.shard.script(self.base, &GIVE_BACK);
+        call.push(&number_bytes(self.take.number));
+        call.push(&sortable(self.now.as_micros()));
+        for given in &handed.keys {
+            call.push(given.stored.key.as_str().as_bytes());
+            call.push(&given.former);
+        }
+        call
+    }
+}
+
+fn handed_out<'a>(part: &Part<'a>, answer: Value) -> Option<HandedOut<'a>> {
+    let mut parts = reply::list(answer)?.into_iter();
+    let is_again = reply::bytes(parts.next()?)? == b"A";
+    let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let heads = reply::list(parts.next()?)?;
+    let mut windows = reply::list(parts.next()?)?.into_iter();
+    let mut handed = HandedOut {
+        shard: part.shard,
+        next_due,
+        is_again,
+        keys: Vec::with_capacity(heads.len()),
+        waiting: Vec::new(),
+        bytes: 0,
+    };
+    for (key, head) in part.keys.iter().zip(heads) {
+        match head {
+            Value::Nil => {}
+            Value::Int(_) => handed.waiting.push(*key),
+            head => handed.give(key, reply::bytes(head)?, &mut windows)?,
+        }
+    }
+    Some(handed)
+}
+
+impl HandedOut<'_> {
+    /// Windows stand in the order of the keys they belong to, each behind the number of its key.
+    fn give(
+        &mut self,
+        key: &StreamKey,
+        former: Vec<u8>,
+        windows: &mut impl Iterator<Item = Value>,
+    ) -> Option<()> {
+        let head = if former.is_empty() { Head::default() } else { Head::parse(&former)? };
+        let mut window = Window::default();
+        if head.is_holding() {
+            windows.next()?;
+            window = Window::read(windows)?;
+        }
+        self.bytes += window.bytes;
+        self.keys.push(Given { stored: head.stored(key.clone(), window), former });
+        Some(())
+    }
+}

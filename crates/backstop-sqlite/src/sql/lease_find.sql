@@ -1,0 +1,2 @@
+-- ?1 key
+SELECT number, until, turn FROM backstop_stream_lease WHERE key = ?1

@@ -1,0 +1,2 @@
+-- ?1 name
+INSERT INTO backstop_stream (name) VALUES (?1)

@@ -1,0 +1,2 @@
+-- ?1 name
+SELECT id FROM backstop_stream WHERE name = ?1

@@ -1,0 +1,81 @@
+//! A key's row.
+
+use super::ledger::StreamAt;
+use crate::row;
+use crate::work::Work;
+use backstop_core::stream::StoredKey;
+use backstop_core::{StreamKey, Time};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+pub(super) const KEY_FIND: &str = include_str!("../sql/stream_key_find.sql");
+pub(super) const KEY_GET: &str = include_str!("../sql/stream_key_get.sql");
+const KEY_ADD: &str = include_str!("../sql/stream_key_add.sql");
+const KEY_HOLD: &str = include_str!("../sql/stream_key_hold.sql");
+pub(super) const KEY_DUE: &str = include_str!("../sql/stream_key_due.sql");
+
+/// What a store itself needs to know of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    pub(super) id: i64,
+    /// The lease that ended last, and its last turn.
+    pub(super) number: i64,
+    pub(super) turn: i64,
+    pub(super) arrived: i64,
+    pub(super) records: i64,
+    pub(super) due: Option<Time>,
+}
+
+impl Key {
+    /// From the columns of `stream_key_find.sql`.
+    pub(super) fn read(row: &Row<'_>) -> Result<Self> {
+        Ok(Self {
+            id: row::whole(row, 0)?,
+            number: row::whole(row, 1)?,
+            turn: row::whole(row, 2)?,
+            arrived: row::whole(row, 3)?,
+            records: row::whole(row, 4)?.max(0),
+            due: row::maybe_whole(row, 5)?.map(Time::from_micros),
+        })
+    }
+
+    /// A key that nothing is known of.
+    pub(super) fn add(work: &mut Work<'_>, stream: StreamAt, name: &StreamKey) -> Result<Self> {
+        let new = params![work.streams.id(stream), name.as_str(), row::NO_LEASE];
+        work.db.prepare_cached(KEY_ADD)?.execute(new)?;
+        work.streams.count_keys(stream, 1);
+        let id = work.db.last_insert_rowid();
+        Ok(Self { id, number: row::NO_LEASE, turn: 0, arrived: 0, records: 0, due: None })
+    }
+
+    /// Writes what the key holds now and when it is due, as far as that is not as it was.
+    pub(super) fn write(&self, work: &mut Work<'_>, stream: StreamAt, before: &Self) -> Result<()> {
+        if self == before {
+            return Ok(());
+        }
+        let due = self.due.map(Time::as_micros);
+        if self.records == before.records && self.arrived == before.arrived {
+            return work.db.prepare_cached(KEY_DUE)?.execute(params![self.id, due]).map(drop);
+        }
+        work.streams.count_records(stream, before.records, self.records);
+        let held = params![self.id, self.arrived, self.records, due];
+        work.db.prepare_cached(KEY_HOLD)?.execute(held).map(drop)
+    }
+}
+
+/// The key of this name, if there is one.
+pub(super) fn find(db: &Connection, stream: i64, name: &StreamKey) -> Result<Option<Key>> {
+    db.prepare_cached(KEY_FIND)?.query_row(params![stream, name.as_str()], Key::read).optional()
+}
+
+/// A key without its records, from the columns of `stream_key_find.sql`.
+pub(super) fn stored(row: &Row<'_>, key: StreamKey) -> Result<StoredKey> {
+    Ok(StoredKey {
+        key,
+        watermark: row::maybe_whole(row, 6)?,
+        standing: row::bytes(row, 7)?.unwrap_or_default().to_vec(),
+        arrived: row::count(row, 3)?,
+        records: Vec::new(),
+        count: row::count(row, 4)?,
+        highest: None,
+    })
+}

@@ -1,0 +1,48 @@
+//! Who has a key.
+
+use crate::row;
+use backstop_core::lease::{extended, is_expired};
+use backstop_core::{LeaseNumber, Time};
+use rusqlite::{Connection, OptionalExtension, Result};
+
+const LEASE_FIND: &str = include_str!("../sql/lease_find.sql");
+const LEASE_EXTEND: &str = include_str!("../sql/lease_extend.sql");
+
+/// A lease on a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyHold {
+    pub(super) number: LeaseNumber,
+    pub(super) until: Time,
+    /// The last turn of it that was taken in.
+    pub(super) turn: i64,
+}
+
+impl KeyHold {
+    /// The lease a key is under, expired or not.
+    pub(super) fn find(db: &Connection, key: i64) -> Result<Option<Self>> {
+        let read = |row: &rusqlite::Row<'_>| {
+            let number = LeaseNumber::from_i64(row::whole(row, 0)?);
+            Ok(Self { number, until: row::time(row, 1)?, turn: row::whole(row, 2)? })
+        };
+        db.prepare_cached(LEASE_FIND)?.query_row([key], read).optional()
+    }
+
+    /// Whether it keeps others from the key.
+    pub(super) fn is_held(&self, now: Time) -> bool {
+        !is_expired(self.until, now)
+    }
+
+    /// Makes it last, with this turn as its last one; tells until when.
+    pub(super) fn extend(
+        &self,
+        db: &Connection,
+        key: i64,
+        turn: i64,
+        until: Time,
+        now: Time,
+    ) -> Result<Time> {
+        let until = extended(self.until, until, now);
+        db.prepare_cached(LEASE_EXTEND)?.execute([key, until.as_micros(), turn])?;
+        Ok(until)
+    }
+}

@@ -1,0 +1,100 @@
+//! The records of a key.
+
+use crate::row;
+use backstop_core::limits::WINDOW_RECORDS_MAX;
+use backstop_core::stream::{Change, StoredKey, StoredRecord};
+use backstop_core::{Payload, Time};
+use rusqlite::{Connection, Result, Row, params};
+
+pub(super) const RECORD_ADD: &str = include_str!("../sql/record_add.sql");
+const RECORDS_WINDOW: &str = include_str!("../sql/records_window.sql");
+const RECORDS_HIGHEST: &str = include_str!("../sql/records_highest.sql");
+const RECORD_OWN: &str = include_str!("../sql/record_own.sql");
+const RECORD_DROP: &str = include_str!("../sql/record_drop.sql");
+const RECORDS_OF: &str = include_str!("../sql/records_of.sql");
+const RECORD_REMOVE: &str = include_str!("../sql/record_remove.sql");
+
+/// Brings a key's records along; tells how many bytes they have.
+pub(super) fn load(db: &Connection, id: i64, stored: &mut StoredKey) -> Result<usize> {
+    let mut window = db.prepare_cached(RECORDS_WINDOW)?;
+    let records = window.query_map(params![id, row::number(WINDOW_RECORDS_MAX)], record)?;
+    let records: Vec<Option<StoredRecord>> = records.collect::<Result<_>>()?;
+    let is_all = records.len() < WINDOW_RECORDS_MAX;
+    stored.records = records.into_iter().flatten().collect();
+    let loaded = stored.records.len() as u64;
+    if is_all {
+        // What is there counts, whatever the key's row says.
+        stored.count = loaded;
+        stored.highest = stored.records.last().map(|record| record.position);
+    } else {
+        stored.count = stored.count.max(loaded);
+        let highest = |row: &Row<'_>| row::maybe_whole(row, 0);
+        stored.highest = db.prepare_cached(RECORDS_HIGHEST)?.query_row([id], highest)?;
+    }
+    Ok(stored.records.iter().map(|record| record.payload.len()).sum())
+}
+
+/// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be read of a payload is
+/// empty: the handler says that it is no good, and its place in the order is not lost.
+fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
+    let Some(position) = row::maybe_whole(row, 0)? else {
+        tracing::warn!("a row of backstop_stream_record has no readable position; run `backstop doctor`");
+        return Ok(None);
+    };
+    Ok(Some(StoredRecord {
+        position,
+        step: row::whole(row, 1)?.max(1),
+        tenant: row::text(row, 2)?.map(Into::into),
+        at: row::time(row, 3)?,
+        arrival: row::count(row, 4)?,
+        payload: Payload::stored(row::bytes(row, 5)?.unwrap_or_default().to_vec()),
+    }))
+}
+
+/// Removes records and puts others there, as whoever has the key says; tells by how many there are more.
+pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &Change) -> Result<i64> {
+    let mut more = 0;
+    for position in &change.drop {
+        more -= row::number(db.prepare_cached(RECORD_DROP)?.execute([key, *position])?);
+    }
+    for record in &change.hold {
+        if db.prepare_cached(RECORD_OWN)?.execute([key, record.position])? == 0 {
+            more += row::number(add(db, stream, key, record)?);
+        }
+    }
+    Ok(more)
+}
+
+/// Puts a record there that is held by who has the key.
+fn add(db: &Connection, stream: i64, key: i64, record: &StoredRecord) -> Result<usize> {
+    db.prepare_cached(RECORD_ADD)?.execute(params![
+        key,
+        record.position,
+        0,
+        record.step,
+        record.at.as_micros(),
+        stream,
+        record.tenant.as_deref(),
+        record.payload.as_bytes(),
+    ])
+}
+
+/// When the oldest record of a key came in.
+pub(super) fn oldest(db: &Connection, key: i64) -> Result<Option<Time>> {
+    let mut of_key = db.prepare_cached(RECORDS_OF)?;
+    let mut rows = of_key.query([key])?;
+    let mut oldest: Option<Time> = None;
+    while let Some(row) = rows.next()? {
+        let at = row::time(row, 1)?;
+        oldest = Some(oldest.map_or(at, |oldest| oldest.min(at)));
+    }
+    Ok(oldest)
+}
+
+/// Removes all records of a key.
+pub(super) fn clear(db: &Connection, key: i64) -> Result<()> {
+    let mut of_key = db.prepare_cached(RECORDS_OF)?;
+    let nos: Vec<i64> = of_key.query_map([key], |row| row::whole(row, 0))?.collect::<Result<_>>()?;
+    let mut remove = db.prepare_cached(RECORD_REMOVE)?;
+    nos.into_iter().try_for_each(|no| remove.execute([no]).map(drop))
+}

@@ -1,0 +1,72 @@
+//! Four processes serve one stream and bring its records in disorder; they are killed one after another, and each key's
+//! records are handled in order, once, and what never comes is missed once.
+//!
+//! The long form, 1,000 keys of 1,000 positions and 100 kills, takes its time; repeat one with its seed:
+//!
+//! ```text
+//! BACKSTOP_KILLS=full cargo test --release -p backstop-testkit --test processes ordered_on_sqlite -- --nocapture
+//! BACKSTOP_SEED=7 BACKSTOP_KILLS=full cargo test …
+//! ```
+
+use crate::crew::Crew;
+use backstop::Span;
+use backstop_testkit::ordered::Trace;
+use backstop_testkit::servers;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::time::Instant;
+
+/// How much is tried.
+struct Trial {
+    keys: usize,
+    positions: usize,
+    wave: usize,
+    kills: usize,
+    /// Long enough for a busy machine to keep it: one that is lost without a kill lets calls come again, too.
+    lease: Span,
+}
+
+const SHORT: Trial = Trial { keys: 100, positions: 51, wave: 25, kills: 8, lease: Span::secs(1) };
+const FULL: Trial = Trial { keys: 1_000, positions: 1_001, wave: 50, kills: 100, lease: Span::secs(5) };
+const PROCESSES: usize = 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ordered_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    check(&format!("sqlite:{}", folder.path().join("ordered.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ordered_on_postgres() {
+    check(&servers::postgres().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ordered_on_redis() {
+    check(&servers::redis().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ordered_on_a_cluster() {
+    check(&servers::cluster().fresh_url()).await;
+}
+
+async fn check(store: &str) {
+    let is_full = std::env::var("BACKSTOP_KILLS").is_ok_and(|size| size == "full");
+    let Trial { keys, positions, wave, kills, lease } = if is_full { FULL } else { SHORT };
+    let seed =
+        std::env::var("BACKSTOP_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().expect("a seed"));
+    println!("BACKSTOP_SEED={seed}");
+    let trace = Trace { seed, keys, positions, wave, shares: PROCESSES };
+    let (began, waves) = (Instant::now(), trace.waves());
+    let mut crew = Crew::start(store, trace, lease, StdRng::seed_from_u64(seed)).await;
+    for wave in 0..waves {
+        // None while the first positions come: all others build on those.
+        let by_now = if wave == 0 { 0 } else { kills * wave / (waves - 1) };
+        crew.wave(wave, by_now - kills * wave.saturating_sub(1) / (waves - 1)).await;
+        println!("wave {wave} of {waves} after {:?}, {} kills", began.elapsed(), crew.killed());
+    }
+    let told = crew.assert_sound().await;
+    println!("{told}, in {:?}", began.elapsed());
+    assert_eq!(crew.killed(), kills, "the last kills came too late to meet work");
+}

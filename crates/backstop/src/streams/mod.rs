@@ -1,0 +1,59 @@
+//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in the order of their
+//! positions, and what is missing is declared missing once, and only after it was waited for.
+//!
+//! ```
+//! use backstop::streams::{Event, Record, StreamSettings};
+//! use backstop::{Fail, Payload};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let backstop = backstop::Backstop::open("memory:").await?;
+//! let uptime = backstop.stream("uptime")?;
+//! let running = uptime.serve(StreamSettings::default(), |event: Event| async move {
+//!     println!("{} {} at {}", event.key, event.effect, event.position);
+//!     Ok::<(), Fail>(())
+//! })?;
+//! let result = |position| {
+//!     let payload = Payload::json("{\"status\":\"success\"}")?;
+//!     Ok::<_, Box<dyn std::error::Error>>(Record { key: "site-7".try_into()?, position, step: 60, tenant: None, payload })
+//! };
+//! // 180 comes before 120: it is held until 120 is there.
+//! running.handle(vec![result(60)?, result(180)?]).await?;
+//! running.handle(vec![result(120)?]).await?;
+//! running.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! When [`RunningStream::handle`] answers, each record has been handled, is held durably, or is known not to be wanted. A
+//! source that acknowledges its records only then loses none. What was in flight when a process is killed may be handled
+//! again; nothing else is, and nothing is handled out of order: a key is under a lease while it is worked on.
+//!
+//! The rules themselves are in [`backstop_core::stream`].
+
+mod adrift;
+mod batch;
+mod dead;
+mod drain;
+mod event;
+mod fields;
+mod hand;
+mod handler;
+mod leases;
+pub mod metrics;
+mod operate;
+mod outlet;
+mod running;
+mod settings;
+
+pub use backstop_core::port::{KeyQuery, KeyStatus, Offered, StreamStatus, WhichKeys};
+pub use backstop_core::stream::{
+    Count, Counts, Drain, Late, OnDead, Record, Resume, Rollout, Rules, Standing, StoredKey, Window,
+};
+pub use dead::letters_queue;
+pub use event::{Effect, Event};
+pub use fields::{BadFields, Fields, StepField};
+pub use handler::{Command, StreamHandler};
+pub use operate::{Forgotten, Stream};
+pub use running::{Became, RunningStream};
+pub use settings::{BadStream, StreamSettings};

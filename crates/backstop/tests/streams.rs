@@ -1,0 +1,443 @@
+//! Ordered streams at work: the engine on a store in memory and on virtual time.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+
+use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::port::{Amendment, PageQuery, Store};
+use backstop::core::{Job, State};
+use backstop::streams::{
+    Became, Count, Counts, Effect, Event, Late, OnDead, Record, Resume, Rules, RunningStream, Stream,
+    StreamSettings, letters_queue,
+};
+use backstop::testing::VirtualClock;
+use backstop::{Backstop, Fail, Payload, Random, RetryPolicy, Services, Span, StreamKey};
+use backstop_memory::MemoryStore;
+use backstop_testkit::counted::Counted;
+use backstop_testkit::flaky::{Flaky, Odds};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the handlers saw, and what they are to do.
+#[derive(Clone, Default)]
+struct Witness(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    lines: Vec<String>,
+    /// How often an event is still to fail.
+    fails: BTreeMap<(String, i64), u32>,
+    takes: Duration,
+    busy: Vec<String>,
+}
+
+impl Witness {
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().lines)
+    }
+
+    fn fail(&self, key: &str, position: i64, times: u32) {
+        self.0.lock().unwrap().fails.insert((key.to_owned(), position), times);
+    }
+
+    async fn handle(self, event: Event) -> Result<(), Fail> {
+        let key = event.key.to_string();
+        let takes = {
+            let mut seen = self.0.lock().unwrap();
+            assert!(!seen.busy.contains(&key), "two events of {key} at once");
+            seen.busy.push(key.clone());
+            seen.takes
+        };
+        tokio::time::sleep(takes).await;
+        let mut seen = self.0.lock().unwrap();
+        seen.busy.retain(|busy| *busy != key);
+        if let Some(left) = seen.fails.get_mut(&(key.clone(), event.position)).filter(|left| **left > 0) {
+            *left -= 1;
+            return Err(Fail::retry("the service is down"));
+        }
+        let to =
+            if let Effect::MissRange { to, .. } = event.effect { format!("-{to}") } else { String::new() };
+        seen.lines.push(format!("{key} {} {}{to}", event.effect, event.position));
+        Ok(())
+    }
+}
+
+struct World {
+    backstop: Backstop,
+    flaky: Arc<Flaky>,
+    counted: Arc<Counted>,
+    stream: Stream,
+    witness: Witness,
+}
+
+fn world() -> World {
+    let flaky = Arc::new(Flaky::with_odds(Arc::new(MemoryStore::new()), 1, Odds::default()));
+    flaky.set_faults(false);
+    let counted = Arc::new(Counted::new(Arc::<Flaky>::clone(&flaky)));
+    let store: Arc<dyn Store> = Arc::<Counted>::clone(&counted);
+    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(7));
+    let stream = backstop.stream("uptime").unwrap();
+    World { backstop, flaky, counted, stream, witness: Witness::default() }
+}
+
+fn settings(change: impl FnOnce(&mut Rules)) -> StreamSettings {
+    let retry: RetryPolicy =
+        serde_json::from_str(r#"{"kind":"steps","delays":["1s","5s"],"max_attempts":3}"#).unwrap();
+    let mut settings =
+        StreamSettings { rules: Rules { retry, ..Rules::default() }, ..StreamSettings::default() };
+    change(&mut settings.rules);
+    settings
+}
+
+fn record(key: &str, position: i64) -> Record {
+    let payload = Payload::json(format!("\"{key}/{position}\"")).unwrap();
+    Record { key: self::key(key), position, step: 60, tenant: None, payload }
+}
+
+fn key(text: &str) -> StreamKey {
+    StreamKey::new(text).unwrap()
+}
+
+impl World {
+    fn serve(&self, settings: StreamSettings) -> RunningStream {
+        let witness = self.witness.clone();
+        let handler = move |event| witness.clone().handle(event);
+        self.stream.serve_with(settings, handler, Services::CallersRuntime).unwrap()
+    }
+
+    async fn counts(&self) -> Counts {
+        self.stream.status().await.unwrap().map(|status| status.counts).unwrap_or_default()
+    }
+
+    async fn letters(&self) -> Vec<Job> {
+        let filter = Filter { queue: Some(letters_queue(self.stream.name())), ..Filter::default() };
+        let query = PageQuery { filter, limit: 100, ..PageQuery::default() };
+        self.backstop.store().jobs(query, self.backstop.now()).await.unwrap().jobs
+    }
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+async fn handle(stream: &RunningStream, positions: &[i64]) -> Vec<Became> {
+    stream.handle(positions.iter().map(|position| record("a", *position)).collect()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_in_order_is_two_round_trips_whatever_its_size() {
+    let world = world();
+    let stream = world.serve(StreamSettings { poll: Span::hours(1), ..settings(|_| {}) });
+    pass(1).await;
+    for position in [60, 120] {
+        let batch: Vec<Record> = (0..1_000).map(|n| record(&n.to_string(), position)).collect();
+        world.counted.take_calls();
+        let became = stream.handle(batch).await.unwrap();
+        assert!(became.iter().all(|became| *became == Became::Handled));
+        let calls = world.counted.take_calls();
+        assert_eq!((calls.get("take"), calls.get("advance"), calls.get("offer")), (Some(&1), Some(&1), None));
+    }
+    assert_eq!(world.counts().await[Count::Handled], 2_000);
+    assert_eq!(world.counts().await[Count::Added], 0);
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_records_of_one_key_are_written_one_by_one_or_in_runs() {
+    for (run, advances) in [(1, 5), (5, 1)] {
+        let world = world();
+        let stream = world.serve(StreamSettings { run, ..settings(|_| {}) });
+        world.counted.take_calls();
+        handle(&stream, &[60, 120, 180, 240, 300]).await;
+        assert_eq!(world.counted.take_calls()["advance"], advances, "run {run}");
+        stream.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_early_waits_for_its_turn() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    assert_eq!(handle(&stream, &[60, 180, 180]).await, [Became::Handled, Became::Held, Became::Held]);
+    assert_eq!(handle(&stream, &[240]).await, [Became::Held]);
+    assert_eq!(world.witness.lines(), ["a handled 60"]);
+    assert_eq!(handle(&stream, &[120, 60]).await, [Became::Handled, Became::Duplicate]);
+    assert_eq!(world.witness.lines(), ["a handled 120", "a handled 180", "a handled 240"]);
+    let counts = world.counts().await;
+    assert_eq!((counts[Count::Added], counts[Count::Removed], counts[Count::Cleared]), (3, 3, 1));
+    assert_eq!((counts[Count::Duplicates], counts[Count::Misses]), (2, 0));
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_stays_is_given_up_after_its_waits() {
+    let world = world();
+    let stream = world.serve(settings(|rules| rules.late = Late::Amend));
+    handle(&stream, &[60, 240]).await;
+    pass(179).await;
+    assert_eq!(world.witness.lines(), ["a handled 60"]);
+    pass(3).await;
+    assert_eq!(world.witness.lines(), ["a miss 120", "a miss 180", "a handled 240"]);
+    assert_eq!(handle(&stream, &[120]).await, [Became::Amended]);
+    assert_eq!(handle(&stream, &[120]).await, [Became::Duplicate]);
+    let counts = world.counts().await;
+    assert_eq!((counts[Count::Timeout], counts[Count::Rescheduling], counts[Count::Cleared]), (1, 4, 0));
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_offered_elsewhere_is_handled_here() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    world.stream.offer(vec![record("a", 120), record("a", 60), record("b", 7)]).await.unwrap();
+    pass(1).await;
+    let mut lines = world.witness.lines();
+    lines.sort();
+    assert_eq!(lines, ["a handled 120", "a handled 60", "b handled 7"]);
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_record_blocks_its_key_only() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    world.witness.fail("a", 120, 2);
+    assert_eq!(handle(&stream, &[60, 120, 180]).await, [Became::Handled, Became::Held, Became::Held]);
+    assert_eq!(stream.handle(vec![record("b", 1)]).await.unwrap(), [Became::Handled]);
+    assert_eq!(world.witness.lines(), ["a handled 60", "b handled 1"]);
+    pass(8).await;
+    assert_eq!(world.witness.lines(), ["a handled 120", "a handled 180"]);
+    assert_eq!(world.counts().await[Count::Failures], 2);
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    world.witness.fail("a", 120, 3);
+    handle(&stream, &[60, 120, 180]).await;
+    pass(10).await;
+    assert_eq!(world.witness.lines(), ["a handled 60", "a handled 180"]);
+    let letters = world.letters().await;
+    assert_eq!(letters.iter().map(|job| (job.state, job.attempt)).collect::<Vec<_>>(), [(State::Dead, 3)]);
+    assert_eq!(letters[0].history.last_error(), "the service is down");
+    let queue = letters_queue(world.stream.name());
+    let worker = world
+        .backstop
+        .worker()
+        .services(Services::CallersRuntime)
+        .handle_queue(queue.as_str(), stream.letters());
+    let again = Amendment {
+        selection: Selection::Ids(vec![letters[0].id]),
+        action: Action::Retry,
+        only: None,
+        cursor: None,
+        max: 1,
+    };
+    world.backstop.store().amend(again, world.backstop.now()).await.unwrap();
+    let running = worker.start().unwrap();
+    pass(2).await;
+    assert_eq!(world.witness.lines(), ["a handled 120"]);
+    running.stop();
+    running.stopped().await;
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halted_key_waits_for_somebody_to_act() {
+    for (resume, expected) in
+        [(Resume::Past, vec!["a handled 180"]), (Resume::Again, vec!["a handled 120", "a handled 180"])]
+    {
+        let world = world();
+        let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
+        world.witness.fail("a", 120, 3);
+        handle(&stream, &[60, 120, 180]).await;
+        pass(3_600).await;
+        assert_eq!(world.witness.lines(), ["a handled 60"]);
+        assert!(world.stream.resume(&key("a"), resume).await.unwrap());
+        assert!(!world.stream.resume(&key("nobody"), resume).await.unwrap());
+        pass(2).await;
+        assert_eq!(world.witness.lines(), expected);
+        stream.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_key_begins_anew_and_a_disabled_one_ignores() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    handle(&stream, &[60, 180]).await;
+    assert_eq!(world.stream.forget(&key("a")).await.unwrap().map(|gone| gone.records), Some(1));
+    assert_eq!(world.stream.forget(&key("a")).await.unwrap(), None);
+    assert_eq!(handle(&stream, &[30, 120]).await, [Became::Handled, Became::Held]);
+    assert_eq!(world.stream.disable(&key("a")).await.unwrap().records, 1);
+    assert_eq!(handle(&stream, &[90]).await, [Became::Ignored]);
+    assert!(world.stream.enable(&key("a")).await.unwrap());
+    assert_eq!(handle(&stream, &[90]).await, [Became::Handled]);
+    pass(600).await;
+    assert_eq!(world.witness.lines(), ["a handled 60", "a handled 30", "a handled 90"]);
+    let counts = world.counts().await;
+    assert_eq!((counts.held(), counts[Count::Ignored], counts[Count::Cleared]), (0, 1, 0));
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_written_later() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    handle(&stream, &[60]).await;
+    world.flaky.set_down(true);
+    assert_eq!(handle(&stream, &[180]).await, [Became::Handled]);
+    assert!(stream.is_adrift());
+    assert_eq!(handle(&stream, &[120, 240]).await, [Became::Late, Became::Handled]);
+    assert_eq!(world.witness.lines(), ["a handled 60", "a miss 120", "a handled 180", "a handled 240"]);
+    world.flaky.set_down(false);
+    pass(5).await;
+    assert!(!stream.is_adrift());
+    let stored = world.stream.key(&key("a")).await.unwrap().unwrap();
+    assert_eq!(stored.watermark, Some(240));
+    let counts = world.counts().await;
+    assert_eq!((counts[Count::StoreFailures], counts[Count::Handled], counts[Count::Late]), (3, 3, 1));
+    assert_eq!(handle(&stream, &[240, 300]).await, [Became::Duplicate, Became::Handled]);
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_share_a_stream_without_overlap() {
+    let world = world();
+    world.witness.0.lock().unwrap().takes = Duration::from_millis(50);
+    let (one, other) = (world.serve(settings(|_| {})), world.serve(settings(|_| {})));
+    handle(&one, &[0]).await;
+    let batches = (0..20).map(|n| {
+        let stream = if n % 2 == 0 { &one } else { &other };
+        async move { handle(stream, &[(n + 1) * 60]).await }
+    });
+    futures_util::future::join_all(batches).await;
+    pass(30).await;
+    let expected: Vec<String> = (0..=20).map(|n| format!("a handled {}", n * 60)).collect();
+    assert_eq!(world.witness.lines(), expected);
+    one.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_dies_leaves_its_keys_to_others() {
+    let world = world();
+    world.witness.0.lock().unwrap().takes = Duration::from_hours(1);
+    let dying = world.serve(settings(|_| {}));
+    world.stream.offer(vec![record("a", 60)]).await.unwrap();
+    pass(1).await;
+    drop(dying);
+    {
+        let mut seen = world.witness.0.lock().unwrap();
+        (seen.takes, seen.busy) = (Duration::ZERO, Vec::new());
+    }
+    let heir = world.serve(settings(|_| {}));
+    pass(20).await;
+    assert!(world.witness.lines().contains(&"a handled 60".to_owned()));
+    heir.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_call_keeps_its_key() {
+    let world = world();
+    world.witness.0.lock().unwrap().takes = Duration::from_mins(1);
+    let (one, other) = (world.serve(settings(|_| {})), world.serve(settings(|_| {})));
+    let became = one.handle(vec![record("a", 60)]).await.unwrap();
+    assert_eq!(became, [Became::Handled]);
+    assert_eq!(world.witness.lines(), ["a handled 60"], "nobody else began");
+    one.stop().await;
+    other.stop().await;
+}
+
+/// Notes when a call ends, also one that is called off.
+struct Ends(Witness, &'static str);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().lines.push(format!("{} ends", self.1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_cut_off_stops_before_another_begins() {
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let odds = Odds { delay_before: 1.0, delay_max: Duration::from_mins(10), ..Odds::default() };
+    let cut_off = Arc::new(Flaky::with_odds(Arc::clone(&memory), 1, odds));
+    cut_off.set_faults(false);
+    let (clock, witness) = (Arc::new(VirtualClock::start()), Witness::default());
+    let serve = |store: Arc<dyn Store>, name: &'static str, takes: Duration| {
+        let witness = witness.clone();
+        let handler = move |_: Event| {
+            let witness = witness.clone();
+            async move {
+                witness.0.lock().unwrap().lines.push(format!("{name} begins"));
+                let _ends = Ends(witness, name);
+                tokio::time::sleep(takes).await;
+                Ok::<(), Fail>(())
+            }
+        };
+        let backstop =
+            Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(takes.as_secs()));
+        let settings = StreamSettings { patience: Span::hours(9), ..StreamSettings::default() };
+        backstop.stream("s").unwrap().serve_with(settings, handler, Services::CallersRuntime).unwrap()
+    };
+    let one = serve(Arc::<Flaky>::clone(&cut_off), "one", Duration::from_mins(10));
+    let other = serve(memory, "other", Duration::from_secs(1));
+    let one = Arc::new(one);
+    tokio::spawn({
+        let one = Arc::clone(&one);
+        async move { one.handle(vec![record("a", 60)]).await }
+    });
+    pass(1).await;
+    cut_off.set_faults(true);
+    other.handle(vec![record("a", 120)]).await.unwrap();
+    pass(40).await;
+    assert_eq!(witness.lines(), ["one begins", "one ends", "other begins", "other ends"]);
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_puts_the_rest_by() {
+    let world = world();
+    world.witness.0.lock().unwrap().takes = Duration::from_secs(2);
+    let stream = Arc::new(world.serve(settings(|_| {})));
+    let handling = tokio::spawn({
+        let stream = Arc::clone(&stream);
+        async move { handle(&stream, &[60, 120, 180]).await }
+    });
+    pass(1).await;
+    let stopping = tokio::spawn(async move {
+        let stream = loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if Arc::strong_count(&stream) == 1 {
+                break Arc::into_inner(stream).unwrap();
+            }
+        };
+        stream.stop().await;
+    });
+    assert_eq!(handling.await.unwrap(), [Became::Handled; 3]);
+    stopping.await.unwrap();
+    assert_eq!(world.witness.lines().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_too_long_or_panics_has_failed() {
+    let world = world();
+    let handler = |event: Event| async move {
+        match event.position {
+            60 => tokio::time::sleep(Duration::from_hours(1)).await,
+            120 if event.attempt == 1 => panic!("no"),
+            _ => {}
+        }
+        Ok::<(), Fail>(())
+    };
+    let settings = StreamSettings { timeout: Some(Span::secs(1)), ..settings(|_| {}) };
+    let stream = world.stream.serve_with(settings, handler, Services::CallersRuntime).unwrap();
+    handle(&stream, &[60, 120]).await;
+    pass(30).await;
+    let counts = world.counts().await;
+    assert_eq!((counts[Count::Dead], counts[Count::Failures], counts[Count::Handled]), (1, 4, 1));
+    stream.stop().await;
+}

@@ -1,0 +1,2 @@
+-- ?1 change
+INSERT INTO change (change) VALUES (?1)

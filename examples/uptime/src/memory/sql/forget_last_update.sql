@@ -1,0 +1,2 @@
+-- ?1 subscription
+DELETE FROM last_update WHERE subscription = ?1

@@ -1,0 +1,2 @@
+-- ?1 detector
+SELECT standing FROM standing WHERE detector = ?1

@@ -29,6 +29,7 @@ pub mod gate;
 pub mod job;
 pub mod lease;
 pub mod limits;
+pub mod lock;
 pub mod name;
 pub mod payload;
 pub mod plan;

@@ -72,6 +72,8 @@ pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].
 pub const LOST_WITHIN: Span = Span::hours(72);
 
+/// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
+pub const STREAM_NAME_MAX: usize = QUEUE_NAME_MAX - "streams.".len();
 /// Bytes of a stream's key.
 pub const STREAM_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a record's tenant.
@@ -94,6 +96,8 @@ pub const TAKE_BYTES_MAX: usize = 32 << 20;
 pub const STANDING_BYTES_MAX: usize = 64 << 10;
 /// Runs of misses remembered for each key; a record that comes for an older one counts as a duplicate.
 pub const MISSED_RUNS_MAX: usize = 100;
+/// Records that come for a key out of order while the store does not answer, and are handled at once all the same.
+pub const ISLANDS_MAX: usize = 50;
 /// Late records remembered for each key.
 pub const LATE_MAX: usize = 20;
 /// Waits of a stream's rules.

@@ -1,6 +1,6 @@
 //! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records.
 
-use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX};
+use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX, STREAM_NAME_MAX};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ pub enum BadName {
     #[error("a kind has 1 to {KIND_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
     Kind(usize),
     /// Not a stream's name.
-    #[error("`{0}` is not a stream's name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
+    #[error("`{0}` is not a stream's name; use 1 to {STREAM_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Stream(String),
     /// Not a key.
     #[error("a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
@@ -84,7 +84,8 @@ impl Kind {
 impl StreamName {
     /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        if !is_plain(text) {
+        // Its dead letters lie in a queue that is named after it.
+        if !is_plain(text) || text.len() > STREAM_NAME_MAX {
             return Err(BadName::Stream(text.chars().take(QUEUE_NAME_MAX).collect()));
         }
         Ok(Self(text.into()))

@@ -48,9 +48,9 @@ pub use missed::Missed;
 pub use record::{BadRecord, Held, Record};
 pub use rollout::Rollout;
 pub use rules::{BadRules, Drain, Late, OnDead, Rules};
-pub use standing::{Failing, NotAStanding, Standing, Wait};
+pub use standing::{Ahead, Failing, NotAStanding, Standing, Wait};
 pub use stored::{Change, StoredKey, StoredRecord};
-pub use window::{Done, Failed, Failure, Resume, Window};
+pub use window::{Done, Failed, Failure, Known, Resume, Window};
 
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,7 @@ mod handler;
 mod home;
 #[cfg(feature = "http")]
 mod http;
+pub mod idempotence;
 mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;

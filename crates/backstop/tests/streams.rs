@@ -288,19 +288,108 @@ async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_writ
     let stream = world.serve(settings(|_| {}));
     handle(&stream, &[60]).await;
     world.flaky.set_down(true);
-    assert_eq!(handle(&stream, &[180]).await, [Became::Handled]);
+    assert_eq!(handle(&stream, &[240]).await, [Became::Handled]);
     assert!(stream.is_adrift());
-    assert_eq!(handle(&stream, &[120, 240]).await, [Became::Late, Became::Handled]);
-    assert_eq!(world.witness.lines(), ["a handled 60", "a miss 120", "a handled 180", "a handled 240"]);
+    assert_eq!(handle(&stream, &[60, 120, 360]).await, [Became::Duplicate, Became::Handled, Became::Handled]);
+    let without = ["a handled 60", "a handled 240", "a handled 120", "a miss 300", "a handled 360"];
+    assert_eq!(world.witness.lines(), without);
     world.flaky.set_down(false);
     pass(5).await;
     assert!(!stream.is_adrift());
+    assert_eq!(world.witness.lines(), ["a miss 180"], "made up for once it is known that nobody else had it");
     let stored = world.stream.key(&key("a")).await.unwrap().unwrap();
-    assert_eq!(stored.watermark, Some(240));
+    assert_eq!(stored.watermark, Some(360));
     let counts = world.counts().await;
-    assert_eq!((counts[Count::StoreFailures], counts[Count::Handled], counts[Count::Late]), (3, 3, 1));
-    assert_eq!(handle(&stream, &[240, 300]).await, [Became::Duplicate, Became::Handled]);
+    assert_eq!((counts[Count::StoreFailures], counts[Count::Handled], counts[Count::Misses]), (4, 4, 2));
+    assert_eq!(handle(&stream, &[300, 360, 420]).await, [Became::Late, Became::Duplicate, Became::Handled]);
     stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_handled_before_the_store_fell_silent_is_not_missed() {
+    let world = world();
+    let (one, other) = (world.serve(settings(|_| {})), world.serve(settings(|_| {})));
+    handle(&one, &[60]).await;
+    handle(&other, &[120, 180, 240]).await;
+    world.flaky.set_down(true);
+    assert_eq!(handle(&one, &[300]).await, [Became::Handled]);
+    world.flaky.set_down(false);
+    pass(5).await;
+    let expected: Vec<String> = (1..=5).map(|n| format!("a handled {}", n * 60)).collect();
+    assert_eq!(world.witness.lines(), expected);
+    assert_eq!(world.counts().await[Count::Misses], 0);
+    one.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_when_the_store_falls_silent_is_handled_when_it_is_back() {
+    let world = world();
+    let stream = world.serve(settings(|_| {}));
+    handle(&stream, &[60, 180, 240]).await;
+    world.flaky.set_down(true);
+    assert_eq!(handle(&stream, &[300]).await, [Became::Handled]);
+    world.flaky.set_down(false);
+    pass(5).await;
+    let expected = ["a handled 60", "a handled 300", "a miss 120", "a handled 180", "a handled 240"];
+    assert_eq!(world.witness.lines(), expected);
+    assert_eq!(world.counts().await.held(), 0);
+    stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_in_hand_when_the_store_falls_silent_is_waited_for() {
+    let world = world();
+    world.witness.0.lock().unwrap().takes = Duration::from_secs(8);
+    let stream = std::sync::Arc::new(world.serve(settings(|_| {})));
+    handle(&stream, &[0]).await;
+    let slow = tokio::spawn({
+        let stream = std::sync::Arc::clone(&stream);
+        async move { handle(&stream, &[60]).await }
+    });
+    pass(1).await;
+    world.flaky.set_down(true);
+    assert_eq!(handle(&stream, &[120]).await, [Became::Handled]);
+    assert_eq!(slow.await.unwrap(), [Became::Handled]);
+    assert_eq!(world.witness.lines(), ["a handled 0", "a handled 60", "a handled 120"]);
+    world.flaky.set_down(false);
+    pass(5).await;
+    assert_eq!(world.counts().await[Count::Misses], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_store_once_it_is_back() {
+    let world = world();
+    let stream = std::sync::Arc::new(world.serve(settings(|rules| rules.on_dead = OnDead::Halt)));
+    handle(&stream, &[60]).await;
+    world.witness.fail("a", 120, 1);
+    world.flaky.set_down(true);
+    let failing = tokio::spawn({
+        let stream = std::sync::Arc::clone(&stream);
+        async move { handle(&stream, &[120]).await }
+    });
+    pass(6).await;
+    world.flaky.set_down(false);
+    assert_ne!(failing.await.unwrap(), [Became::Full]);
+    pass(30).await;
+    assert_eq!(world.witness.lines(), ["a handled 60", "a handled 120"]);
+    let stored = world.stream.key(&key("a")).await.unwrap().unwrap();
+    assert_eq!(stored.watermark, Some(120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_whose_handlers_hang_do_not_keep_others_from_being_looked_at() {
+    let world = world();
+    let _stream = world.serve(StreamSettings { concurrency: 64, ..settings(|_| {}) });
+    world.witness.0.lock().unwrap().takes = Duration::from_hours(1);
+    for n in 0..40 {
+        world.stream.offer(vec![record(&format!("slow-{n:02}"), 60)]).await.unwrap();
+        pass(1).await;
+    }
+    world.witness.0.lock().unwrap().takes = Duration::ZERO;
+    world.stream.offer(vec![record("quick", 60)]).await.unwrap();
+    pass(2).await;
+    assert_eq!(world.witness.lines(), ["quick handled 60"]);
 }
 
 #[tokio::test(start_paused = true)]

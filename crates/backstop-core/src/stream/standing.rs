@@ -37,6 +37,9 @@ pub struct Standing {
     /// Whether its records are ignored.
     #[serde(skip_serializing_if = "is_false")]
     pub disabled: bool,
+    /// What was handled without the store, ahead of the watermark, by position.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<Ahead>,
     /// What was declared missing.
     #[serde(skip_serializing_if = "Missed::is_empty")]
     pub missed: Missed,
@@ -54,6 +57,39 @@ pub struct Wait {
     pub due: i64,
 }
 
+/// Positions that were handled, or declared missing, without the store. Written as four numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(i64, i64, i64, i64)", into = "(i64, i64, i64, i64)")]
+pub struct Ahead {
+    /// The first of them.
+    pub from: i64,
+    /// The step of the record there.
+    pub step: i64,
+    /// The last of them.
+    pub to: i64,
+    /// The step of the record there.
+    pub last_step: i64,
+}
+
+impl From<(i64, i64, i64, i64)> for Ahead {
+    fn from((from, step, to, last_step): (i64, i64, i64, i64)) -> Self {
+        Self { from, step: step.max(1), to, last_step: last_step.max(1) }
+    }
+}
+
+impl From<Ahead> for (i64, i64, i64, i64) {
+    fn from(ahead: Ahead) -> Self {
+        (ahead.from, ahead.step, ahead.to, ahead.last_step)
+    }
+}
+
+impl Ahead {
+    /// Whether a position is one of them.
+    pub(super) const fn covers(&self, position: i64) -> bool {
+        self.from <= position && position <= self.to
+    }
+}
+
 /// A call that failed, or that its handler put off.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failing {
@@ -63,6 +99,9 @@ pub struct Failing {
     pub failures: u32,
     /// When it is tried again, in microseconds since 1970.
     pub due: i64,
+    /// How long that was when it failed, in microseconds: after the clock was set back it is no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<i64>,
     /// When it failed first.
     pub since: i64,
     /// What its handler said, cut short.
@@ -105,6 +144,22 @@ impl Standing {
     /// That of a key whose records are to be ignored.
     pub fn disabled() -> Self {
         Self { disabled: true, ..Self::default() }
+    }
+
+    /// Takes in what was handled without the store; what overlaps becomes one.
+    pub(super) fn go_ahead(&mut self, ahead: Ahead) {
+        let (touching, mut apart): (Vec<Ahead>, Vec<Ahead>) =
+            self.ahead.iter().partition(|other| other.from <= ahead.to && ahead.from <= other.to);
+        let whole = touching.into_iter().fold(ahead, |one, other| {
+            let (first, last) = (
+                if other.from < one.from { other } else { one },
+                if other.to > one.to { other } else { one },
+            );
+            Ahead { from: first.from, step: first.step, to: last.to, last_step: last.last_step }
+        });
+        apart.push(whole);
+        apart.sort_by_key(|ahead| ahead.from);
+        self.ahead = apart;
     }
 
     /// The failures of the call about this position.

@@ -1,5 +1,6 @@
 //! The rules of streams, one sentence each. A script is what arrives when; the expectation is what a replay tells.
 
+mod outage;
 mod properties;
 mod recovery;
 

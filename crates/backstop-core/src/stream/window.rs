@@ -1,13 +1,15 @@
 //! What is known of one key, in the hands of whoever has its lease.
 
+mod meanwhile;
 mod next;
 mod outcome;
 
+pub use meanwhile::Known;
 pub use outcome::{Done, Failed, Failure, Resume};
 
 use super::counts::{Count, Counts};
 use super::record::{Held, Record};
-use super::standing::{NotAStanding, Standing};
+use super::standing::{Ahead, NotAStanding, Standing};
 use super::stored::{Change, StoredKey, StoredRecord};
 use crate::name::StreamKey;
 use crate::time::Time;
@@ -26,9 +28,18 @@ pub struct Window {
     arrivals: Vec<(i64, Held)>,
     /// Positions whose records are in the store.
     stored: BTreeSet<i64>,
-    /// Records in the store above those that were loaded, and the highest of them.
+    /// Records in the store above those that were loaded, the highest of them, and the highest that was loaded.
     beyond: u64,
     highest: Option<i64>,
+    loaded_to: Option<i64>,
+    /// Whether it knows only where the key once was: it goes on without the store, and was not in hand when that fell silent.
+    is_loose: bool,
+    /// Where the key once was: everything up to here was handled or passed.
+    floor: Option<i64>,
+    /// The first record it met, if it knew of no watermark, and its step.
+    from: Option<(i64, i64)>,
+    /// What came after that and belongs before it.
+    apart: Vec<Ahead>,
     counts: Counts,
     /// Whether the wait has ended and what can be handled is: `drain = "scheduled"` handles nothing otherwise.
     fired: bool,
@@ -49,6 +60,11 @@ impl Window {
             stored: BTreeSet::new(),
             beyond: 0,
             highest: None,
+            loaded_to: None,
+            is_loose: false,
+            floor: None,
+            from: None,
+            apart: Vec::new(),
             counts: Counts::default(),
             fired: false,
             held_some: false,
@@ -64,6 +80,7 @@ impl Window {
         window.stored = stored.records.iter().map(|record| record.position).collect();
         window.beyond = stored.count.saturating_sub(stored.records.len() as u64);
         window.highest = stored.highest.filter(|_| window.beyond > 0);
+        window.loaded_to = stored.records.last().map(|record| record.position);
         let mut unseen = Vec::new();
         for record in stored.records {
             let waits = record.arrival <= window.standing.counted;
@@ -74,22 +91,21 @@ impl Window {
                 unseen.push((position, held));
             }
         }
-        window.count_beyond();
+        window.count_waiting();
         window.standing.counted = stored.arrived;
         window.push_arrivals(unseen);
         Ok(window)
     }
 
-    /// Records that were not loaded may have arrived since the last time: they wait from now on.
-    fn count_beyond(&mut self) {
-        if self.beyond == 0 {
-            return;
-        }
-        let known = self.standing.waiting.saturating_sub(self.held.len() as u64);
-        let unknown = self.beyond.saturating_sub(known);
-        self.standing.waiting += unknown;
-        self.counts[Count::Added] += unknown;
-        self.held_some = true;
+    /// What waits is counted as added: also what was not loaded, and what arrived under a worker that died before it had looked at
+    /// it.
+    fn count_waiting(&mut self) {
+        let (counted, waiting) = (self.standing.waiting, self.held.len() as u64 + self.beyond);
+        self.counts[Count::TaskScheduled] += u64::from(counted == 0 && waiting > 0);
+        self.counts[Count::Added] += waiting.saturating_sub(counted);
+        self.counts[Count::Removed] += counted.saturating_sub(waiting);
+        self.standing.waiting = waiting;
+        self.held_some |= waiting > 0;
     }
 
     /// Records arrive together: their order among each other does not count.
@@ -105,55 +121,6 @@ impl Window {
         // Taken from the end: the lowest position first, and of two records for one position the one that came first.
         self.arrivals.splice(0..0, arrived.into_iter().rev());
         self.arrivals.sort_by_key(|(position, _)| std::cmp::Reverse(*position));
-    }
-
-    /// Takes over what was done for this key without the store, while that did not answer.
-    pub fn catch_up(&mut self, meanwhile: Self) {
-        if meanwhile.watermark > self.watermark {
-            self.watermark = meanwhile.watermark;
-            self.standing.step = meanwhile.standing.step;
-            self.standing.gap = meanwhile.standing.gap;
-        }
-        self.standing.missed.merge(&meanwhile.standing.missed);
-        for (position, at) in meanwhile.standing.late {
-            self.standing.note_late(position, Time::from_micros(at));
-        }
-        // What waits there waits in memory only: it was counted as added, and arrives here.
-        let mut counts = meanwhile.counts;
-        counts[Count::Added] = counts[Count::Added].saturating_sub(meanwhile.standing.waiting);
-        self.counts.add(&counts);
-        let waiting = meanwhile.held.into_iter().map(|(at, held)| (at, Held { waits: false, ..held }));
-        let arrived = waiting.chain(meanwhile.arrivals).collect();
-        self.push_arrivals(arrived);
-    }
-
-    /// Sets out from where the key is known to be.
-    pub fn pass_to(&mut self, watermark: i64, step: Option<i64>) {
-        self.watermark = self.watermark.max(Some(watermark));
-        self.standing.step = step;
-    }
-
-    /// The same key as it goes on without the store: what is known, without what is held there.
-    #[must_use]
-    pub fn without_store(&self) -> Self {
-        let mut window = Self::new(self.key.clone());
-        window.watermark = self.watermark;
-        window.standing.step = self.standing.step;
-        window.standing.disabled = self.standing.disabled;
-        window.standing.missed = self.standing.missed.clone();
-        window
-    }
-
-    /// The same key as it goes on when the store did not take in its last change: what was to be held there is here.
-    #[must_use]
-    pub fn adrift(&self, unsaved: Change) -> Self {
-        let mut window = self.without_store();
-        window.counts = unsaved.counts;
-        let held = unsaved.hold.len() as u64;
-        let counts = &mut window.counts;
-        counts[Count::Added] = counts[Count::Added].saturating_sub(held);
-        window.push_arrivals(unsaved.hold.into_iter().map(arrived).collect());
-        window
     }
 
     /// What has changed since this was asked last, for the store.
@@ -203,9 +170,16 @@ impl Window {
         self.held.iter().map(|(position, held)| (*position, held))
     }
 
-    /// The lowest record that is held: behind a gap, the one that shows it.
+    /// The lowest record of the key that is held: behind a gap, the one that shows it. `None` also if records that were not loaded
+    /// come first.
     pub fn head(&self) -> Option<(i64, &Held)> {
-        self.held.first_key_value().map(|(position, held)| (*position, held))
+        let (position, held) = self.held.first_key_value()?;
+        self.sees(*position).then_some((*position, held))
+    }
+
+    /// Whether every record that waits below this position is known here.
+    fn sees(&self, position: i64) -> bool {
+        self.beyond == 0 || self.loaded_to.is_some_and(|loaded| position <= loaded)
     }
 
     /// What was counted since the last change was asked for.
@@ -237,6 +211,7 @@ impl Window {
     }
 }
 
+/// A record of the store as one that has only just arrived.
 fn arrived(record: StoredRecord) -> (i64, Held) {
     let StoredRecord { position, step, tenant, at, payload, .. } = record;
     (position, Held { step, tenant, payload, at, waits: false })

@@ -68,7 +68,13 @@ impl Batch {
             let mut part: HashMap<StreamKey, Placed> =
                 names.iter().filter_map(|name| records.remove_entry(name)).collect();
             let Some((number, taken)) = take(&shared, Wanted::Keys(names)).await? else {
-                answers.extend(adrift::handle(&shared, part).await?);
+                let (handled, left) = adrift::handle(&shared, part).await?;
+                answers.extend(handled);
+                if shared.adrift.is_down() {
+                    answers.extend(not_taken(left.into_values().flatten()));
+                } else {
+                    records.extend(left);
+                }
                 continue;
             };
             let hands = taken.into_iter().map(|stored| {
@@ -77,7 +83,8 @@ impl Batch {
             });
             let hands: Vec<(StoredKey, Placed)> = hands.collect();
             // Whatever becomes of the one, the other is brought to its end: its keys are in our hands.
-            let (busy, worked) = tokio::join!(put_by(&shared, part), work_through(&shared, number, hands));
+            let worked = work_through(&shared, number, hands, Brought::Here);
+            let (busy, worked) = tokio::join!(put_by(&shared, part), worked);
             answers.extend(busy?);
             answers.extend(worked?);
         }
@@ -96,7 +103,7 @@ pub(super) async fn take(
     let number = shared.backstop.random().lease_number();
     let (began, mut wait) = (Instant::now(), RETRY_FIRST);
     loop {
-        let (asked, now) = (Instant::now(), shared.now());
+        let now = shared.now();
         let take = Take {
             stream: shared.name.clone(),
             number,
@@ -108,7 +115,8 @@ pub(super) async fn take(
             Ok(taken) => {
                 shared.adrift.answered();
                 let names = taken.keys.iter().map(|stored| stored.key.clone());
-                shared.leases.add(number, names, asked + shared.settings.lease.into());
+                // The first try may have been the one that counted.
+                shared.leases.add(number, names, began + shared.settings.lease.into());
                 return Ok(Some((number, taken.keys)));
             }
             Err(error) if !error.is_transient() => return Err(error),
@@ -144,11 +152,26 @@ fn became(offered: Offered) -> Became {
     }
 }
 
+/// What can only wait for the store is left to whoever brought it.
+fn not_taken(left: impl Iterator<Item = (usize, Record)>) -> impl Iterator<Item = (usize, Became)> {
+    left.map(|(place, _)| (place, Became::Full))
+}
+
+/// Who brought keys here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// Whoever has records for them.
+    Here,
+    /// The look for what is due: each of them has a permit of [`Shared::looked_after`].
+    Looked,
+}
+
 /// Works keys through that are under the lease `number`, each with the records that came for it.
 pub(super) async fn work_through(
     shared: &Arc<Shared>,
     number: LeaseNumber,
     keys: Vec<(StoredKey, Placed)>,
+    brought: Brought,
 ) -> Answer<Answers> {
     let (outlet, written) = Outlet::new(shared, keys.len());
     let shares = std::thread::available_parallelism().map_or(1, usize::from).min(keys.len().max(1));
@@ -158,7 +181,7 @@ pub(super) async fn work_through(
     }
     let parts: Vec<_> = parts
         .into_iter()
-        .map(|part| tokio::spawn(work_share(Arc::clone(shared), number, part, outlet.clone())))
+        .map(|part| tokio::spawn(work_share(Arc::clone(shared), (number, brought), part, outlet.clone())))
         .collect();
     drop(outlet);
     written.run().await;
@@ -171,15 +194,21 @@ pub(super) async fn work_through(
                     (place, became.get(&record.position).copied().unwrap_or(Became::Duplicate))
                 })),
                 // Whoever has the key now knows nothing of these.
-                Ended::Lost => {
+                Ended::Lost { .. } => {
                     again.insert(key, placed);
                 }
-                Ended::Adrift(window, became) => {
+                Ended::Adrift(_, became) => {
                     let known = |record: &Record| became.get(&record.position).copied();
                     let (told, untold): (Placed, Placed) =
                         placed.into_iter().partition(|(_, record)| known(record).is_some_and(is_final));
                     answers.extend(told.iter().filter_map(|(place, record)| Some((*place, known(record)?))));
-                    answers.extend(adrift::go_on(shared, *window, untold).await?);
+                    let (handled, left) = adrift::handle(shared, HashMap::from([(key, untold)])).await?;
+                    answers.extend(handled);
+                    if shared.adrift.is_down() {
+                        answers.extend(not_taken(left.into_values().flatten()));
+                    } else {
+                        again.extend(left);
+                    }
                 }
             }
         }
@@ -199,23 +228,27 @@ struct InHand<'a> {
     outlet: &'a Outlet,
     number: LeaseNumber,
     key: StreamKey,
+    brought: Brought,
 }
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         self.shared.leases.remove(self.number, &self.key);
         self.outlet.leave();
+        if self.brought == Brought::Looked {
+            self.shared.looked_after.add_permits(1);
+        }
     }
 }
 
 async fn work_share(
     shared: Arc<Shared>,
-    number: LeaseNumber,
+    (number, brought): (LeaseNumber, Brought),
     keys: Vec<(StoredKey, Placed)>,
     outlet: Outlet,
 ) -> Vec<(StreamKey, Placed, Ended)> {
     let hands = keys.into_iter().map(|(stored, placed)| {
-        let in_hand = InHand { shared: &shared, outlet: &outlet, number, key: stored.key.clone() };
+        let in_hand = InHand { shared: &shared, outlet: &outlet, number, key: stored.key.clone(), brought };
         async move {
             let ended = work_key(in_hand.shared, number, stored, &placed, in_hand.outlet).await;
             (in_hand.key.clone(), placed, ended)
@@ -243,12 +276,20 @@ async fn work_key(
         // Its records are put by like those of a key that somebody else has; other keys go on.
         Err(error) => {
             tracing::error!(%error, stream = %shared.name, %key, "a key cannot be read; forget it with `backstop stream forget`");
-            return Ended::Lost;
+            return Ended::Lost { has_written: true };
         }
     };
-    if let Some(meanwhile) = shared.adrift.remove(window.key()).await {
-        window.catch_up(meanwhile);
+    let meanwhile = shared.adrift.remove(window.key()).await;
+    if let Some(meanwhile) = &meanwhile {
+        window.catch_up(meanwhile.clone());
     }
     window.arrive(placed.iter().map(|(_, record)| record.clone()), shared.now());
-    Hand::new(shared, window, number, seen).work(outlet).await
+    let ended = Hand::new(shared, window, number, seen).work(outlet).await;
+    // The key is still in hand: nobody here goes on with it before it is known how far it is.
+    match (&ended, meanwhile) {
+        (Ended::Adrift(window, _), _) => shared.adrift.put(window.as_ref().clone()).await,
+        (Ended::Lost { has_written: false }, Some(meanwhile)) => shared.adrift.put(meanwhile).await,
+        _ => {}
+    }
+    ended
 }

@@ -12,11 +12,8 @@ use backstop_core::{JobId, Kind, NewJob, Payload, QueueName, StreamName, Time, W
 
 /// The queue in which dead letters of a stream lie, and wait when somebody requeues them.
 pub fn letters_queue(stream: &StreamName) -> QueueName {
-    let name = format!("streams.{stream}");
-    // A stream's name has the letters of a queue's; only the longest ones do not fit behind the prefix.
-    QueueName::new(&name)
-        .or_else(|_| QueueName::new(stream.as_str()))
-        .expect("a stream's name is a queue's name")
+    QueueName::new(&format!("streams.{stream}"))
+        .expect("a stream's name has the letters of a queue's, and leaves room for the prefix")
 }
 
 /// The same for every run of an event: buried twice, it is one letter.

@@ -1,6 +1,6 @@
 //! Looks after keys that are due: waits that are over, records that arrived elsewhere, keys of dead workers.
 
-use super::batch::work_through;
+use super::batch::{Brought, take, work_through};
 use super::metrics;
 use super::running::Shared;
 use backstop_core::limits::DUE_KEYS_MAX;
@@ -9,7 +9,7 @@ use backstop_core::stream::Watch;
 use backstop_core::{Span, StreamKey, Time};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +19,8 @@ const LOOK_MAX: usize = 200;
 const LOOK_AGAIN_MIN: Span = Span::millis(1);
 /// Hints that come within this time are one.
 const HINTS_TOGETHER: Duration = Duration::from_millis(2);
-/// Looks whose keys are still worked on.
-const LOOKS_UNDER_WAY_MAX: usize = 16;
+/// Keys that were due and are in hand at once. Those whose handlers hang do not keep others from being looked at.
+pub(super) const LOOKED_AFTER_MAX: usize = 10 * LOOK_MAX;
 /// Counts are looked at so often, for metrics and alarms.
 const WATCH_EVERY: Duration = Duration::from_mins(1);
 
@@ -29,9 +29,7 @@ const _: () = assert!(LOOK_MAX <= DUE_KEYS_MAX);
 /// Takes keys that are due and works them through, until the stream is told to stop.
 pub(super) async fn drain_loop(shared: &Arc<Shared>) {
     let mut hints = shared.store().watch();
-    let under_way = Arc::new(Semaphore::new(LOOKS_UNDER_WAY_MAX));
-    while !shared.stop.is_cancelled() {
-        let Ok(room) = Arc::clone(&under_way).acquire_owned().await else { return };
+    while let Some(room) = room(shared).await {
         let wait = match look(shared, room).await {
             Ok(Looked { taken, .. }) if taken > 0 => Span::ZERO,
             Ok(Looked { next_due, .. }) => wait_until(shared, next_due),
@@ -55,6 +53,20 @@ pub(super) async fn drain_loop(shared: &Arc<Shared>) {
     }
 }
 
+/// Permits for the keys of a look, as soon as there is one; `None` once the stream is told to stop.
+async fn room(shared: &Shared) -> Option<SemaphorePermit<'_>> {
+    let mut room = tokio::select! {
+        biased;
+        () = shared.stop.cancelled() => return None,
+        room = shared.looked_after.acquire() => room.ok()?,
+    };
+    for _ in 1..LOOK_MAX {
+        let Ok(more) = shared.looked_after.try_acquire() else { break };
+        room.merge(more);
+    }
+    Some(room)
+}
+
 /// How long nothing is due: no longer than a poll, since hints may not come, and some time at least, since a key whose time has
 /// come may still be under a lease that ends this very moment.
 fn wait_until(shared: &Shared, next: Option<Time>) -> Span {
@@ -69,7 +81,7 @@ struct Looked {
 }
 
 /// Takes what is due and has it worked on.
-async fn look(shared: &Arc<Shared>, room: OwnedSemaphorePermit) -> Answer<Looked> {
+async fn look(shared: &Arc<Shared>, mut room: SemaphorePermit<'_>) -> Answer<Looked> {
     let number = shared.backstop.random().lease_number();
     let (asked, now) = (Instant::now(), shared.now());
     let take = Take {
@@ -77,7 +89,7 @@ async fn look(shared: &Arc<Shared>, room: OwnedSemaphorePermit) -> Answer<Looked
         number,
         worker: shared.worker.clone(),
         until: now.after(shared.settings.lease),
-        wanted: Wanted::Due(LOOK_MAX),
+        wanted: Wanted::Due(room.num_permits()),
     };
     let taken = shared.store().take(take, now).await?;
     shared.adrift.answered();
@@ -85,34 +97,40 @@ async fn look(shared: &Arc<Shared>, room: OwnedSemaphorePermit) -> Answer<Looked
     shared.leases.add(number, names, asked + shared.settings.lease.into());
     let looked = Looked { taken: taken.keys.len(), next_due: taken.next_due };
     if looked.taken > 0 {
+        // Each key gives its own back when the work on it has ended.
+        if let Some(used) = room.split(looked.taken) {
+            used.forget();
+        }
         let keys = taken.keys.into_iter().map(|stored| (stored, Vec::new())).collect();
         let shared = Arc::clone(shared);
         shared.batches.clone().spawn(async move {
-            let _room = room;
-            if let Err(error) = work_through(&shared, number, keys).await {
+            if let Err(error) = work_through(&shared, number, keys, Brought::Looked).await {
                 tracing::error!(%error, stream = %shared.name, "keys that were due could not be worked through");
             }
         });
     }
-    write_back(shared).await;
+    let adrift = shared.adrift.to_write_back(LOOK_MAX);
+    if !adrift.is_empty() {
+        let shared = Arc::clone(shared);
+        shared.batches.clone().spawn(async move {
+            take_to_work(&shared, adrift).await;
+            shared.adrift.written_back();
+        });
+    }
     Ok(looked)
 }
 
-/// Keys that went on without the store are written now that it answers.
-async fn write_back(shared: &Arc<Shared>) {
-    let adrift: Vec<StreamKey> = shared.adrift.keys(LOOK_MAX);
-    if adrift.is_empty() {
-        return;
-    }
-    match super::batch::take(shared, Wanted::Keys(adrift)).await {
-        Ok(Some((number, taken))) => {
-            let keys = taken.into_iter().map(|stored| (stored, Vec::new())).collect();
-            if let Err(error) = work_through(shared, number, keys).await {
-                tracing::error!(%error, stream = %shared.name, "keys could not be written back");
-            }
-        }
-        Ok(None) => {}
-        Err(error) => tracing::error!(%error, stream = %shared.name, "keys could not be written back"),
+/// Takes these keys and works them through: those that went on without the store, now that it answers, and those whose wait must be
+/// set anew.
+pub(super) async fn take_to_work(shared: &Arc<Shared>, keys: Vec<StreamKey>) {
+    let worked = async {
+        let Some((number, taken)) = take(shared, Wanted::Keys(keys)).await? else { return Ok(()) };
+        let keys = taken.into_iter().map(|stored| (stored, Vec::new())).collect();
+        work_through(shared, number, keys, Brought::Here).await.map(drop)
+    };
+    let worked: Answer<()> = worked.await;
+    if let Err(error) = worked {
+        tracing::error!(%error, stream = %shared.name, "keys could not be taken back to the store");
     }
 }
 

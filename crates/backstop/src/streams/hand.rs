@@ -2,7 +2,7 @@
 
 use super::dead::{Death, Ground, Unburied, burial, bury};
 use super::event::Event;
-use super::leases::margin;
+use super::leases::Tenure;
 use super::metrics;
 use super::outlet::{Outlet, Written};
 use super::running::{Became, Shared, Told};
@@ -15,7 +15,6 @@ use backstop_core::{LeaseNumber, Span, Time};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// How long a key waits whose dead letter found no room, or no store.
 const NO_ROOM_WAIT: Span = Span::secs(60);
@@ -30,8 +29,9 @@ pub(super) struct Hand<'a> {
     seen: u64,
     /// The last turn that was said.
     turn: u32,
-    /// Cancelled when the lease is lost.
-    lost: CancellationToken,
+    /// Whether anything was written: before that, somebody else knows nothing of what this one was given to take over.
+    has_written: bool,
+    tenure: Tenure<'a>,
     became: Told,
 }
 
@@ -40,7 +40,10 @@ pub(super) enum Ended {
     /// All of it is in the store.
     Written(Told),
     /// The lease was lost: what was not written is somebody else's to do again.
-    Lost,
+    Lost {
+        /// Whether anything was written before.
+        has_written: bool,
+    },
     /// The store does not answer: the key goes on without it.
     Adrift(Box<Window>, Told),
 }
@@ -57,8 +60,8 @@ pub(super) enum Called {
 
 impl<'a> Hand<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, window: Window, number: LeaseNumber, seen: u64) -> Self {
-        let lost = shared.leases.token(number, window.key());
-        Self { shared, window, number, seen, turn: 0, lost, became: Told::new() }
+        let tenure = Tenure::under(shared, number, window.key().clone());
+        Self { shared, window, number, seen, turn: 0, has_written: false, tenure, became: Told::new() }
     }
 
     /// Does all there is to do, and gives the key back.
@@ -78,14 +81,11 @@ impl<'a> Hand<'a> {
                         }
                         unwritten = 0;
                     }
-                    if !self.shared.leases.is_certain(self.number, self.window.key(), margin(self.shared)) {
-                        return Ended::Lost;
-                    }
-                    let on = (rules, Ground::Store, &self.lost);
+                    let on = (rules, Ground::Store, &self.tenure);
                     match call_handler(self.shared, &mut self.window, on, call, &mut self.became).await {
                         Called::GoesOn => unwritten += 1,
                         Called::Waits => {}
-                        Called::Lost => return Ended::Lost,
+                        Called::Lost => return self.lost(),
                     }
                 }
             }
@@ -113,16 +113,21 @@ impl<'a> Hand<'a> {
         let advance = Advance { lease, turn: self.turn, seen: self.seen, change: change.clone(), then };
         match outlet.say(advance).await {
             Written::Yes => {
+                self.has_written = true;
                 metrics::count(&self.shared.name, &change.counts);
                 None
             }
             Written::Stale => {
                 tracing::warn!(stream = %self.shared.name, key = %self.window.key(), "a key was worked on after its lease was lost; what came of it does not count");
-                Some(Ended::Lost)
+                Some(self.lost())
             }
-            Written::Refused => Some(Ended::Lost),
+            Written::Refused => Some(self.lost()),
             Written::Unknown => Some(self.go_adrift(change)),
         }
+    }
+
+    const fn lost(&self) -> Ended {
+        Ended::Lost { has_written: self.has_written }
     }
 
     fn go_adrift(&mut self, unsaved: Change) -> Ended {
@@ -130,19 +135,19 @@ impl<'a> Hand<'a> {
     }
 }
 
-/// The rules that hold, where dead letters may go, and what tells that the lease was lost.
-pub(super) type On<'a> = (&'a Rules, Ground, &'a CancellationToken);
+/// The rules that hold, where dead letters may go, and the right to call.
+pub(super) type On<'a> = (&'a Rules, Ground, &'a Tenure<'a>);
 
 /// Calls the handler, and tells the window what came of it.
 pub(super) async fn call_handler(
     shared: &Arc<Shared>,
     window: &mut Window,
-    (rules, ground, lost): On<'_>,
+    (rules, ground, tenure): On<'_>,
     call: Call,
     became: &mut Told,
 ) -> Called {
     let event = Event::new(&shared.name, window, call);
-    let Some(ending) = run(shared, event.clone(), lost).await else { return Called::Lost };
+    let Some(ending) = run(shared, event.clone(), tenure).await else { return Called::Lost };
     let now = shared.now();
     match ending {
         Ending::Done => done(shared, window, call, became, now),
@@ -239,9 +244,17 @@ fn note_held(call: Call, became: &mut Told) {
 }
 
 /// Runs the handler; `None` if the lease was lost meanwhile.
-async fn run(shared: &Arc<Shared>, event: Event, lost: &CancellationToken) -> Option<Ending> {
-    // Never closed while hands are at work.
-    let _permit = shared.calls.acquire().await.ok();
+async fn run(shared: &Arc<Shared>, event: Event, tenure: &Tenure<'_>) -> Option<Ending> {
+    let _permit = tokio::select! {
+        biased;
+        () = tenure.lost() => return None,
+        // Never closed while hands are at work.
+        permit = shared.calls.acquire() => permit.ok(),
+    };
+    // It may have waited for long, and the process may have been stopped meanwhile.
+    if !tenure.is_certain() {
+        return None;
+    }
     let call = async {
         match AssertUnwindSafe(shared.handler.handle(event)).catch_unwind().await {
             Ok(Ok(())) => Ending::Done,
@@ -249,18 +262,20 @@ async fn run(shared: &Arc<Shared>, event: Event, lost: &CancellationToken) -> Op
             Err(panic) => panicked("handler", panic.as_ref()),
         }
     };
-    let Some(timeout) = shared.settings.timeout else {
-        return tokio::select! {
-            biased;
-            () = lost.cancelled() => None,
-            ending = call => Some(ending),
-        };
+    let timed_out = async {
+        match shared.settings.timeout {
+            Some(timeout) => {
+                tokio::time::sleep(timeout.into()).await;
+                crate::engine::execute::timed_out(timeout)
+            }
+            None => std::future::pending().await,
+        }
     };
     tokio::select! {
         biased;
-        () = lost.cancelled() => None,
+        () = tenure.lost() => None,
         ending = call => Some(ending),
-        () = tokio::time::sleep(timeout.into()) => Some(crate::engine::execute::timed_out(timeout)),
+        ending = timed_out => Some(ending),
     }
 }
 

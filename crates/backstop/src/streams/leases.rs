@@ -12,16 +12,17 @@ use tokio_util::sync::CancellationToken;
 
 /// Keys by the take that brought them.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<HashMap<LeaseNumber, Taken>>);
+pub(super) struct Leases(Mutex<HashMap<LeaseNumber, HashMap<StreamKey, Kept>>>);
 
-struct Taken {
-    keys: HashMap<StreamKey, CancellationToken>,
-    /// Until then nobody else can have them, by this process's own monotonic clock.
+struct Kept {
+    /// Cancelled when the lease is lost.
+    lost: CancellationToken,
+    /// Until then nobody else can have the key, by this process's own monotonic clock.
     certain_until: Instant,
 }
 
 impl Leases {
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseNumber, Taken>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseNumber, HashMap<StreamKey, Kept>>> {
         // A map is whole between any two of its changes.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,67 +33,100 @@ impl Leases {
         keys: impl Iterator<Item = StreamKey>,
         certain_until: Instant,
     ) {
-        let keys: HashMap<_, _> = keys.map(|key| (key, CancellationToken::new())).collect();
+        let kept = |key| (key, Kept { lost: CancellationToken::new(), certain_until });
+        let keys: HashMap<_, _> = keys.map(kept).collect();
         if !keys.is_empty() {
-            self.lock().insert(number, Taken { keys, certain_until });
+            self.lock().insert(number, keys);
         }
-    }
-
-    /// Cancelled when the lease is lost.
-    pub(super) fn token(&self, number: LeaseNumber, key: &StreamKey) -> CancellationToken {
-        let found = self.lock().get(&number).and_then(|taken| taken.keys.get(key).cloned());
-        found.unwrap_or_default()
     }
 
     pub(super) fn remove(&self, number: LeaseNumber, key: &StreamKey) {
+        self.take_out(number, key);
+    }
+
+    fn take_out(&self, number: LeaseNumber, key: &StreamKey) -> Option<Kept> {
         let mut takes = self.lock();
-        let Some(taken) = takes.get_mut(&number) else { return };
-        taken.keys.remove(key);
-        if taken.keys.is_empty() {
+        let keys = takes.get_mut(&number)?;
+        let kept = keys.remove(key);
+        if keys.is_empty() {
             takes.remove(&number);
         }
+        kept
+    }
+
+    /// Whether a key is in hand here.
+    pub(super) fn has(&self, key: &StreamKey) -> bool {
+        self.lock().values().any(|keys| keys.contains_key(key))
     }
 
     /// Those that end within `margin`.
     fn ending(&self, margin: Duration) -> Vec<(LeaseNumber, StreamKey)> {
         let soon = Instant::now() + margin;
         let takes = self.lock();
-        let ending = takes.iter().filter(|(_, taken)| taken.certain_until <= soon);
-        ending.flat_map(|(number, taken)| taken.keys.keys().map(|key| (*number, key.clone()))).collect()
+        let all = takes.iter().flat_map(|(number, keys)| keys.iter().map(|(key, kept)| (*number, key, kept)));
+        let ending = all.filter(|(_, _, kept)| kept.certain_until <= soon);
+        ending.map(|(number, key, _)| (number, key.clone())).collect()
     }
 
-    fn extend(&self, numbers: impl Iterator<Item = LeaseNumber>, certain_until: Instant) {
+    fn extend(&self, leases: &[(LeaseNumber, StreamKey)], certain_until: Instant) {
         let mut takes = self.lock();
-        for number in numbers {
-            if let Some(taken) = takes.get_mut(&number) {
-                taken.certain_until = taken.certain_until.max(certain_until);
+        for (number, key) in leases {
+            if let Some(kept) = takes.get_mut(number).and_then(|keys| keys.get_mut(key)) {
+                kept.certain_until = kept.certain_until.max(certain_until);
             }
         }
     }
 
     /// The work on a key is called off.
     fn lose(&self, number: LeaseNumber, key: &StreamKey) {
-        let mut takes = self.lock();
-        let Some(taken) = takes.get_mut(&number) else { return };
-        if let Some(token) = taken.keys.remove(key) {
-            token.cancel();
-        }
-        if taken.keys.is_empty() {
-            takes.remove(&number);
+        if let Some(kept) = self.take_out(number, key) {
+            kept.lost.cancel();
         }
     }
 
     /// Whether nobody else can have this key for as long as it takes to begin a call.
-    pub(super) fn is_certain(&self, number: LeaseNumber, key: &StreamKey, margin: Duration) -> bool {
+    fn is_certain(&self, number: LeaseNumber, key: &StreamKey, margin: Duration) -> bool {
         let takes = self.lock();
-        let taken = takes.get(&number).filter(|taken| taken.keys.contains_key(key));
-        taken.is_some_and(|taken| taken.certain_until > Instant::now() + margin)
+        let kept = takes.get(&number).and_then(|keys| keys.get(key));
+        kept.is_some_and(|kept| kept.certain_until > Instant::now() + margin)
+    }
+}
+
+/// The right to call the handler for a key.
+pub(super) struct Tenure<'a> {
+    /// `None` without the store: nothing else protects the key then.
+    lease: Option<(&'a Shared, LeaseNumber, StreamKey)>,
+    lost: CancellationToken,
+}
+
+impl<'a> Tenure<'a> {
+    pub(super) fn under(shared: &'a Shared, number: LeaseNumber, key: StreamKey) -> Self {
+        let kept =
+            shared.leases.lock().get(&number).and_then(|keys| keys.get(&key).map(|kept| kept.lost.clone()));
+        Self { lease: Some((shared, number, key)), lost: kept.unwrap_or_default() }
+    }
+
+    pub(super) fn without_store() -> Self {
+        Self { lease: None, lost: CancellationToken::new() }
+    }
+
+    /// Whether nobody else can have the key for as long as it takes to begin a call.
+    pub(super) fn is_certain(&self) -> bool {
+        let certain = |(shared, number, key): &(&Shared, LeaseNumber, StreamKey)| {
+            shared.leases.is_certain(*number, key, margin(shared))
+        };
+        self.lease.as_ref().is_none_or(certain)
+    }
+
+    /// Waits until the lease is lost.
+    pub(super) async fn lost(&self) {
+        self.lost.cancelled().await;
     }
 }
 
 /// How long before the end of a lease the work on its key is called off: what runs on must have stopped before somebody
 /// else can begin.
-pub(super) fn margin(shared: &Shared) -> Duration {
+fn margin(shared: &Shared) -> Duration {
     Duration::from(shared.settings.lease) / 10
 }
 
@@ -146,8 +180,7 @@ async fn keep(shared: &Shared, part: &[(LeaseNumber, StreamKey)]) {
             for lease in lost {
                 shared.leases.lose(lease.number, &lease.key);
             }
-            let numbers = part.iter().map(|(number, _)| *number);
-            shared.leases.extend(numbers, asked + shared.settings.lease.into());
+            shared.leases.extend(part, asked + shared.settings.lease.into());
         }
         Err(error) => tracing::warn!(%error, stream = %shared.name, "keys not kept"),
     }

@@ -33,6 +33,7 @@
 
 mod adrift;
 mod batch;
+mod clock;
 mod dead;
 mod drain;
 mod event;

@@ -2,8 +2,9 @@
 
 use super::adrift::Adrift;
 use super::batch::Batch;
+use super::clock::clock_loop;
 use super::dead::{Ground, Unburied, bury, unreadable};
-use super::drain::{drain_loop, watch_loop};
+use super::drain::{LOOKED_AFTER_MAX, drain_loop, watch_loop};
 use super::handler::{Letters, StreamHandler};
 use super::leases::{Leases, keep_loop};
 use super::operate::{Stream, in_parts, offer_in_parts};
@@ -54,6 +55,8 @@ pub(super) struct Shared {
     /// One for each call of the handler that may be under way.
     pub(super) calls: Semaphore,
     pub(super) leases: Leases,
+    /// One for each key that was due and may be in hand.
+    pub(super) looked_after: Semaphore,
     pub(super) adrift: Adrift,
     /// No key is begun any more.
     pub(super) stop: CancellationToken,
@@ -102,6 +105,7 @@ impl RunningStream {
             at_once: settings.rules.at_once(),
             calls: Semaphore::new(settings.concurrency),
             leases: Leases::default(),
+            looked_after: Semaphore::new(LOOKED_AFTER_MAX),
             adrift: Adrift::default(),
             stop: CancellationToken::new(),
             batches: TaskTracker::new(),
@@ -128,6 +132,10 @@ impl RunningStream {
         tasks.spawn({
             let (shared, stop) = (Arc::clone(&shared), loops.clone());
             async move { watch_loop(&shared, &stop).await }
+        });
+        tasks.spawn({
+            let (shared, stop) = (Arc::clone(&shared), loops.clone());
+            async move { clock_loop(&shared, &stop).await }
         });
         Ok(Self { shared, loops, tasks, thread })
     }

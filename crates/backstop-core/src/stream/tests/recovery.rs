@@ -7,20 +7,35 @@ use crate::time::Time;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const STEP: i64 = 60;
+pub(super) const STEP: i64 = 60;
 
 /// What a store keeps of a key, in as few words as possible.
-#[derive(Clone, Default)]
-struct Kept {
-    watermark: Option<i64>,
-    standing: Vec<u8>,
-    arrived: u64,
-    records: BTreeMap<i64, StoredRecord>,
-    counts: Counts,
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) watermark: Option<i64>,
+    pub(super) standing: Vec<u8>,
+    pub(super) arrived: u64,
+    pub(super) records: BTreeMap<i64, StoredRecord>,
+    pub(super) counts: Counts,
+    /// How many records a load brings.
+    pub(super) window: usize,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            watermark: None,
+            standing: Vec::new(),
+            arrived: 0,
+            records: BTreeMap::new(),
+            counts: Counts::default(),
+            window: 256,
+        }
+    }
 }
 
 impl Kept {
-    fn offer(&mut self, record: &Record, now: Time) {
+    pub(super) fn offer(&mut self, record: &Record, now: Time) {
         if !self.records.contains_key(&record.position) {
             self.arrived += 1;
             let Record { position, step, tenant, payload, .. } = record.clone();
@@ -29,20 +44,20 @@ impl Kept {
         }
     }
 
-    fn load(&self) -> Window {
+    pub(super) fn load(&self) -> Window {
         Window::load(StoredKey {
             key: StreamKey::new("a").unwrap(),
             watermark: self.watermark,
             standing: self.standing.clone(),
             arrived: self.arrived,
-            records: self.records.values().cloned().collect(),
+            records: self.records.values().take(self.window).cloned().collect(),
             count: self.records.len() as u64,
             highest: self.records.keys().max().copied(),
         })
         .unwrap()
     }
 
-    fn advance(&mut self, change: Change) {
+    pub(super) fn advance(&mut self, change: Change) {
         assert!(change.watermark >= self.watermark, "the watermark never falls");
         (self.watermark, self.standing) = (change.watermark, change.standing);
         for position in change.drop {
@@ -55,7 +70,7 @@ impl Kept {
     }
 }
 
-fn record(slot: i64) -> Record {
+pub(super) fn record(slot: i64) -> Record {
     let key = StreamKey::new("a").unwrap();
     Record { key, position: slot * STEP, step: STEP, tenant: None, payload: Payload::default() }
 }

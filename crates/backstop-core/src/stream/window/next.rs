@@ -31,14 +31,15 @@ impl Window {
         if self.standing.disabled || self.standing.halted.is_some() {
             return None;
         }
-        if self.held.is_empty() {
-            return (self.beyond > 0).then_some(now);
-        }
         if self.is_blocked(rules, now) {
             return self.standing.failing.as_ref().map(|failing| Time::from_micros(failing.due));
         }
         if self.call(rules, now).is_some() {
             return Some(now);
+        }
+        if self.head().is_none() {
+            // What was not loaded can be, once what was is gone.
+            return (self.beyond > 0 || !self.standing.ahead.is_empty()).then_some(now);
         }
         Some(self.standing.wait.map_or(now, |wait| self.until(wait, rules)))
     }
@@ -65,7 +66,7 @@ impl Window {
 
     /// What a record is that is not ahead of the watermark; `None` if it is to be handled.
     fn behind(&mut self, position: i64, rules: &Rules, now: Time) -> Option<Note> {
-        if self.watermark.is_none_or(|watermark| position > watermark) {
+        if !self.is_passed(position) {
             return None;
         }
         if !self.standing.missed.contains(position) {
@@ -86,26 +87,42 @@ impl Window {
         if self.standing.halted.is_some() {
             return None;
         }
-        let (position, _) = self.head()?;
+        self.cross();
         // Overtaken while it waited, by another worker or by one without the store: it must not stand in the way.
-        if let Some(note) = self.behind(position, rules, now) {
+        if let Some((position, _)) = self.head()
+            && let Some(note) = self.behind(position, rules, now)
+        {
             self.leave(position);
             return Some(Step::Note(note));
+        }
+        if let Some(failing) = self.standing.failing.as_mut() {
+            // After the clock was set back, the wait is still no longer than it was.
+            let latest = failing.wait.map_or(i64::MAX, |wait| now.as_micros().saturating_add(wait));
+            failing.due = failing.due.min(latest);
         }
         self.fired |= self.standing.wait.is_some_and(|wait| self.until(wait, rules) <= now);
         let call = self.call(rules, now)?;
         (!self.is_blocked(rules, now)).then_some(Step::Call(call))
     }
 
-    /// The call that would bring the lowest record that is held nearer to its end, if it is not to wait.
+    /// The call that would bring the lowest record that is held, or what was handled without the store, nearer to its turn, if it is
+    /// not to wait.
     fn call(&self, rules: &Rules, now: Time) -> Option<Call> {
-        let (position, held) = self.head()?;
-        let Some(watermark) = self.watermark else { return Some(Call::Handle { position }) };
-        if position <= watermark {
+        let head = self.head();
+        if let Some((position, _)) = head.filter(|(position, _)| self.is_passed(*position)) {
             return Some(Call::Amend { position });
         }
-        let gives_up =
-            self.standing.drain_to.is_some_and(|to| position <= to) || !self.is_covered(rules, held);
+        if let Some((position, _)) = head.filter(|(position, _)| self.is_unlooked(*position)) {
+            return Some(Call::Handle { position });
+        }
+        if let Some(call) = self.call_before_island(head.map(|(position, _)| position), rules) {
+            return Some(call);
+        }
+        let (position, held) = head?;
+        let Some(watermark) = self.watermark else { return Some(Call::Handle { position }) };
+        let gives_up = self.standing.drain_to.is_some_and(|to| position <= to)
+            || self.standing.ahead.first().is_some_and(|ahead| position < ahead.from)
+            || !self.is_covered(rules, held);
         if position <= watermark.saturating_add(held.step) {
             let waits_its_turn = rules.drain == Drain::Scheduled && self.standing.waiting > 0;
             let has_its_turn = self.fired || gives_up || self.is_retry_due(position, now);
@@ -116,12 +133,28 @@ impl Window {
             .then(|| self.missing(watermark, position, held.step, rules))
     }
 
+    /// The next miss before what was handled without the store, if no record comes first.
+    fn call_before_island(&self, head: Option<i64>, rules: &Rules) -> Option<Call> {
+        let ahead = self.standing.ahead.first()?;
+        let watermark = self.watermark?;
+        if head.is_some_and(|position| position < ahead.from) || !self.sees(ahead.from) {
+            return None;
+        }
+        let call = self.missing(watermark, ahead.from, ahead.step, rules);
+        (call != Call::Handle { position: ahead.from }).then_some(call)
+    }
+
+    /// How many positions of the grid lie between the watermark and a record of this step.
+    pub(super) fn count_missing(&self, watermark: i64, position: i64, step: i64) -> u64 {
+        let has_changed = self.standing.step.is_some_and(|former| former != step);
+        let count = if has_changed { 0 } else { position.saturating_sub(watermark) / step - 1 };
+        u64::try_from(count).unwrap_or(0)
+    }
+
     /// The next miss of a gap that is given up, or the record behind it.
     fn missing(&self, watermark: i64, position: i64, step: i64, rules: &Rules) -> Call {
-        let has_changed = self.standing.step.is_some_and(|former| former != step);
-        let count = if has_changed { 0 } else { (position - watermark) / step - 1 };
         let first = watermark.saturating_add(step);
-        match u64::try_from(count).unwrap_or(0) {
+        match self.count_missing(watermark, position, step) {
             0 => Call::Handle { position },
             _ if self.standing.gap < u64::from(rules.max_misses) => Call::Miss { position: first },
             count => Call::MissRange { position: first, to: watermark + step * count.cast_signed(), count },
@@ -224,7 +257,7 @@ impl Window {
 
     /// Nothing is held any more.
     fn empty(&mut self) -> Option<Note> {
-        if self.beyond > 0 {
+        if self.beyond > 0 || !self.standing.ahead.is_empty() {
             return None;
         }
         let gave_up = self.standing.drain_to.take().is_some();

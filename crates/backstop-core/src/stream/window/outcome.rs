@@ -91,7 +91,8 @@ impl Window {
         self.hold(position);
         let since = self.standing.failing_at(position).map_or(now.as_micros(), |failing| failing.since);
         let error = error.chars().take(WHY_CHARS_MAX).collect();
-        self.standing.failing = Some(Failing { position, failures, due: until.as_micros(), since, error });
+        let (due, wait) = (until.as_micros(), Some(until.since(now).as_micros()));
+        self.standing.failing = Some(Failing { position, failures, due, wait, since, error });
     }
 
     /// The call failed for good and is a dead letter.
@@ -122,9 +123,12 @@ impl Window {
 
     /// The key goes past what the call was about.
     fn pass(&mut self, call: Call) -> Done {
-        self.standing.failing = None;
+        if self.standing.failing_at(call.position()).is_some() {
+            self.standing.failing = None;
+        }
         let former = self.watermark;
         match call {
+            Call::Handle { position } if self.is_unlooked(position) => self.pass_apart(position),
             Call::Handle { position } => return self.pass_record(position),
             Call::Amend { position } => {
                 self.leave(position);
@@ -145,6 +149,9 @@ impl Window {
             _ => false,
         };
         self.counts[Count::OffGrid] += u64::from(off_grid);
+        if self.watermark.is_none() {
+            self.from = step.map(|step| (position, step));
+        }
         self.leave(position);
         self.watermark = self.watermark.max(Some(position));
         self.standing.step = step.or(self.standing.step);

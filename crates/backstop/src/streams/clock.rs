@@ -1,0 +1,53 @@
+//! Follows the store's clock, as a worker's keeper does: a process may serve streams and nothing else.
+
+use super::drain::take_to_work;
+use super::running::Shared;
+use backstop_core::StreamKey;
+use backstop_core::limits::PAGE_MAX;
+use backstop_core::port::{Answer, KeyQuery, WhichKeys};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often the store's clock is read.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Follows the store's clock until told to stop.
+pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        // What does not answer now is asked again; others say so.
+        let Ok(time) = shared.store().time().await else { continue };
+        let Some(off) = shared.backstop.clock().follow(time) else { continue };
+        tracing::warn!(off_us = off, stream = %shared.name, "the store's clock has moved; this stream follows it");
+        if off < 0
+            && let Err(error) = shorten_waits(shared).await
+        {
+            tracing::warn!(%error, stream = %shared.name, "keys that wait by the old clock could not be looked at");
+        }
+    }
+}
+
+/// A key that waits by the time as it was before the clock was set back would wait for as long as that was wrong. Looked at
+/// again, its wait is no longer than its rules say.
+async fn shorten_waits(shared: &Arc<Shared>) -> Answer<()> {
+    let mut after: Option<StreamKey> = None;
+    loop {
+        let query =
+            KeyQuery { stream: shared.name.clone(), after, which: WhichKeys::Holding, limit: PAGE_MAX };
+        let page = shared.store().stream_keys(query, shared.now()).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.key.clone());
+        let now = shared.now();
+        let waiting =
+            page.into_iter().filter(|key| key.holder.is_none() && key.due.is_some_and(|due| due > now));
+        let keys: Vec<StreamKey> = waiting.map(|key| key.key).collect();
+        if !keys.is_empty() {
+            take_to_work(shared, keys).await;
+        }
+    }
+}

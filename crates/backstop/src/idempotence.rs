@@ -1,0 +1,291 @@
+//! What makes a handler safe to repeat.
+//!
+//! A job starts at least once, so its handler may be called again after a crash, and beside a copy of itself after a pause. Which of
+//! these helps depends on how long the work takes, and where its effect is:
+//!
+//! | the work | use | a second copy |
+//! |---|---|---|
+//! | has a service behind it that takes an idempotency key | [`crate::Run::id`] as that key | is recognised there |
+//! | is slow | [`Backstop::try_lock`], then [`Backstop::already_done`] | ends at once, as done, without an effect |
+//! | is fast, with its effect in a database | a row lock in its own transaction, see below | waits for the first, then finds it done |
+//! | is fast, on Redis | [`Backstop::lock_within`], then [`Backstop::already_done`] | the same |
+//!
+//! # Slow work
+//!
+//! ```
+//! # use backstop::{Backstop, Fail, Run, Span, Task};
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize)]
+//! # struct ContentChange { id: u64 }
+//! # impl Task for ContentChange { const KIND: &'static str = "content_change"; }
+//! # async fn send_everything(_: &ContentChange) -> Result<(), std::io::Error> { Ok(()) }
+//! async fn process(change: ContentChange, backstop: Backstop) -> Result<(), Fail> {
+//!     let name = format!("content_change:{}", change.id);
+//!     let Some(lock) = backstop.try_lock(&name).await? else {
+//!         return Ok(()); // somebody is at it
+//!     };
+//!     if backstop.already_done(&name).await? {
+//!         return Ok(());
+//!     }
+//!     tokio::select! {
+//!         sent = send_everything(&change) => sent?,
+//!         () = lock.lost() => return Err(Fail::retry("the lock was lost half-way")),
+//!     }
+//!     backstop.mark_done(&name, Span::days(7)).await?;
+//!     lock.release().await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A lock is held for [`LOCK_SPAN`] and extended while its guard lives. It outlives a holder that was killed by no more than that. Whoever
+//! loses it to a long pause is told by [`Lock::lost`], and can give [`Lock::term`] to services that refuse an older one.
+//!
+//! # Fast work in a database
+//!
+//! Lock the row in the transaction that changes it. On PostgreSQL:
+//!
+//! ```sql
+//! BEGIN;
+//! SELECT status FROM emails WHERE id = $1 FOR UPDATE;      -- a second copy waits here
+//! -- already sent? then COMMIT and end as done
+//! UPDATE emails SET status = 'sent' WHERE id = $1;
+//! COMMIT;
+//! ```
+//!
+//! On SQLite begin with `BEGIN IMMEDIATE` (`TransactionBehavior::Immediate`): a second copy waits for the whole file, up to its
+//! busy timeout, and then reads what the first wrote. Jobs that follow from it are pushed in the same transaction, with
+//! [`Backstop::enqueue_in`] or [`Backstop::enqueue_in_postgres`].
+
+use crate::client::Backstop;
+use crate::shared::{Shared, remove, update};
+use backstop_core::limits::CELL_NAME_BYTES_MAX;
+use backstop_core::lock::Held;
+use backstop_core::port::Answer;
+use backstop_core::{JobId, Span, Time};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a lock is held without being extended: it outlives a holder that was killed by no more than this.
+pub const LOCK_SPAN: Span = Span::secs(30);
+/// A lock is extended so many times before it would end: one lost answer does not lose it.
+const EXTENSIONS: u32 = 3;
+/// Waits between two tries for a lock that is taken.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(250);
+
+pub(crate) const LOCK: &str = "lock/";
+pub(crate) const DONE: &str = "done/";
+
+/// A lock as its cell holds it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Slot(pub(crate) Option<Held>);
+
+/// That something was done, and until when that is remembered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) until: Time,
+}
+
+impl Backstop {
+    /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does not wait.
+    ///
+    /// A handler that finds its lock taken ends as done: whoever has it does the work.
+    pub async fn try_lock(&self, name: &str) -> Answer<Option<Lock>> {
+        let asked = Instant::now();
+        let (cell, holder) = (cell_name(LOCK, name), self.holder());
+        let (slot, is_ours) = update(self, &cell, Slot::default(), |slot: &mut Slot| {
+            let held = Held::acquire(slot.0.as_ref(), &holder, LOCK_SPAN, self.now());
+            held.is_ok_and(|held| {
+                slot.0 = Some(held);
+                true
+            })
+        })
+        .await?;
+        let taken = slot.0.filter(|_| is_ours).map(|held| Lock::start(self.clone(), cell, held.term, asked));
+        let result = if taken.is_some() { "acquired" } else { "taken" };
+        metrics::counter!("backstop_locks_total", "result" => result).increment(1);
+        Ok(taken)
+    }
+
+    /// As [`Backstop::try_lock`], and tries again for so long while somebody has it. For work that is fast: who waits holds up its worker.
+    pub async fn lock_within(&self, name: &str, wait: Span) -> Answer<Option<Lock>> {
+        let end = Instant::now() + Duration::from(wait);
+        let mut pause = RETRY_FIRST;
+        loop {
+            let lock = self.try_lock(name).await?;
+            if lock.is_some() || Instant::now() + pause > end {
+                return Ok(lock);
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + self.random().unit() / 2.0)).await;
+            pause = (pause * 2).min(RETRY_LAST);
+        }
+    }
+
+    /// Whether [`Backstop::mark_done`] was said of `key`, and is still remembered.
+    pub async fn already_done(&self, key: &str) -> Answer<bool> {
+        let cell = self.store().cells(vec![cell_name(DONE, key)]).await?.pop().flatten();
+        let is_done = cell
+            .and_then(|cell| crate::shared::read::<Mark>(&cell))
+            .is_some_and(|mark| mark.until > self.now());
+        if is_done {
+            metrics::counter!("backstop_already_done_total").increment(1);
+        }
+        Ok(is_done)
+    }
+
+    /// Notes that the work of `key` is done, and keeps that for so long; answers whether this was the first to say so.
+    pub async fn mark_done(&self, key: &str, keep: Span) -> Answer<bool> {
+        let now = self.now();
+        let forgotten = Mark { until: now };
+        let (_, is_first) = update(self, &cell_name(DONE, key), forgotten, |mark: &mut Mark| {
+            let is_first = mark.until <= now;
+            mark.until = mark.until.max(now.after(keep));
+            is_first
+        })
+        .await?;
+        Ok(is_first)
+    }
+
+    /// Whom a lock names as its holder.
+    fn holder(&self) -> String {
+        format!("process {} ({})", std::process::id(), self.new_id())
+    }
+}
+
+/// A lock that is held while this lives. Dropped, it is released soon after.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is released"]
+pub struct Lock {
+    term: u64,
+    lost: CancellationToken,
+    /// Tells the one that extends it to release it.
+    over: CancellationToken,
+    keeping: Option<JoinHandle<Answer<()>>>,
+}
+
+impl Lock {
+    fn start(backstop: Backstop, cell: String, term: u64, asked: Instant) -> Self {
+        let (lost, over) = (CancellationToken::new(), CancellationToken::new());
+        let keeping = tokio::spawn(keep(backstop, cell, term, asked, lost.clone(), over.clone()));
+        Self { term, lost, over, keeping: Some(keeping) }
+    }
+
+    /// Grows with every holder: a service that remembers the highest it has seen can refuse whoever comes under a lower one.
+    pub const fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Whether somebody else may have it by now.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+
+    /// Waits until somebody else may have it.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+
+    /// Releases it. When it answers, others can have it. An error leaves it to end by itself.
+    pub async fn release(mut self) -> Answer<()> {
+        self.over.cancel();
+        match self.keeping.take() {
+            Some(keeping) => keeping.await.unwrap_or(Ok(())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+/// Extends a lock until it is over, or lost; then releases it.
+async fn keep(
+    backstop: Backstop,
+    cell: String,
+    term: u64,
+    asked: Instant,
+    lost: CancellationToken,
+    over: CancellationToken,
+) -> Answer<()> {
+    let span = Duration::from(LOCK_SPAN);
+    // By this process's own clock, from before it asked: certain whatever becomes of the store's.
+    let mut certain_until = asked + span;
+    loop {
+        tokio::select! {
+            biased;
+            () = over.cancelled() => return release(&backstop, &cell, term).await,
+            () = tokio::time::sleep_until(certain_until) => {
+                lost.cancel();
+                return release(&backstop, &cell, term).await;
+            }
+            () = tokio::time::sleep(span / (EXTENSIONS + 1)) => {}
+        }
+        let asked = Instant::now();
+        let extended = tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(certain_until) => continue,
+            extended = extend(&backstop, &cell, term) => extended,
+        };
+        match extended {
+            Ok(true) => certain_until = asked + span,
+            Ok(false) => {
+                tracing::warn!(%cell, term, "a lock was lost: its holder was not heard of for too long");
+                lost.cancel();
+                return Ok(());
+            }
+            Err(error) => tracing::warn!(%error, %cell, "a lock was not extended; trying again"),
+        }
+    }
+}
+
+async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
+    let (_, is_ours) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
+        let held = Held::extend(slot.0.as_ref(), term, LOCK_SPAN, backstop.now());
+        held.is_some_and(|held| {
+            slot.0 = Some(held);
+            true
+        })
+    })
+    .await?;
+    Ok(is_ours)
+}
+
+async fn release(backstop: &Backstop, cell: &str, term: u64) -> Answer<()> {
+    let is_ours = |slot: &Slot| slot.0.as_ref().is_some_and(|held| held.term == term);
+    remove(backstop, cell, is_ours).await.map(drop)
+}
+
+/// The cell for a name; one that is too long stands for itself by its digest.
+fn cell_name(prefix: &str, name: &str) -> String {
+    if prefix.len() + name.len() <= CELL_NAME_BYTES_MAX && !name.contains('\0') {
+        format!("{prefix}{name}")
+    } else {
+        format!("{prefix}{}", JobId::named(name))
+    }
+}
+
+impl Shared for Slot {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a lock has only text and numbers")
+    }
+}
+
+impl Shared for Mark {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a mark has only a number")
+    }
+}

@@ -37,6 +37,13 @@ impl Held {
         }
     }
 
+    /// What stands once the holder of `term` has given the lock back: free, with its term remembered. `None` if it is no longer the
+    /// holder.
+    pub fn release(standing: Option<&Self>, term: u64, now: Time) -> Option<Self> {
+        let held = standing.filter(|held| held.term == term)?;
+        Some(Self { until: held.until.min(now.before(Span::micros(1))), ..held.clone() })
+    }
+
     /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the holder.
     pub fn extend(standing: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term && !is_expired(held.until, now))?;
@@ -82,6 +89,14 @@ mod tests {
     #[test]
     fn a_term_grows_although_the_lock_was_forgotten_meanwhile() {
         assert!(taken(None, 1).unwrap().term > taken(None, 0).unwrap().term);
+    }
+
+    #[test]
+    fn a_lock_that_was_given_back_is_free_and_its_term_remembered() {
+        let first = taken(None, 0).unwrap();
+        let free = Held::release(Some(&first), first.term, at(0)).unwrap();
+        assert_eq!(taken(Some(&free), 0).unwrap().term, first.term + 1);
+        assert_eq!(Held::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)), None);
     }
 
     #[test]

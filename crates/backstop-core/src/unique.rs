@@ -7,6 +7,10 @@
 //! is over and a pruning forgets it. Without a period it stays for ever, which is what it asks for: work that is never to
 //! be done twice. Every such key takes its place in the store for good.
 
+mod sameness;
+
+pub use sameness::{Incomparable, Sameness};
+
 use crate::job::State;
 use crate::limits::UNIQUE_KEY_BYTES_MAX;
 use crate::time::{Span, Time};

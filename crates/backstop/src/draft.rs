@@ -5,7 +5,7 @@ use crate::handler::Task;
 use backstop_core::name::BadName;
 use backstop_core::payload::BadPayload;
 use backstop_core::port::{Enqueued, StoreError};
-use backstop_core::unique::{BadKey, States, Unique, UniqueKey};
+use backstop_core::unique::{BadKey, Incomparable, Sameness, States, Unique, UniqueKey};
 use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
 use serde::Serialize;
 
@@ -22,6 +22,9 @@ pub enum BadDraft {
     /// The unique key is wrong.
     #[error(transparent)]
     Key(#[from] BadKey),
+    /// It is to be unique by what its payload does not have.
+    #[error(transparent)]
+    Unique(#[from] Incomparable),
     /// The retry policy is code.
     #[error("a job cannot carry a custom retry policy: it is code. Give it to the queue's settings")]
     CustomRetry,
@@ -42,6 +45,7 @@ pub struct Draft {
     priority: Priority,
     run_at: Option<Time>,
     unique_key: Option<String>,
+    unique_by: Option<Sameness>,
     unique_for: Option<Span>,
     unique_states: States,
     retry: Option<RetryPolicy>,
@@ -58,6 +62,7 @@ impl Draft {
             priority: Priority::default(),
             run_at: None,
             unique_key: None,
+            unique_by: None,
             unique_for: None,
             unique_states: States::LIVE,
             retry: None,
@@ -118,6 +123,27 @@ impl Draft {
         self
     }
 
+    /// Only if no other live job of the queue and kind is the same work: has the same payload, or the same values in chosen fields. A
+    /// unique key says it better where there is one, and wins.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let backstop = backstop::Backstop::open("memory:").await?;
+    /// use backstop::core::unique::Sameness;
+    /// let digest = |user: u32| backstop.draft("digests").json(&serde_json::json!({"user": user, "asked": "just now"}));
+    /// let by_user = Sameness::Fields(vec!["/user".to_owned()]);
+    /// let first = digest(7).unique_by(by_user.clone()).push().await?;
+    /// let again = digest(7).unique_by(by_user).push().await?;
+    /// assert_eq!(again.result, backstop::core::port::Enqueued::Duplicate(first.id));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unique_by(mut self, sameness: Sameness) -> Self {
+        self.unique_by = Some(sameness);
+        self
+    }
+
     /// Holding its unique key no longer than this.
     pub fn unique_for(mut self, period: Span) -> Self {
         self.unique_for = Some(period);
@@ -138,22 +164,22 @@ impl Draft {
 
     /// The job, checked.
     pub fn build(self) -> Result<NewJob, BadDraft> {
-        let unique = match self.unique_key {
-            None => None,
-            Some(key) => {
-                let key = UniqueKey::new(&key)?;
-                Some(Unique { key, period: self.unique_for, states: self.unique_states })
-            }
+        let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
+        let payload = self.payload?;
+        let key = match (self.unique_key, self.unique_by) {
+            (Some(key), _) => Some(UniqueKey::new(&key)?),
+            (None, Some(sameness)) => Some(sameness.key(&kind, &payload)?),
+            (None, None) => None,
         };
+        let unique = key.map(|key| Unique { key, period: self.unique_for, states: self.unique_states });
         if self.retry.as_ref().is_some_and(|policy| !policy.is_stored()) {
             return Err(BadDraft::CustomRetry);
         }
-        let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
         Ok(NewJob {
             id: self.id,
             queue: QueueName::new(&self.queue)?,
             kind,
-            payload: self.payload?,
+            payload,
             priority: self.priority,
             run_at: self.run_at,
             unique,

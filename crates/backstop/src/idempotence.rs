@@ -57,7 +57,7 @@
 //! [`Backstop::enqueue_in`] or [`Backstop::enqueue_in_postgres`].
 
 use crate::client::Backstop;
-use crate::shared::{Shared, remove, update};
+use crate::shared::{Shared, update};
 use backstop_core::limits::CELL_NAME_BYTES_MAX;
 use backstop_core::lock::Held;
 use backstop_core::port::Answer;
@@ -214,8 +214,9 @@ async fn keep(
     over: CancellationToken,
 ) -> Answer<()> {
     let span = Duration::from(LOCK_SPAN);
-    // By this process's own clock, from before it asked: certain whatever becomes of the store's.
-    let mut certain_until = asked + span;
+    // By this process's own clock, from before it asked: certain whatever becomes of the store's. Whoever loses it has time to stop.
+    let certain = span - span / 10;
+    let mut certain_until = asked + certain;
     loop {
         tokio::select! {
             biased;
@@ -233,7 +234,7 @@ async fn keep(
             extended = extend(&backstop, &cell, term) => extended,
         };
         match extended {
-            Ok(true) => certain_until = asked + span,
+            Ok(true) => certain_until = asked + certain,
             Ok(false) => {
                 tracing::warn!(%cell, term, "a lock was lost: its holder was not heard of for too long");
                 lost.cancel();
@@ -245,20 +246,27 @@ async fn keep(
 }
 
 async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
-    let (_, is_ours) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
-        let held = Held::extend(slot.0.as_ref(), term, LOCK_SPAN, backstop.now());
-        held.is_some_and(|held| {
-            slot.0 = Some(held);
-            true
-        })
-    })
-    .await?;
-    Ok(is_ours)
+    change(backstop, cell, |held| Held::extend(held, term, LOCK_SPAN, backstop.now())).await
 }
 
 async fn release(backstop: &Backstop, cell: &str, term: u64) -> Answer<()> {
-    let is_ours = |slot: &Slot| slot.0.as_ref().is_some_and(|held| held.term == term);
-    remove(backstop, cell, is_ours).await.map(drop)
+    change(backstop, cell, |held| Held::release(held, term, backstop.now())).await.map(drop)
+}
+
+/// Writes what `decide` makes of a lock; whether it made anything of it.
+async fn change(
+    backstop: &Backstop,
+    cell: &str,
+    decide: impl Fn(Option<&Held>) -> Option<Held>,
+) -> Answer<bool> {
+    let (_, is_changed) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
+        let decided = decide(slot.0.as_ref());
+        let is_changed = decided.is_some();
+        slot.0 = decided.or_else(|| slot.0.take());
+        is_changed
+    })
+    .await?;
+    Ok(is_changed)
 }
 
 /// The cell for a name; one that is too long stands for itself by its digest.

@@ -55,31 +55,6 @@ pub(crate) async fn update<T: Shared, R>(
     ))
 }
 
-/// Removes a cell whose value `is_meant`; answers whether it is gone by this. One that somebody changes meanwhile is looked at again.
-pub(crate) async fn remove<T: Shared>(
-    backstop: &Backstop,
-    name: &str,
-    is_meant: impl Fn(&T) -> bool,
-) -> Answer<bool> {
-    let mut standing = backstop.store().cells(vec![name.to_owned()]).await?.pop().flatten();
-    for _ in 0..TRIES_MAX {
-        let Some(cell) = standing.filter(|cell| read(cell).is_some_and(|value| is_meant(&value))) else {
-            return Ok(false);
-        };
-        let swap = Swap {
-            name: name.to_owned(),
-            seen: Some(cell.version),
-            version: backstop.random().bits().cast_signed(),
-            value: None,
-        };
-        match swap_surely(backstop, swap).await? {
-            Swapped::Applied => return Ok(true),
-            Swapped::Conflict(now) => standing = now,
-        }
-    }
-    Ok(false)
-}
-
 /// Asks again where an answer was lost: the version makes it the same change. Deciding anew could do it twice.
 async fn swap_surely(backstop: &Backstop, swap: Swap) -> Answer<Swapped> {
     let mut tries = 1;

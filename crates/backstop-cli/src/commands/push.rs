@@ -9,6 +9,7 @@ use super::policy;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::port::Enqueued;
+use backstop::core::unique::Sameness;
 use backstop::{Backstop, Draft, JobId, Kind, Priority, QueueName, Span, State, Time};
 use clap::{Args, ValueEnum};
 use line::Defaults;
@@ -24,6 +25,7 @@ Examples:
   backstop push emails '{\"to\":\"ada@example.org\"}' --kind welcome --delay 10m --unique-key welcome:ada
   backstop push emails --file jobs.ndjson --batch monday     cut off? run it again: one job per line in the end
   zcat jobs.gz | backstop push emails -
+  backstop push digests '{\"user\":7}' --unique-by /user       one live job for each user
   backstop push orders '{\"order\":17}' --id order-17          the same id is the same job, however often
 
 A line of a file is a payload; or, if it is an object with a \"payload\" and otherwise only keys of
@@ -61,6 +63,9 @@ pub(crate) struct PushArgs {
     /// Only if no other live job of the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     unique_key: Option<String>,
+    /// Only if no other live job of the queue and kind has the same payload, or the same values at these JSON pointers
+    #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
+    unique_by: Option<Sameness>,
     /// Hold the unique key no longer than this
     #[arg(long, value_name = "D")]
     unique_for: Option<Span>,
@@ -107,6 +112,10 @@ pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
     load::run(source, defaults, args.strict, context).await
 }
 
+fn sameness(text: &str) -> Result<Sameness, String> {
+    Sameness::parse(text).map_err(|error| error.to_string())
+}
+
 fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
     Ok(Defaults {
         queue: args.queue.clone(),
@@ -114,6 +123,7 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
         priority: args.priority,
         delay: args.delay,
         at: args.at,
+        unique_by: args.unique_by.clone(),
         unique_for: args.unique_for,
         unique_in: args.unique_in.clone(),
         retry: args.retry.as_deref().map(policy::read).transpose()?,
@@ -141,11 +151,12 @@ async fn push_one(
             Trouble::misuse("--batch and --strict are for many lines").advise("--file FILE.ndjson, or -")
         );
     }
-    if args.unique_key.is_none() && (args.unique_for.is_some() || !args.unique_in.is_empty()) {
+    let has_key = args.unique_key.is_some() || args.unique_by.is_some();
+    if !has_key && (args.unique_for.is_some() || !args.unique_in.is_empty()) {
         return Err(Trouble::misuse(
             "--unique-for and --unique-in say how a unique key is held, and there is none",
         )
-        .advise("--unique-key KEY"));
+        .advise("--unique-key KEY, or --unique-by payload"));
     }
     let backstop = open_bounded(&args.queue, context).await?;
     let pushed = draft(args, payload, defaults, &backstop).push().await?;
@@ -207,6 +218,9 @@ fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backsto
     }
     if let Some(key) = &args.unique_key {
         draft = draft.unique_key(key);
+    }
+    if let Some(sameness) = &defaults.unique_by {
+        draft = draft.unique_by(sameness.clone());
     }
     if let Some(period) = defaults.unique_for {
         draft = draft.unique_for(period);

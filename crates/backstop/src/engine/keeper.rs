@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::settle::{given_back, settle_in_parts};
+use super::tidy::Tidy;
 use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::{Settlement, judge_lost};
@@ -39,6 +40,7 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
         }
         if duties.prune.is_due(now, engine.timing.prune) {
             prune_all(engine).await;
+            duties.tidy.go_on(engine).await;
         }
         let now = engine.now();
         let wait = next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep));
@@ -58,6 +60,7 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
 struct Duties {
     sweep: Duty,
     prune: Duty,
+    tidy: Tidy,
     clock: Duty,
     pace: Pace,
     /// Nothing is taken over before this. After the clock moved forward every lease looks expired, though its holder

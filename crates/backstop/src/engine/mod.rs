@@ -22,6 +22,7 @@ pub(crate) mod lane;
 pub(crate) mod progress;
 pub(crate) mod running;
 pub(crate) mod settle;
+mod tidy;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};

@@ -1,7 +1,7 @@
 //! One line of input, turned into a job or into the reason why not.
 
 use super::Lines;
-use backstop::core::unique::{States, Unique, UniqueKey};
+use backstop::core::unique::{Sameness, States, Unique, UniqueKey};
 use backstop::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,6 +15,7 @@ pub(super) struct Defaults {
     pub(super) priority: Option<Priority>,
     pub(super) delay: Option<Span>,
     pub(super) at: Option<Time>,
+    pub(super) unique_by: Option<Sameness>,
     pub(super) unique_for: Option<Span>,
     pub(super) unique_in: Vec<State>,
     pub(super) retry: Option<RetryPolicy>,
@@ -65,10 +66,20 @@ pub(super) fn job(
     job.priority = defaults.priority.unwrap_or_default();
     job.run_at = defaults.at.or_else(|| defaults.delay.map(|delay| now.after(delay)));
     job.retry.clone_from(&defaults.retry);
-    match written {
-        Some(written) => written.fill(job, defaults, now),
-        None => Ok(job),
+    let job = match written {
+        Some(written) => written.fill(job, defaults, now)?,
+        None => job,
+    };
+    unique_by(job, defaults)
+}
+
+/// A line that names no key is unique by what it says, if that is asked for.
+fn unique_by(mut job: NewJob, defaults: &Defaults) -> Result<NewJob, String> {
+    if let (None, Some(sameness)) = (&job.unique, &defaults.unique_by) {
+        let key = sameness.key(&job.kind, &job.payload).map_err(|error| error.to_string())?;
+        job.unique = Some(unique(key, defaults));
     }
+    Ok(job)
 }
 
 fn read(text: &str) -> Result<JobLine<'_>, String> {
@@ -93,15 +104,16 @@ impl JobLine<'_> {
         let run_at = self.run_at.or_else(|| self.delay.map(|delay| now.after(delay)));
         job.run_at = run_at.or(job.run_at);
         job.retry = self.retry.or(job.retry);
-        job.unique = self.unique_key.map(|key| unique(&key, defaults)).transpose()?;
+        let key =
+            self.unique_key.map(|key| UniqueKey::new(&key).map_err(|error| error.to_string())).transpose()?;
+        job.unique = key.map(|key| unique(key, defaults));
         Ok(job)
     }
 }
 
-fn unique(key: &str, defaults: &Defaults) -> Result<Unique, String> {
-    let key = UniqueKey::new(key).map_err(|error| error.to_string())?;
+fn unique(key: UniqueKey, defaults: &Defaults) -> Unique {
     let states = if defaults.unique_in.is_empty() { States::LIVE } else { States::of(&defaults.unique_in) };
-    Ok(Unique { key, period: defaults.unique_for, states })
+    Unique { key, period: defaults.unique_for, states }
 }
 
 /// An object with a payload, and otherwise only keys of a job.

@@ -9,6 +9,7 @@ fn defaults() -> Defaults {
         priority: None,
         delay: None,
         at: None,
+        unique_by: None,
         unique_for: None,
         unique_in: Vec::new(),
         retry: None,
@@ -116,4 +117,16 @@ fn a_bad_line_says_why() {
     assert!(error.contains("not JSON"), "{error}");
     let error = job(b"\xff", 1, &defaults(), NOW, || JobId::named("f")).unwrap_err();
     assert!(error.contains("UTF-8"), "{error}");
+}
+
+#[test]
+fn lines_are_unique_by_what_they_say_unless_they_name_a_key() {
+    let by_user = Defaults { unique_by: Some(Sameness::Fields(vec!["/user".to_owned()])), ..defaults() };
+    let key =
+        |line: &str| read_with(line, &by_user).map(|job| job.unique.map(|unique| unique.key.to_string()));
+    let one = key(r#"{"user":7,"n":1}"#).unwrap();
+    assert_eq!(key(r#"{"payload":{"n":2,"user":7}}"#).unwrap(), one);
+    assert_ne!(key(r#"{"user":8}"#).unwrap(), one);
+    assert_eq!(key(r#"{"payload":{"user":7},"unique_key":"k"}"#).unwrap(), Some("k".to_owned()));
+    assert!(key(r#"{"n":1}"#).unwrap_err().contains("nothing at /user"));
 }

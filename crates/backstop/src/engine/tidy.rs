@@ -1,0 +1,69 @@
+//! Forgets locks that nobody has had for a day, and marks whose time is over: cells do not go by themselves.
+
+use super::Engine;
+use crate::idempotence::{DONE, LOCK, Mark, Slot};
+use crate::shared::read;
+use backstop_core::Span;
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+
+/// How long a lock is remembered after it was free: its next term is then surely higher by the clock.
+const LOCK_KEPT: Span = Span::days(1);
+/// Pages looked at in one go; the next go goes on from there.
+const PAGES_MAX: usize = 5;
+
+/// How far each kind of cell was looked through.
+#[derive(Default)]
+pub(super) struct Tidy {
+    locks: Option<String>,
+    marks: Option<String>,
+}
+
+impl Tidy {
+    /// Looks through the next cells.
+    pub(super) async fn go_on(&mut self, engine: &Engine) {
+        let now = engine.now();
+        let is_old_lock = |cell: &Cell| {
+            let held = read::<Slot>(cell).and_then(|slot| slot.0);
+            held.is_none_or(|held| held.until.after(LOCK_KEPT) < now)
+        };
+        let is_old_mark = |cell: &Cell| read::<Mark>(cell).is_none_or(|mark| mark.until < now);
+        let tidied = async {
+            look_through(engine, LOCK, &mut self.locks, is_old_lock).await?;
+            look_through(engine, DONE, &mut self.marks, is_old_mark).await
+        };
+        if let Err(error) = tidied.await {
+            tracing::warn!(%error, "old locks and marks were not removed");
+        }
+    }
+}
+
+async fn look_through(
+    engine: &Engine,
+    prefix: &str,
+    after: &mut Option<String>,
+    is_old: impl Fn(&Cell) -> bool,
+) -> Answer<()> {
+    for _ in 0..PAGES_MAX {
+        let query = CellQuery { prefix: prefix.to_owned(), after: after.take(), limit: CELLS_MAX };
+        let cells = engine.store().list_cells(query).await?;
+        let is_last = cells.len() < CELLS_MAX;
+        let last = cells.last().map(|cell| cell.name.clone());
+        // Whoever changes one meanwhile keeps it: a removal names the version it means.
+        let removals = cells.into_iter().filter(|cell| is_old(cell)).map(|cell| Swap {
+            seen: Some(cell.version),
+            version: engine.backstop.random().bits().cast_signed(),
+            name: cell.name,
+            value: None,
+        });
+        let removals: Vec<Swap> = removals.collect();
+        if !removals.is_empty() {
+            engine.store().swap(removals).await?;
+        }
+        if is_last {
+            return Ok(());
+        }
+        *after = last;
+    }
+    Ok(())
+}

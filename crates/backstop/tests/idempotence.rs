@@ -1,0 +1,235 @@
+//! Locks and marks, and what two copies of one job do with them.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+
+use backstop::core::port::{CellQuery, Store};
+use backstop::idempotence::{LOCK_SPAN, Lock};
+use backstop::testing::VirtualClock;
+use backstop::{Backstop, Fail, Random, Run, Services, Span};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::Flaky;
+use backstop_testkit::servers;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+struct World {
+    backstop: Backstop,
+    flaky: Arc<Flaky>,
+}
+
+fn world() -> World {
+    let flaky = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    let store: Arc<dyn Store> = flaky.clone();
+    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(1));
+    World { backstop, flaky }
+}
+
+async fn pass(span: Span) {
+    tokio::time::sleep(span.into()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_has_one_holder_until_it_is_released_or_dropped() {
+    let World { backstop, .. } = world();
+    let first = backstop.try_lock("a").await.unwrap().expect("it is free");
+    assert!(backstop.try_lock("a").await.unwrap().is_none());
+    assert!(backstop.try_lock("b").await.unwrap().is_some(), "another name is another lock");
+    let term = first.term();
+    first.release().await.unwrap();
+    let second = backstop.try_lock("a").await.unwrap().expect("it was released");
+    assert!(second.term() > term, "a term grows");
+    drop(second);
+    pass(Span::millis(10)).await;
+    assert!(backstop.try_lock("a").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_lasts_for_as_long_as_it_is_held() {
+    let World { backstop, .. } = world();
+    let lock = backstop.try_lock("a").await.unwrap().unwrap();
+    for _ in 0..20 {
+        pass(LOCK_SPAN.scaled(0.5)).await;
+        assert!(!lock.is_lost());
+        assert!(backstop.try_lock("a").await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
+    let World { backstop, flaky } = world();
+    let lock = backstop.try_lock("a").await.unwrap().unwrap();
+    flaky.set_down(true);
+    tokio::time::timeout(LOCK_SPAN.into(), lock.lost()).await.expect("told within the span");
+    flaky.set_down(false);
+    pass(Span::secs(1)).await;
+    assert!(backstop.try_lock("a").await.unwrap().unwrap().term() > lock.term());
+}
+
+#[test]
+fn a_lock_outlives_a_dead_holder_by_its_span_and_no_more() {
+    let clock = Arc::new(backstop::ManualClock::at(backstop::Time::from_millis(1_000_000)));
+    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock.clone(), Random::seeded(1));
+    let dying = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lock = dying.block_on(backstop.try_lock("a")).unwrap().unwrap();
+    // Nothing of it runs any more.
+    dying.shutdown_background();
+    let living = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let taken = |backstop: &Backstop| living.block_on(backstop.try_lock("a")).unwrap();
+    clock.advance(LOCK_SPAN);
+    assert!(taken(&backstop).is_none());
+    clock.advance(Span::millis(1));
+    assert!(taken(&backstop).unwrap().term() > lock.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_lock_has_it_when_it_is_free_or_gives_up() {
+    let World { backstop, .. } = world();
+    let lock = backstop.try_lock("a").await.unwrap().unwrap();
+    assert!(backstop.lock_within("a", Span::secs(1)).await.unwrap().is_none());
+    let waiting = tokio::spawn({
+        let backstop = backstop.clone();
+        async move { backstop.lock_within("a", Span::secs(5)).await }
+    });
+    pass(Span::secs(1)).await;
+    lock.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_remembered_for_as_long_as_was_said() {
+    let World { backstop, .. } = world();
+    let long = "k".repeat(2_000);
+    for key in ["email:42", "", &long] {
+        assert!(!backstop.already_done(key).await.unwrap());
+        assert!(backstop.mark_done(key, Span::hours(1)).await.unwrap(), "the first to say so");
+        assert!(!backstop.mark_done(key, Span::hours(1)).await.unwrap());
+        assert!(backstop.already_done(key).await.unwrap());
+    }
+    assert!(!backstop.already_done("email:43").await.unwrap());
+    pass(Span::hours(1)).await;
+    assert!(!backstop.already_done("email:42").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
+    let World { backstop, .. } = world();
+    backstop.mark_done("old", Span::hours(1)).await.unwrap();
+    backstop.mark_done("young", Span::days(9)).await.unwrap();
+    backstop.try_lock("old").await.unwrap().unwrap().release().await.unwrap();
+    let worker = backstop.worker().services(Services::CallersRuntime);
+    let worker = worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().unwrap();
+    pass(Span::days(2)).await;
+    let all = CellQuery { prefix: String::new(), after: None, limit: 10 };
+    let left: Vec<String> =
+        backstop.store().list_cells(all).await.unwrap().into_iter().map(|cell| cell.name).collect();
+    assert_eq!(left, ["done/young"]);
+    worker.stop();
+}
+
+/// Runs two copies of a job at once; answers how often each got as far as the effect.
+async fn two_copies<F, Fut>(backstop: &Backstop, handler: F)
+where
+    F: Fn(Run) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+{
+    for id in ["one", "two"] {
+        backstop.draft("q").id(id).push().await.unwrap();
+    }
+    let progress = backstop.worker().handle_raw("q", handler).drain().await.unwrap();
+    assert_eq!(progress.done, 2, "both end as done");
+}
+
+#[tokio::test]
+async fn of_two_copies_of_a_slow_job_one_works_and_the_other_ends_at_once() {
+    for address in ["memory:".to_owned(), servers::redis().fresh_url(), servers::postgres().fresh_url()] {
+        let backstop = Backstop::open(&address).await.unwrap();
+        let effects = Arc::new(AtomicU32::new(0));
+        let (seen, store) = (Arc::clone(&effects), backstop.clone());
+        two_copies(&backstop, move |_| {
+            let (effects, backstop) = (Arc::clone(&seen), store.clone());
+            async move {
+                let Some(lock): Option<Lock> = backstop.try_lock("change:7").await? else { return Ok(()) };
+                if backstop.already_done("change:7").await? {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                effects.fetch_add(1, Ordering::Relaxed);
+                backstop.mark_done("change:7", Span::hours(1)).await?;
+                lock.release().await?;
+                Ok(())
+            }
+        })
+        .await;
+        assert_eq!(effects.load(Ordering::Relaxed), 1, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_copies_of_a_fast_job_on_postgres_one_has_the_effect() {
+    let url = servers::postgres().url();
+    let client = backstop::postgres::connect(&url).await.unwrap();
+    let table = format!("emails_{}", std::process::id());
+    client
+        .batch_execute(&format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, sent int NOT NULL); INSERT INTO {table} VALUES (1, 0)"
+        ))
+        .await
+        .unwrap();
+    let send = |url: String, table: String| async move {
+        let mut client = backstop::postgres::connect(&url).await?;
+        let transaction = client.transaction().await?;
+        let row =
+            transaction.query_one(&format!("SELECT sent FROM {table} WHERE id = 1 FOR UPDATE"), &[]).await?;
+        if row.get::<_, i32>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            transaction.execute(&format!("UPDATE {table} SET sent = sent + 1 WHERE id = 1"), &[]).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    };
+    let backstop = Backstop::open("memory:").await.unwrap();
+    let (address, name) = (url.clone(), table.clone());
+    two_copies(&backstop, move |_| send(address.clone(), name.clone())).await;
+    let row = client.query_one(&format!("SELECT sent FROM {table}"), &[]).await.unwrap();
+    assert_eq!(row.get::<_, i32>(0), 1);
+    client.batch_execute(&format!("DROP TABLE {table}")).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_two_copies_of_a_fast_job_on_sqlite_one_has_the_effect() {
+    use backstop::rusqlite::{Connection, TransactionBehavior};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.db");
+    let open = |file: &std::path::Path| -> Connection {
+        let connection = Connection::open(file).unwrap();
+        connection.busy_timeout(Duration::from_secs(5)).unwrap();
+        connection
+    };
+    open(&file)
+        .execute_batch("CREATE TABLE emails (id int, sent int); INSERT INTO emails VALUES (1, 0)")
+        .unwrap();
+    let backstop = Backstop::open("memory:").await.unwrap();
+    let path = file.clone();
+    two_copies(&backstop, move |_| {
+        let path = path.clone();
+        async move {
+            tokio::task::spawn_blocking(move || {
+                let mut connection = open(&path);
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let sent: i32 =
+                    transaction.query_row("SELECT sent FROM emails WHERE id = 1", [], |row| row.get(0))?;
+                if sent == 0 {
+                    std::thread::sleep(Duration::from_millis(30));
+                    transaction.execute("UPDATE emails SET sent = sent + 1 WHERE id = 1", [])?;
+                }
+                transaction.commit()
+            })
+            .await??;
+            Ok(())
+        }
+    })
+    .await;
+    let sent: i32 = open(&file).query_row("SELECT sent FROM emails", [], |row| row.get(0)).unwrap();
+    assert_eq!(sent, 1);
+}

@@ -5,7 +5,7 @@
 use backstop::core::port::{CellQuery, Store};
 use backstop::idempotence::{LOCK_SPAN, Lock};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, Random, Run, Services, Span};
+use backstop::{Backstop, Fail, Random, Run, Services, Span, Timing};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
 use backstop_testkit::servers;
@@ -62,7 +62,8 @@ async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
     flaky.set_down(true);
     tokio::time::timeout(LOCK_SPAN.into(), lock.lost()).await.expect("told within the span");
     flaky.set_down(false);
-    pass(Span::secs(1)).await;
+    assert!(backstop.try_lock("a").await.unwrap().is_none(), "there is time to stop");
+    pass(LOCK_SPAN).await;
     assert!(backstop.try_lock("a").await.unwrap().unwrap().term() > lock.term());
 }
 
@@ -117,9 +118,11 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
     backstop.mark_done("old", Span::hours(1)).await.unwrap();
     backstop.mark_done("young", Span::days(9)).await.unwrap();
     backstop.try_lock("old").await.unwrap().unwrap().release().await.unwrap();
-    let worker = backstop.worker().services(Services::CallersRuntime);
+    let timing =
+        Timing { sweep: Span::hours(1), prune: Span::hours(1), poll: Span::hours(1), ..Timing::default() };
+    let worker = backstop.worker().services(Services::CallersRuntime).timing(timing);
     let worker = worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().unwrap();
-    pass(Span::days(2)).await;
+    pass(Span::hours(27)).await;
     let all = CellQuery { prefix: String::new(), after: None, limit: 10 };
     let left: Vec<String> =
         backstop.store().list_cells(all).await.unwrap().into_iter().map(|cell| cell.name).collect();

@@ -264,6 +264,36 @@ async fn a_halted_key_waits_for_somebody_to_act() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_key_halted_at_is_handled_once_requeued_or_resumed() {
+    for resumes in [true, false] {
+        let world = world();
+        let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
+        let letters = world.backstop.worker().services(Services::CallersRuntime);
+        let queue = letters_queue(world.stream.name());
+        let letters = letters.handle_queue(queue.as_str(), stream.letters()).start().unwrap();
+        world.witness.fail("a", 120, 3);
+        handle(&stream, &[60, 120, 180]).await;
+        pass(60).await;
+        if resumes {
+            assert!(world.stream.resume(&key("a"), Resume::Again).await.unwrap());
+        }
+        let all =
+            Selection::Matching(Filter { queue: Some(queue), state: Some(State::Dead), ..Filter::default() });
+        let requeue = Amendment { selection: all, action: Action::Retry, only: None, cursor: None, max: 100 };
+        let requeued = world.backstop.store().amend(requeue, world.backstop.now()).await.unwrap();
+        assert_eq!(
+            requeued.applied,
+            usize::from(!resumes),
+            "what is tried again by its key is no dead letter any more"
+        );
+        pass(60).await;
+        assert_eq!(world.witness.lines(), ["a handled 60", "a handled 120", "a handled 180"], "{resumes}");
+        letters.stop();
+        stream.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_forgotten_key_begins_anew_and_a_disabled_one_ignores() {
     let world = world();
     let stream = world.serve(settings(|_| {}));

@@ -101,7 +101,7 @@ pub(crate) enum Lines {
 pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
     let defaults = defaults(args)?;
     let source = match (&args.file, args.payload.as_deref()) {
-        (Some(file), _) => Source::File(file.clone()),
+        (Some(file), _) => Source::at(file),
         (None, Some("-")) => Source::Stdin,
         (None, payload) => return push_one(args, payload.unwrap_or_default(), &defaults, context).await,
     };

@@ -8,7 +8,7 @@ use backstop_core::failure::{Cause, Context, ErrorReport, Failure, History};
 use backstop_core::limits::PAYLOAD_BYTES_MAX;
 use backstop_core::port::{Burial, Enqueued, StoreError};
 use backstop_core::verdict::Reason;
-use backstop_core::{JobId, Kind, NewJob, Payload, QueueName, StreamName, Time, WorkerName};
+use backstop_core::{JobId, Kind, NewJob, Payload, QueueName, StreamKey, StreamName, Time, WorkerName};
 
 /// The queue in which dead letters of a stream lie, and wait when somebody requeues them.
 pub fn letters_queue(stream: &StreamName) -> QueueName {
@@ -18,7 +18,12 @@ pub fn letters_queue(stream: &StreamName) -> QueueName {
 
 /// The same for every run of an event: buried twice, it is one letter.
 pub(super) fn record_id(event: &Event) -> JobId {
-    JobId::named(&format!("{}\0{}\0{}\0{}", event.stream, event.key, event.position, event.effect))
+    letter_id(&event.stream, &event.key, event.position, event.effect.as_str())
+}
+
+/// The letter of what was to be handled there under this word.
+pub(super) fn letter_id(stream: &StreamName, key: &StreamKey, position: i64, effect: &str) -> JobId {
+    JobId::named(&format!("{stream}\0{key}\0{position}\0{effect}"))
 }
 
 /// How it failed the last time.

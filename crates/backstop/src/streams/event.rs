@@ -48,14 +48,23 @@ pub enum Effect {
     Amended,
 }
 
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Effect {
+    /// The words of all effects.
+    pub(super) const WORDS: [&str; 4] = ["handled", "miss", "miss_range", "amended"];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
             Self::Handled => "handled",
             Self::Miss => "miss",
             Self::MissRange { .. } => "miss_range",
             Self::Amended => "amended",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::dead::{letters_queue, record_id};
 use super::event::Event;
+use super::operate::Stream;
 use crate::handler::{Fail, Handler, Run, States};
 use async_trait::async_trait;
 use backstop_core::failure::History;
@@ -72,8 +73,12 @@ fn as_job(event: &Event) -> Leased {
     }
 }
 
-/// Handles dead letters of a stream that somebody requeued: the event as it was, out of its order by then.
-pub(super) struct Letters(pub(super) Arc<dyn StreamHandler>);
+/// Handles dead letters of a stream that somebody requeued: the event as it was, out of its order by then. A key that halted at it
+/// goes on past it.
+pub(super) struct Letters {
+    pub(super) handler: Arc<dyn StreamHandler>,
+    pub(super) stream: Stream,
+}
 
 #[async_trait]
 impl Handler for Letters {
@@ -84,9 +89,13 @@ impl Handler for Letters {
                 return Fail::dead(format!("this is no dead letter of a stream: {error}")).into_ending();
             }
         };
-        match self.0.handle(event).await {
-            Ok(()) => Ending::Done,
-            Err(fail) => fail.into_ending(),
+        let (key, position) = (event.key.clone(), event.position);
+        if let Err(fail) = self.handler.handle(event).await {
+            return fail.into_ending();
         }
+        if let Err(error) = self.stream.go_past(&key, position).await {
+            tracing::error!(%error, stream = %self.stream.name(), %key, position, "a requeued letter was handled, and its key is still halted at it; go on with `backstop stream resume --skip`");
+        }
+        Ending::Done
     }
 }

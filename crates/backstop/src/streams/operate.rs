@@ -1,17 +1,20 @@
 //! A stream as producers and operators have it: put records by, look at keys, forget them, set them going again.
 
+use super::dead::letter_id;
+use super::event::Effect;
 use super::handler::StreamHandler;
 use super::running::RunningStream;
 use super::settings::{BadStream, StreamSettings};
 use crate::client::Backstop;
 use crate::worker::{Services, usual_worker};
+use backstop_core::amend::{Action, Selection};
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, OFFER_MAX};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StoreError, StreamStatus, Take, Then,
-    Wanted, WhichKeys,
+    Advance, Advanced, Amendment, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StoreError, StreamStatus,
+    Take, Then, Wanted, WhichKeys,
 };
-use backstop_core::stream::{Record, Resume, StoredKey, Window};
-use backstop_core::{LeaseNumber, Span, StreamKey, StreamName};
+use backstop_core::stream::{Record, Resume, Standing, StoredKey, Window};
+use backstop_core::{LeaseNumber, Span, State, StreamKey, StreamName};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +41,10 @@ pub struct Forgotten {
 impl Stream {
     pub(crate) fn new(backstop: Backstop, name: &str) -> Result<Self, BadStream> {
         Ok(Self { backstop, name: StreamName::new(name)? })
+    }
+
+    pub(super) const fn of(backstop: Backstop, name: StreamName) -> Self {
+        Self { backstop, name }
     }
 
     /// Its name.
@@ -118,11 +125,44 @@ impl Stream {
         Ok(true)
     }
 
-    /// Sets a halted key going again, with the record it halted at or past it; whether it was halted.
+    /// Sets a halted key going again, with the record it halted at or past it; whether it was halted. A record that is tried again
+    /// here is no dead letter any more.
     pub async fn resume(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
-        if self.key(key).await?.is_none() {
-            return Ok(false);
+        let Some(position) = self.halted_at(key).await? else { return Ok(false) };
+        if resume == Resume::Again {
+            self.drop_letters(key, position).await?;
         }
+        self.set_going(key, resume).await
+    }
+
+    /// A key that halted at this position goes on past it: its dead letter was requeued and handled.
+    pub(super) async fn go_past(&self, key: &StreamKey, position: i64) -> Answer<()> {
+        if self.halted_at(key).await? == Some(position) {
+            self.set_going(key, Resume::Past).await?;
+        }
+        Ok(())
+    }
+
+    async fn halted_at(&self, key: &StreamKey) -> Answer<Option<i64>> {
+        let Some(stored) = self.key(key).await? else { return Ok(None) };
+        let standing = Standing::from_bytes(&stored.standing);
+        Ok(standing.map_err(|error| StoreError::corrupt("looking at a key", error))?.halted)
+    }
+
+    /// Whatever the key halted at, its letter lies there under one of these ids.
+    async fn drop_letters(&self, key: &StreamKey, position: i64) -> Answer<()> {
+        let ids = Effect::WORDS.map(|effect| letter_id(&self.name, key, position, effect));
+        let amendment = Amendment {
+            selection: Selection::Ids(ids.to_vec()),
+            action: Action::Delete,
+            only: Some(State::Dead),
+            cursor: None,
+            max: ids.len(),
+        };
+        self.backstop.store().amend(amendment, self.backstop.now()).await.map(drop)
+    }
+
+    async fn set_going(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
         let (number, stored) = self.take(Wanted::Keys(vec![key.clone()])).await?;
         let seen = stored.arrived;
         let mut window =

@@ -175,7 +175,8 @@ impl RunningStream {
 
     /// Runs dead letters of this stream that somebody requeued: for a worker of the queue [`super::letters_queue`].
     pub fn letters(&self) -> impl Handler + use<> {
-        Letters(Arc::clone(&self.shared.handler))
+        let Shared { backstop, name, handler, .. } = &*self.shared;
+        Letters { handler: Arc::clone(handler), stream: Stream::of(backstop.clone(), name.clone()) }
     }
 
     /// The name under which it takes keys.

@@ -3,7 +3,7 @@
 use crate::trouble::Trouble;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -19,6 +19,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// A file by its path; `-` is what is piped in.
+    pub(crate) fn at(path: &Path) -> Self {
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
+    }
+
     /// How many bytes there are, where that can be known: for the estimate of the time left.
     pub(crate) fn size(&self) -> Option<u64> {
         let metadata = match self {
@@ -35,7 +40,7 @@ impl Source {
             Self::Stdin => return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
             Self::File(path) => File::open(path).map_err(|error| {
                 Trouble::misuse(format!("{} cannot be read: {error}", path.display()))
-                    .advise("--file with the path of a file that exists, or - for stdin")
+                    .advise("the path of a file that exists, or - for stdin")
             })?,
             Self::Kept(file) => {
                 let mut file = file.try_clone()?;

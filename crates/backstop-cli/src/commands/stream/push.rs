@@ -74,6 +74,9 @@ struct Written<'a> {
 /// How lines become records.
 struct Reading {
     config: StreamConfig,
+    /// By the command: wins over where the configuration says it is.
+    flagged: Option<i64>,
+    /// For lines that do not say otherwise.
     step: Option<i64>,
 }
 
@@ -81,9 +84,9 @@ pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
     let config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
     let flagged = args.step.as_deref().map(read_step).transpose()?;
     let step = flagged.or_else(|| config.step.as_ref().and_then(StepField::usual));
-    let reading = Reading { config, step };
+    let reading = Reading { config, flagged, step };
     let source = match (&args.file, args.payload.as_deref()) {
-        (Some(file), _) => Source::File(file.clone()),
+        (Some(file), _) => Source::at(file),
         (None, Some("-")) => Source::Stdin,
         (None, payload) => return push_one(args, payload.unwrap_or_default(), &reading, context).await,
     };
@@ -172,7 +175,10 @@ impl Reading {
                     .to_owned(),
             );
         };
-        fields.record(line.to_vec()).map_err(|error| error.to_string())
+        let mut record = fields.record(line.to_vec()).map_err(|error| error.to_string())?;
+        record.step = self.flagged.unwrap_or(record.step);
+        record.check().map_err(|error| error.to_string())?;
+        Ok(record)
     }
 }
 

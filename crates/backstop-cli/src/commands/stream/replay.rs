@@ -45,7 +45,7 @@ pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<Verdict, Troub
     let config = config(args, context)?;
     let step = config.step.as_ref().and_then(backstop::streams::StepField::usual);
     let mut replay = Replay::new(config.settings.rules);
-    let source = if args.input.as_os_str() == "-" { Source::Stdin } else { Source::File(args.input.clone()) };
+    let source = Source::at(&args.input);
     let mut lines = LineReader::new(source.reader()?);
     let mut buffer = Vec::new();
     while let Some(line) = lines.next(&mut buffer)? {

@@ -6,8 +6,9 @@ use crate::commands::work::serve::Signals;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, StreamConfig};
-use backstop::streams::{Command, RunningStream, letters_queue};
+use backstop::streams::{Command, Count, Counts, RunningStream, Standing, Stream, WhichKeys, letters_queue};
 use backstop::{Backstop, Exec, Http, Running, Span, StreamName};
+use backstop_core::limits::PAGE_MAX;
 use clap::Args;
 use serde_json::json;
 use source::Source;
@@ -47,7 +48,7 @@ pub(crate) struct ServeArgs {
     /// How long one call may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// Stop when nothing is held any more
+    /// Stop when nothing is held any more, but by keys that are halted; exit 1 if there are any, or if a record failed for good
     #[arg(long)]
     until_empty: bool,
 }
@@ -62,6 +63,7 @@ struct Served {
 pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = config(args, context)?;
     let backstop = context.open().await?;
+    let before = counts(&backstop, &args.stream).await?;
     let mut signals = Signals::listen()?;
     let served = serve(&backstop, &args.stream, config)?;
     context.output.announce(format!("{} serves stream {}", served.stream.worker(), args.stream));
@@ -70,7 +72,10 @@ pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
         ended = emptied(&backstop, &args.stream), if args.until_empty => ended?,
     }
     served.stop().await;
-    summarise(&backstop, &args.stream, context).await
+    let counts = counts(&backstop, &args.stream).await?;
+    summarise(&args.stream, counts, context)?;
+    let falls_short = args.until_empty && (counts[Count::Dead] > before[Count::Dead] || counts.held() > 0);
+    Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }
 
 fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> {
@@ -122,31 +127,50 @@ impl Served {
     }
 }
 
-/// Waits until nothing is held.
+/// Waits until nothing is held that could be handled without somebody's help.
 async fn emptied(backstop: &Backstop, name: &StreamName) -> Result<(), Trouble> {
     let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+    let mut before = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        if stream.status().await?.is_none_or(|status| status.records == 0) {
+        let Some(status) = stream.status().await? else { return Ok(()) };
+        // Who waits is asked only where nothing has moved since the last look.
+        let stands_still = before.replace(status.counts) == Some(status.counts);
+        if status.records == 0 || (stands_still && all_halted(&stream).await?) {
             return Ok(());
         }
     }
 }
 
-async fn summarise(backstop: &Backstop, name: &StreamName, context: &Context) -> Result<Verdict, Trouble> {
+async fn all_halted(stream: &Stream) -> Result<bool, Trouble> {
+    let mut after = None;
+    loop {
+        let page = stream.keys(after, WhichKeys::Holding, PAGE_MAX).await?;
+        let is_halted =
+            |standing: &[u8]| Standing::from_bytes(standing).is_ok_and(|standing| standing.halted.is_some());
+        if page.iter().any(|key| !is_halted(&key.standing)) {
+            return Ok(false);
+        }
+        let Some(last) = page.last() else { return Ok(true) };
+        after = Some(last.key.clone());
+    }
+}
+
+async fn counts(backstop: &Backstop, name: &StreamName) -> Result<Counts, Trouble> {
     let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
-    let counts = stream.status().await?.map(|status| status.counts).unwrap_or_default();
+    Ok(stream.status().await?.map(|status| status.counts).unwrap_or_default())
+}
+
+fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(), Trouble> {
     if context.output.is_json() {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.named().map(|(name, number)| (name.to_owned(), number.into())).collect();
-        context.output.json(&json!({ "stream": name, "counts": counts }))?;
-    } else {
-        let parts: Vec<String> = counts
-            .named()
-            .filter(|(_, number)| *number > 0)
-            .map(|(name, number)| format!("{number} {name}"))
-            .collect();
-        context.output.line(format!("{name} so far: {}", parts.join(", ")))?;
+        return context.output.json(&json!({ "stream": name, "counts": counts }));
     }
-    Ok(Verdict::Fine)
+    let parts: Vec<String> = counts
+        .named()
+        .filter(|(_, number)| *number > 0)
+        .map(|(name, number)| format!("{number} {name}"))
+        .collect();
+    context.output.line(format!("{name} so far: {}", parts.join(", ")))
 }

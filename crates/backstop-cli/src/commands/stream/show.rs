@@ -5,9 +5,9 @@ use super::{KeyArgs, unknown};
 use crate::context::Context;
 use crate::output::words::{counted, cut, one_line, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::Time;
 use backstop::core::stream::StoredRecord;
 use backstop::streams::{Standing, StoredKey};
+use backstop::{Payload, Time};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -17,7 +17,10 @@ const PAYLOAD_CHARS: usize = 60;
 pub(super) async fn run(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
-    let Some(stored) = stream.key(&args.key).await? else { return Err(unknown(args)) };
+    let Some(mut stored) = stream.key(&args.key).await? else { return Err(unknown(args)) };
+    for record in &mut stored.records {
+        record.payload = Payload::stored(context.config.redaction.payload(record.payload.as_bytes()));
+    }
     let standing = Standing::from_bytes(&stored.standing).map_err(Trouble::new)?;
     if context.output.is_json() {
         context.output.json(&shape(args, &stored, &standing))?;
@@ -71,7 +74,7 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
     let mut lines = Vec::new();
     let word = state(Some(standing), stored.count).0;
     let watermark =
-        stored.watermark.map_or("nothing handled yet".to_owned(), |at| format!("handled up to {at}"));
+        stored.watermark.map_or("nothing handled yet".to_owned(), |at| format!("dealt with up to {at}"));
     lines.push(format!("{}: {word}, {watermark}", stored.key));
     if let Some(position) = standing.halted {
         lines.push(format!(
@@ -83,8 +86,9 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
         let next = relative(Time::from_micros(failing.due), now);
         let error = one_line(&failing.error);
         lines.push(format!(
-            "  {} failed {} times, next try {next}: {error}",
-            failing.position, failing.failures
+            "  {} failed {}, next try {next}: {error}",
+            failing.position,
+            counted(failing.failures.into(), "time")
         ));
     }
     if let Some(wait) = standing.wait {
@@ -113,8 +117,12 @@ fn held(stored: &StoredKey, now: Time) -> Vec<String> {
     let mut before = stored.watermark;
     for record in &stored.records {
         if let Some(before) = before.filter(|before| record.position > before.saturating_add(record.step)) {
-            let missing = (record.position - before) / record.step - 1;
-            lines.push(format!("  … gap of {} …", counted(u64::try_from(missing).unwrap_or(0), "position")));
+            let missing = u64::try_from((record.position - before) / record.step - 1).unwrap_or(0);
+            let from = before.saturating_add(record.step);
+            match missing {
+                0 => lines.push("  … off the grid …".to_owned()),
+                _ => lines.push(format!("  … gap of {} from {from} on …", counted(missing, "position"))),
+            }
         }
         let payload = cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS);
         lines.push(format!("  held {} since {}: {payload}", record.position, relative(record.at, now)));

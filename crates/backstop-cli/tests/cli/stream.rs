@@ -103,11 +103,8 @@ fn a_halted_key_is_shown_and_set_going_again(place: &Place) {
     );
     push(place, &[("a", 1), ("a", 2), ("a", 3)]);
     let fails = "cat > event; grep -q '\"position\":120000' event && { echo broken >&2; exit 1; }; cat event >> events; echo >> events";
-    let served = place.start(["stream", "serve", "uptime", "--exec", fails]);
-    let state = || place.json(["stream", "show", "uptime", "a"])["state"].clone();
-    wait_until("the key halts", || state() == "halted");
-    signal(&served, "TERM");
-    ended(served);
+    // It ends at a key that cannot go on by itself, and says so.
+    place.run(["stream", "serve", "uptime", "--exec", fails, "--until-empty"]).complains(1, &[]);
     let shown = place.run(["stream", "show", "uptime", "a"]).succeeded().stdout;
     assert!(
         shown.contains("halted at 120000") && shown.contains("backstop stream resume uptime a"),
@@ -164,6 +161,25 @@ fn without_a_configuration_lines_say_where_they_belong() {
     place.run(["stream", "push", "s", "1", "--key", "a"]).complains(2, &["go together"]);
     place.run(["stream", "serve", "s"]).complains(2, &["no handler", "backstop stream serve s --exec"]);
     assert!(place.run(["stream", "list"]).succeeded().stdout.contains("STREAM\tKEYS\tHELD"));
+}
+
+#[test]
+fn the_step_of_the_command_wins_and_secrets_are_not_shown() {
+    let place = Place::new();
+    configure(&place, "");
+    let line = r#"{"id":"a","at":600000,"password":"hunter2"}"#;
+    place.run(["stream", "push", "uptime", line, "--step=-5"]).complains(2, &["step"]);
+    place.run(["stream", "push", "uptime", line, "--step", "5m"]).succeeded();
+    let shown = place.json(["stream", "show", "uptime", "a"]);
+    assert_eq!(
+        (&shown["held"][0]["step"], &shown["held"][0]["payload"]["password"]),
+        (&json!(300_000), &json!("[redacted]"))
+    );
+    let text = place.run(["stream", "show", "uptime", "a"]).succeeded().stdout;
+    assert!(!text.contains("hunter2"), "{text}");
+    place
+        .feed(b"{\"id\":\"b\",\"at\":0}\n", json_args(["stream", "push", "uptime", "--file", "-"]))
+        .succeeded();
 }
 
 #[test]

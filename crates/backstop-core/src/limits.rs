@@ -26,6 +26,8 @@ pub const SEIZE_MAX: usize = 500;
 pub const AMEND_MAX: usize = 1_000;
 /// Dead letters one burial takes in.
 pub const BURY_MAX: usize = 1_000;
+/// Unique keys whose holders one call answers.
+pub const HOLDERS_MAX: usize = 1_000;
 /// Groups of deaths one call answers with.
 pub const GROUPS_MAX: usize = 1_000;
 /// Cells one call reads, lists or changes.

@@ -3,9 +3,6 @@
 use serde_json::{Number, Value};
 use std::sync::Arc;
 
-/// Digits that every reader of JSON numbers keeps.
-const DIGITS_MAX: usize = 15;
-
 /// A row: the names of its columns, and a value for each.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
@@ -51,8 +48,15 @@ pub fn decimal(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<u64>() {
         return whole.into();
     }
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte));
-    let significant = digits.trim_start_matches(['+', '-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
-    let number = digits.parse::<f64>().ok().filter(|_| is_plain && significant <= DIGITS_MAX);
+    // The shortest digits of the double that a reader makes of it: where they are the same, nothing was lost.
+    let number = digits.parse::<f64>().ok().filter(|number| plain(&number.to_string()) == plain(digits));
     number.and_then(Number::from_f64).map_or_else(|| digits.into(), Value::Number)
+}
+
+/// Digits without a plus, and without zeros that say nothing.
+fn plain(digits: &str) -> String {
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    format!("{sign}{}.{}", whole.trim_start_matches('0'), part.trim_end_matches('0'))
 }

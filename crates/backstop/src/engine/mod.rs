@@ -86,7 +86,6 @@ impl Engine {
         shelves: Vec<(QueueName, Shelf)>,
         handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
         states: States,
-        sweeps: Vec<Sweep>,
         timing: Timing,
     ) -> Self {
         Self {
@@ -96,7 +95,7 @@ impl Engine {
             shelves,
             handlers,
             states,
-            sweeps,
+            sweeps: Vec::new(),
             timing,
             held: Held::default(),
             tally: Tally::default(),
@@ -105,6 +104,12 @@ impl Engine {
             beat_now: Notify::new(),
             strangers: Strangers::default(),
         }
+    }
+
+    /// With work to look for.
+    pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
+        self.sweeps = sweeps;
+        self
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {

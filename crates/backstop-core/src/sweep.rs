@@ -73,7 +73,10 @@ pub enum Fate {
 }
 
 /// The fate of each finding, by the table in this module's head.
-pub fn judge<'a>(findings: impl IntoIterator<Item = (&'a UniqueKey, Known)>, recoveries_max: u32) -> Vec<Fate> {
+pub fn judge<'a>(
+    findings: impl IntoIterator<Item = (&'a UniqueKey, Known)>,
+    recoveries_max: u32,
+) -> Vec<Fate> {
     let mut seen = BTreeSet::new();
     let judged = findings.into_iter().map(|(key, known)| {
         let fate = fate(known, recoveries_max);

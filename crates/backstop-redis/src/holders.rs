@@ -24,15 +24,16 @@ pub(crate) async fn holders(
         call.push(key.as_str().as_bytes());
     }
     let answers = readable(DOING, reply::all_bytes(base.link.run(DOING, &call).await?))?;
-    answers.iter().map(|answer| readable(DOING, holder(answer))).collect()
+    let held = |answer: &Vec<u8>| match answer.as_slice() {
+        [] => Ok(None),
+        answer => readable(DOING, holder(answer)).map(Some),
+    };
+    answers.iter().map(held).collect()
 }
 
-/// What one answer of the script says; `None` if it cannot be read.
-fn holder(answer: &[u8]) -> Option<Option<KeyHolder>> {
-    if answer.is_empty() {
-        return Some(None);
-    }
+/// What an answer of the script says; `None` if it cannot be read.
+fn holder(answer: &[u8]) -> Option<KeyHolder> {
     let (id, state) = answer.split_at_checked(ID_BYTES)?;
     let state = state.first().and_then(|letter| state_of(*letter));
-    Some(Some(KeyHolder { job: id_of(id)?, state }))
+    Some(KeyHolder { job: id_of(id)?, state })
 }

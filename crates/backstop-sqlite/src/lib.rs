@@ -50,8 +50,8 @@ use backstop_core::port::operator::check_keys;
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
+    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;

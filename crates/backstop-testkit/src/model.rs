@@ -5,8 +5,8 @@ use backstop_core::amend::{Filter, Refusal};
 use backstop_core::limits::HOLDERS_MAX;
 use backstop_core::port::{
     Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group,
-    GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized, Settled,
-    Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
+    GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized,
+    Settled, Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;

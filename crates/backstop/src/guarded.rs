@@ -4,9 +4,9 @@ use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
     Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim,
-    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery, KeyStatus, Migrated,
-    Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store,
-    StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
+    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery, KeyStatus,
+    Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized,
+    Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;
@@ -110,11 +110,7 @@ impl Operator for Guarded {
         keys: Vec<UniqueKey>,
         now: Time,
     ) -> Answer<Vec<Option<KeyHolder>>> {
-        self.within(
-            "looking for holders",
-            |store| async move { store.holders(queue, keys, now).await },
-        )
-        .await
+        self.within("looking for holders", |store| async move { store.holders(queue, keys, now).await }).await
     }
 
     async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>> {

@@ -258,8 +258,7 @@ impl WorkerBuilder {
             return Err(BadWorker::NoHandler);
         }
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
-        let engine =
-            Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
+        let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
         Ok(engine.sweeping(self.sweeps.into_values().collect()))
     }
 }

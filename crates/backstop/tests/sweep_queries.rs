@@ -6,6 +6,7 @@ use backstop::testing;
 use backstop::{Payload, Span, Time};
 use backstop_testkit::servers::{mariadb, postgres};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A database of a user's.
@@ -43,8 +44,9 @@ impl Database {
                 db.execute_batch(statements).expect(statements);
                 String::new()
             }
-            Self::Postgres(schema) => postgres()
-                .sql(&format!("SET ROLE backstop; SET search_path = {schema}; SET TimeZone = 'UTC'; {statements}")),
+            Self::Postgres(schema) => postgres().sql(&format!(
+                "SET ROLE backstop; SET search_path = {schema}; SET TimeZone = 'UTC'; {statements}"
+            )),
             Self::Mariadb(url) => mariadb().sql_in(url, &format!("SET time_zone = '+00:00'; {statements}")),
         }
     }
@@ -54,7 +56,9 @@ impl Database {
             Self::Sqlite(folder) => {
                 let db = Connection::open(folder.path().join("app.db")).expect("a database");
                 let count = |row: &backstop::rusqlite::Row<'_>| row.get::<_, i64>(0);
-                db.query_row(&format!("SELECT count(*) FROM {table}"), [], count).expect("a count").to_string()
+                db.query_row(&format!("SELECT count(*) FROM {table}"), [], count)
+                    .expect("a count")
+                    .to_string()
             }
             _ => self.sql(&format!("SELECT count(*) FROM {table}")),
         };
@@ -71,10 +75,10 @@ impl Database {
     }
 }
 
-fn unique() -> String {
-    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos();
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    format!("{nanos}_{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+/// A name that no other test of this process has.
+fn unique() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -97,7 +101,8 @@ fn orders(database: &Database) {
     ));
 }
 
-const QUERY: &str = "SELECT id, note, half, big FROM orders WHERE processed_at IS NULL AND created_at <= :cutoff
+const QUERY: &str =
+    "SELECT id, note, half, big FROM orders WHERE processed_at IS NULL AND created_at <= :cutoff
   AND note <> ':cutoff' /* :cutoff; */ ORDER BY id -- the :cutoff";
 
 fn query(database: &Database, sql: &str) -> Query {
@@ -127,14 +132,21 @@ async fn three_databases_give_the_same_findings() {
         assert_eq!(keys, ["order:1", "order:2", "order:9007199254740993"]);
         let first = payload(&found.findings[0].payload);
         let big = "123456789012345678901234567890";
-        assert_eq!(first, json!({"id": 1, "text": "old/1.5", "row": {"big": big, "note": "old"}, "n": [1, null]}));
+        assert_eq!(
+            first,
+            json!({"id": 1, "text": "old/1.5", "row": {"big": big, "note": "old"}, "n": [1, null]})
+        );
         let last = payload(&found.findings[2].payload);
         let hostile = "O'Brien; DROP TABLE orders; -- {id} :cutoff";
         assert_eq!(last["id"], json!(9_007_199_254_740_993_u64));
         assert_eq!(last["row"]["note"], hostile, "what a column says is data");
         assert_eq!(last["text"], format!("{hostile}/-7.25"));
         assert_eq!(payload(&found.findings[1].payload)["row"]["big"], Value::Null);
-        assert_eq!(query(&database, QUERY).find(noon(), 2).await.expect("found").findings.len(), 2, "at most");
+        assert_eq!(
+            query(&database, QUERY).find(noon(), 2).await.expect("found").findings.len(),
+            2,
+            "at most"
+        );
         assert_eq!(database.count("orders"), 5);
     }
 }
@@ -190,7 +202,8 @@ async fn a_query_that_hangs_is_stopped_at_its_limit() {
         let began = std::time::Instant::now();
         let stopped = query.find(noon(), 10).await;
         // MariaDB ends a sleep that it stops without an error, as if it had been slept.
-        let is_stopped = matches!(stopped, Err(FindError::TooSlow(_))) || matches!(database, Database::Mariadb(_));
+        let is_stopped =
+            matches!(stopped, Err(FindError::TooSlow(_))) || matches!(database, Database::Mariadb(_));
         assert!(is_stopped, "{stopped:?}");
         assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     }
@@ -205,7 +218,8 @@ async fn a_query_that_hangs_is_stopped_at_its_limit() {
 async fn a_wrong_query_says_what_is_wrong_and_enqueues_nothing() {
     for database in Database::all() {
         orders(&database);
-        let unknown = refusal(&database, "SELECT id FROM nowhere WHERE created_at <= :cutoff").await.to_string();
+        let unknown =
+            refusal(&database, "SELECT id FROM nowhere WHERE created_at <= :cutoff").await.to_string();
         assert!(unknown.contains("nowhere"), "{unknown}");
         let broken = refusal(&database, "SELEC id WHERE :cutoff").await.to_string();
         assert!(broken.to_lowercase().contains("syntax"), "{broken}");
@@ -220,7 +234,10 @@ async fn a_wrong_query_says_what_is_wrong_and_enqueues_nothing() {
 async fn a_row_without_a_key_is_told_and_keeps_back_no_other() {
     for database in Database::all() {
         orders(&database);
-        database.sql(&format!("UPDATE orders SET note = NULL WHERE id = 1; UPDATE orders SET note = '{}' WHERE id = 2", "n".repeat(200)));
+        database.sql(&format!(
+            "UPDATE orders SET note = NULL WHERE id = 1; UPDATE orders SET note = '{}' WHERE id = 2",
+            "n".repeat(200)
+        ));
         let sql = "SELECT id, note, half, big FROM orders WHERE created_at <= :cutoff ORDER BY id";
         let payload = json!("{id}");
         let key = "{note}{note}{note}";
@@ -228,14 +245,18 @@ async fn a_row_without_a_key_is_told_and_keeps_back_no_other() {
         let found = query.find(noon(), 10).await.expect("found");
         let told: Vec<&str> = found.unusable.iter().map(|unusable| unusable.why.as_str()).collect();
         assert_eq!(found.unusable[0].row, json!(1));
-        assert!(told[0].contains("`note` is NULL") && told[1].contains("unique key has 1 to 512"), "{told:?}");
+        assert!(
+            told[0].contains("`note` is NULL") && told[1].contains("unique key has 1 to 512"),
+            "{told:?}"
+        );
         assert_eq!(found.findings.len(), 3);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_error_shows_a_password() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let closed =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let wrong = [
         format!("mysql://backstop:s3cret@{}/x", mariadb().addr()),
         format!("mysql://backstop:s3cret@{closed}/x"),
@@ -246,7 +267,8 @@ async fn no_error_shows_a_password() {
         "mysql://backstop:s3cret@127.0.0.1/x?nonsense=s3cret".to_owned(),
     ];
     for url in wrong {
-        let query = Query::new(&url, "SELECT 1 AS id WHERE :cutoff IS NOT NULL", "k:{id}", None).expect("a query");
+        let query =
+            Query::new(&url, "SELECT 1 AS id WHERE :cutoff IS NOT NULL", "k:{id}", None).expect("a query");
         let shown = format!("{query:?}");
         let failed = query.find(noon(), 1).await.expect_err("nobody is there").to_string();
         assert!(!failed.contains("s3cret") && !shown.contains("s3cret"), "{failed} {shown}");
@@ -274,6 +296,11 @@ async fn times_are_compared_in_utc_whatever_the_database_is_set_to() {
         let sql = "SELECT id FROM zoned WHERE created_at <= :cutoff";
         let query = Query::new(&database.url(), sql, "k:{id}", None).expect("a query");
         let found = query.find(noon(), 10).await.expect("found").findings;
-        assert_eq!(found.iter().map(|finding| finding.row.clone()).collect::<Vec<_>>(), [json!(1)], "{}", database.url());
+        assert_eq!(
+            found.iter().map(|finding| finding.row.clone()).collect::<Vec<_>>(),
+            [json!(1)],
+            "{}",
+            database.url()
+        );
     }
 }

@@ -75,7 +75,8 @@ struct World {
 fn world() -> World {
     let clock = Arc::new(ManualClock::at(START));
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), Arc::<ManualClock>::clone(&clock), Random::seeded(3));
+    let backstop =
+        Backstop::on(Arc::<Flaky>::clone(&store), Arc::<ManualClock>::clone(&clock), Random::seeded(3));
     World { backstop, clock, store, table: Table::default() }
 }
 
@@ -184,7 +185,8 @@ async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead() {
     let sweep = Sweep::new("lost", "q", table).expect("a sweep");
     // Longer than the threshold and the period together, as in the system this comes from: 9 tries in about 2 h 40 min.
     let retry = br#"{"kind":"constant","every":"20m","max_attempts":9}"#;
-    let settings = QueueSettings { retry: RetryPolicy::from_json(retry).expect("a policy"), ..QueueSettings::default() };
+    let settings =
+        QueueSettings { retry: RetryPolicy::from_json(retry).expect("a policy"), ..QueueSettings::default() };
     let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
     let worker = backstop.worker().services(Services::CallersRuntime).handle_raw("q", failing);
     let worker = worker.queue("q", settings).sweep(sweep.clone()).start().expect("started");
@@ -221,7 +223,11 @@ async fn a_row_whose_jobs_end_in_vain_becomes_a_dead_letter() {
     assert_eq!((dead.len(), dead[0].reason), (1, Some(Reason::AttemptsExhausted)));
     let failure = dead[0].history.failures().remove(0);
     assert_eq!(failure.error.error_type.as_deref(), Some("SweptInVain"));
-    assert!(failure.error.message.contains("sweep lost recovered row 1 3 times"), "{}", failure.error.message);
+    assert!(
+        failure.error.message.contains("sweep lost recovered row 1 3 times"),
+        "{}",
+        failure.error.message
+    );
     let after = world.run().await;
     assert_eq!((after.dead, after.buried), (vec![json!(1)], vec![]), "one letter, and no more");
     // A person requeues it, and it is in vain once more: it is counted anew.
@@ -406,7 +412,7 @@ async fn a_sweep_that_runs_elsewhere_is_not_run_by_hand() {
 }
 
 /// Workers on virtual time that all have the same sweep.
-async fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) {
+fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()));
     let backstop = Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(11));
     let table = Table::default();
@@ -422,7 +428,7 @@ async fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) 
 
 #[tokio::test(start_paused = true)]
 async fn of_many_workers_one_sweeps_in_each_period() {
-    let (backstop, table, sweep, workers) = crew(5).await;
+    let (backstop, table, sweep, workers) = crew(5);
     table.write(1, backstop.now());
     tokio::time::sleep(std::time::Duration::from_mins(6 * 60 + 5)).await;
     let runs = backstop.sweeper(&sweep).history().await.expect("the history");
@@ -437,7 +443,7 @@ async fn of_many_workers_one_sweeps_in_each_period() {
 
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_dies_is_followed_by_another() {
-    let (backstop, table, sweep, workers) = crew(2).await;
+    let (backstop, table, sweep, workers) = crew(2);
     tokio::time::sleep(std::time::Duration::from_mins(5)).await;
     table.write(1, backstop.now().before(Span::hours(2)));
     // Somebody took the next turn and was killed in the middle of it.

@@ -103,7 +103,11 @@ pub(super) fn chosen(name: Option<&str>, context: &Context) -> Result<Vec<Sweep>
     };
     let known: Vec<&str> = sweeps.keys().map(String::as_str).collect();
     sweeps.get(name).map(|sweep| vec![sweep.clone()]).ok_or_else(|| {
-        let there = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        let there = if known.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("there are {}", known.join(", "))
+        };
         Trouble::misuse(format!("there is no sweep {name} in the configuration; {there}"))
             .advise(format!("an entry [sweeps.{name}] in {USUAL_FILE}; see `backstop sweep --help`"))
     })
@@ -179,7 +183,9 @@ fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> 
     }
     if !report.spent.is_empty() {
         let spent = number(&report.spent);
-        context.output.note(format!("{spent} have a job that ended and keeps its unique key; they are left alone"));
+        context
+            .output
+            .note(format!("{spent} have a job that ended and keeps its unique key; they are left alone"));
     }
     complain(sweep, report, context);
     Ok(())
@@ -192,7 +198,9 @@ fn complain(sweep: &Sweep, report: &Report, context: &Context) {
     }
     if !report.refused.is_empty() {
         let (refused, queue) = (count(report.refused.len() as u64), sweep.queue());
-        context.output.warn(format!("sweep {}: queue {queue} is full and did not take {refused}", sweep.name()));
+        context
+            .output
+            .warn(format!("sweep {}: queue {queue} is full and did not take {refused}", sweep.name()));
     }
 }
 

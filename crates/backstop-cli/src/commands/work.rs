@@ -9,8 +9,8 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::{
-    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span,
-    WorkerBuilder,
+    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
+    Span, WorkerBuilder,
 };
 use clap::Args;
 use serde::Serialize;

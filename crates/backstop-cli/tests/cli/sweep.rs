@@ -49,7 +49,8 @@ fn dry_run(place: &Place) -> Value {
 fn a_lost_row_is_found_told_and_enqueued_once(place: &Place) {
     with_rows(place);
     assert_eq!(dry_run(place), json!({ "found": [1, 2], "alive": [], "would_enqueue": [1, 2], "dead": [] }));
-    let push = ["push", "content", "{}", "--kind", "ProcessContentChange", "--unique-key", "content_change:1"];
+    let push =
+        ["push", "content", "{}", "--kind", "ProcessContentChange", "--unique-key", "content_change:1"];
     place.json(push);
     let alive = json!({ "found": [1, 2], "alive": [1], "would_enqueue": [2], "dead": [] });
     assert_eq!(dry_run(place), alive, "what was enqueued in the first place is known");
@@ -58,7 +59,8 @@ fn a_lost_row_is_found_told_and_enqueued_once(place: &Place) {
     assert_eq!(swept, done);
     let jobs = place.json(["job", "list", "--queue", "content"]);
     assert_eq!(jobs["jobs"].as_array().unwrap().len(), 2);
-    let job = jobs["jobs"].as_array().unwrap().iter().find(|job| job["unique_key"] == "content_change:2").unwrap();
+    let job =
+        jobs["jobs"].as_array().unwrap().iter().find(|job| job["unique_key"] == "content_change:2").unwrap();
     assert_eq!((&job["payload"], &job["kind"]), (&json!({ "id": 2 }), &json!("ProcessContentChange")));
     let again = place.json(["sweep"].into_iter().chain(NOON));
     assert_eq!(again["sweeps"]["content_changes"]["enqueued"], json!([]));
@@ -95,7 +97,10 @@ fn rows_and_jobs_are_compared_in_both_directions(place: &Place) {
     sql(place, "UPDATE content_changes SET processed_at = created_at WHERE id = 3");
     let young = place.json(["reconcile"]);
     let loose = &young["sweeps"]["content_changes"]["jobs_without_rows"];
-    assert_eq!((loose[0]["unique_key"].as_str(), &young["matches"]), (Some("content_change:3"), &json!(true)));
+    assert_eq!(
+        (loose[0]["unique_key"].as_str(), &young["matches"]),
+        (Some("content_change:3"), &json!(true))
+    );
     place.write("backstop.toml", &SWEEP.replace("older_than = \"1h\"", "older_than = \"1ms\""));
     let told = place.run(["reconcile"]).exits(1).stdout;
     assert!(told.contains("1 live jobs without a row") && told.contains("content_change:3"), "{told}");
@@ -113,7 +118,10 @@ fn a_worker_sweeps_by_itself(place: &Place) {
 #[test]
 fn ids_keep_their_type() {
     let place = Place::new();
-    place.write("backstop.toml", &SWEEP.replace("SELECT id FROM", "SELECT name, id AS number FROM").replace("{id}", "{number}"));
+    place.write(
+        "backstop.toml",
+        &SWEEP.replace("SELECT id FROM", "SELECT name, id AS number FROM").replace("{id}", "{number}"),
+    );
     sql(
         &place,
         "CREATE TABLE content_changes (id INTEGER PRIMARY KEY, name TEXT, created_at TEXT, processed_at TEXT);
@@ -133,7 +141,10 @@ fn a_sweep_that_fails_says_why_and_exits_1() {
     let all = place.run(json_args(["sweep"])).exits(1).json();
     assert!(all["sweeps"]["content_changes"]["error"].as_str().unwrap().contains("nowhere"), "{all}");
     let compared = place.run(json_args(["reconcile"])).exits(1).json();
-    assert!(compared["sweeps"]["content_changes"]["error"].as_str().unwrap().contains("nowhere"), "{compared}");
+    assert!(
+        compared["sweeps"]["content_changes"]["error"].as_str().unwrap().contains("nowhere"),
+        "{compared}"
+    );
     place.write("backstop.toml", &SWEEP.replace("content_change:{id}", "content_change:{key}"));
     place.run(["sweep", "--dry-run", "content_changes"]).complains(1, &["no column `key`", "it has `id`"]);
 }
@@ -159,7 +170,10 @@ fn tables_on_servers_are_swept_and_no_password_is_shown() {
     let maria = mariadb().fresh_url();
     mariadb().sql_in(&maria, &format!("SET time_zone = '+00:00'; {rows}"));
     for url in [postgres().url(), maria.clone()] {
-        place.write("backstop.toml", &SWEEP.replace("sqlite:app.db", &url).replace("FROM content_changes", "FROM sweep_cli"));
+        place.write(
+            "backstop.toml",
+            &SWEEP.replace("sqlite:app.db", &url).replace("FROM content_changes", "FROM sweep_cli"),
+        );
         assert_eq!(dry_run(&place)["would_enqueue"], json!([1]), "{url}");
     }
     let wrong = maria.replace(mariadb::PASSWORD, "n0t-this-one");

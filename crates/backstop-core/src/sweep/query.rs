@@ -32,7 +32,9 @@ pub struct BoundQuery {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadQuery {
     /// It would find work however young.
-    #[error("the query does not say `:cutoff`; compare the row's time with it, such as created_at <= :cutoff")]
+    #[error(
+        "the query does not say `:cutoff`; compare the row's time with it, such as created_at <= :cutoff"
+    )]
     NoCutoff,
     /// There is more than one statement.
     #[error("the query has a `;` with more behind it; write one statement")]

@@ -33,7 +33,9 @@ pub enum BadTemplate {
     #[error("`{0}` has a }} without its {{; write }}}} for a brace")]
     Close(String),
     /// Braces with nothing between them.
-    #[error("`{0}` has braces without a column between them; write the column's name, or {{{{}}}} for braces")]
+    #[error(
+        "`{0}` has braces without a column between them; write the column's name, or {{{{}}}} for braces"
+    )]
     Empty(String),
 }
 
@@ -133,11 +135,11 @@ impl Template {
     /// Refuses columns that a query has not.
     pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
         let row = Row::new(columns.into(), Vec::new());
-        let named = self.0.iter().filter_map(|part| match part {
+        let mut named = self.0.iter().filter_map(|part| match part {
             Part::Column(column) => Some(column),
             Part::Text(_) => None,
         });
-        named.map(|column| value(&row, column).map(drop)).collect()
+        named.try_for_each(|column| value(&row, column).map(drop))
     }
 
     /// The value of a column with its own type, if the text is nothing but that; text otherwise.

@@ -103,7 +103,10 @@ fn an_unknown_column_is_named_with_those_there_are() {
 fn a_key_is_never_made_of_null() {
     let template = Template::parse("k:{gone}").expect("a template");
     assert_eq!(template.fill(&row()), Err(BadRow::Null("gone".to_owned())));
-    assert_eq!(Template::parse("{id}:{name}").expect("a template").fill(&row()), Ok("7:O'Brien {id}".to_owned()));
+    assert_eq!(
+        Template::parse("{id}:{name}").expect("a template").fill(&row()),
+        Ok("7:O'Brien {id}".to_owned())
+    );
 }
 
 #[test]
@@ -172,7 +175,15 @@ fn the_cutoff_becomes_a_parameter_of_its_database() {
 #[test]
 fn strings_names_and_comments_are_left_alone() {
     let all = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql];
-    for text in ["':cutoff'", "'it''s :cutoff'", "\":cutoff\"", "/* :cutoff ; */", "-- :cutoff ;\n", ":cutoffs", "x::text"] {
+    for text in [
+        "':cutoff'",
+        "'it''s :cutoff'",
+        "\":cutoff\"",
+        "/* :cutoff ; */",
+        "-- :cutoff ;\n",
+        ":cutoffs",
+        "x::text",
+    ] {
         for dialect in all {
             let marker = BoundQuery::new(":cutoff", dialect).expect("a query").sql;
             assert_eq!(bind(&format!("{text} :cutoff"), dialect), format!("{text} {marker}"), "{dialect:?}");
@@ -207,7 +218,10 @@ fn a_query_is_one_statement_with_a_cutoff() {
         assert!(BoundQuery::new("SELECT :cutoff ; -- the end\n ;", dialect).is_ok());
     }
     let wrapped = BoundQuery::new("SELECT :cutoff -- the end", Dialect::Postgres).expect("a query");
-    assert_eq!(wrapped.as_json_rows(5), "SELECT row_to_json(q)::text FROM (\nSELECT $1 -- the end\n) AS q LIMIT 5");
+    assert_eq!(
+        wrapped.as_json_rows(5),
+        "SELECT row_to_json(q)::text FROM (\nSELECT $1 -- the end\n) AS q LIMIT 5"
+    );
 }
 
 proptest! {
@@ -257,7 +271,10 @@ fn a_runner_that_died_is_followed_when_its_time_is_over() {
 fn a_clock_that_was_set_back_stops_no_sweep() {
     let before = |minutes| BEGAN.before(Span::minutes(minutes));
     assert_eq!(Turn::next(Some(&turn(true)), Span::minutes(30), before(2)), before(2));
-    assert!(Turn::next(Some(&turn(false)), Span::minutes(30), before(1)) > before(1), "clocks differ a little");
+    assert!(
+        Turn::next(Some(&turn(false)), Span::minutes(30), before(1)) > before(1),
+        "clocks differ a little"
+    );
 }
 
 #[test]

@@ -45,7 +45,9 @@ impl Mariadb {
     /// The address of a database that nobody else has, made for the caller.
     pub fn fresh_url(&self) -> String {
         let database = unique_name();
-        self.sql(&format!("CREATE DATABASE {database} CHARACTER SET utf8mb4; GRANT ALL ON {database}.* TO {USER}@'%'"));
+        self.sql(&format!(
+            "CREATE DATABASE {database} CHARACTER SET utf8mb4; GRANT ALL ON {database}.* TO {USER}@'%'"
+        ));
         format!("mysql://{USER}:{PASSWORD}@{}/{database}", self.addr)
     }
 

@@ -62,7 +62,9 @@ fn json(value: &toml::Value) -> Value {
         toml::Value::Boolean(is) => (*is).into(),
         toml::Value::Datetime(time) => time.to_string().into(),
         toml::Value::Array(values) => values.iter().map(json).collect(),
-        toml::Value::Table(fields) => fields.iter().map(|(name, value)| (name.clone(), json(value))).collect(),
+        toml::Value::Table(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), json(value))).collect()
+        }
     }
 }
 

@@ -45,7 +45,8 @@ async fn read(conn: &mut Conn, search: Search<'_>) -> mysql_async::Result<Result
     conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
     conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
     conn.query_drop(format!("SET SESSION sql_select_limit = {}", search.max)).await?;
-    conn.query_drop(time_limit(is_mariadb(conn).await?, search.limit)).await?;
+    let is_mariadb = is_mariadb(conn).await?;
+    conn.query_drop(time_limit(is_mariadb, search.limit)).await?;
     conn.query_drop("START TRANSACTION READ ONLY").await?;
     let cutoff = date(search.cutoff);
     let params = Params::Positional(vec![cutoff; search.query.cutoffs]);

@@ -44,8 +44,7 @@ async fn read(client: &Client, search: Search<'_>) -> Result<Result<Rows, FindEr
     );
     client.batch_execute(&begin).await?;
     let described = client.prepare_typed(&search.query.sql, &[Type::TIMESTAMPTZ]).await?;
-    let columns: Arc<[String]> =
-        described.columns().iter().map(|column| column.name().to_owned()).collect();
+    let columns: Arc<[String]> = described.columns().iter().map(|column| column.name().to_owned()).collect();
     if columns.is_empty() {
         return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
     }
@@ -64,7 +63,8 @@ fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {
         Some(said) if said.code() == &SqlState::QUERY_CANCELED => FindError::TooSlow(limit),
         Some(said) => FindError::Failed(format!("{} ({})", said.message(), said.code().code())),
         None => FindError::Failed(
-            std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
+            std::error::Error::source(error)
+                .map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
         ),
     }
 }
@@ -100,7 +100,8 @@ impl<'de> Visitor<'de> for InOrder {
 }
 
 fn value(raw: &str) -> Value {
-    let is_digits = raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) && !raw.contains(['e', 'E']);
+    let is_digits =
+        raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) && !raw.contains(['e', 'E']);
     if is_digits { decimal(raw) } else { serde_json::from_str(raw).unwrap_or_else(|_| raw.into()) }
 }
 
@@ -113,7 +114,10 @@ mod tests {
     fn a_row_keeps_its_order_its_doubles_and_its_digits() {
         let json = r#"{"b":1,"a":"x","a":null,"n":123456789012345678901234567890,"f":1.50,"big":1e300,"o":{"k":[1]}}"#;
         let digits = json!("123456789012345678901234567890");
-        assert_eq!(values(json), [json!(1), json!("x"), json!(null), digits, json!(1.5), json!(1e300), json!({"k": [1]})]);
+        assert_eq!(
+            values(json),
+            [json!(1), json!("x"), json!(null), digits, json!(1.5), json!(1e300), json!({"k": [1]})]
+        );
     }
 
     #[test]

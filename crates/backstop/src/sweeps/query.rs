@@ -14,7 +14,7 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub struct Query {
     source: Source,
-    query: BoundQuery,
+    bound: BoundQuery,
     key: Template,
     payload: Shape,
     timeout: Span,
@@ -34,7 +34,9 @@ pub enum BadSweepQuery {
     #[error("`unique_key`: {0}")]
     Key(BadTemplate),
     /// The key is the same for all rows.
-    #[error("`unique_key` names no column, so that all rows would share one job; write such as \"order:{{id}}\"")]
+    #[error(
+        "`unique_key` names no column, so that all rows would share one job; write such as \"order:{{id}}\""
+    )]
     ConstantKey,
     /// The payload is no template.
     #[error("`payload`: {0}")]
@@ -57,14 +59,14 @@ impl Query {
         payload: Option<&Value>,
     ) -> Result<Self, BadSweepQuery> {
         let source = Source::new(url)?;
-        let query = BoundQuery::new(sql, source.dialect())?;
+        let bound = BoundQuery::new(sql, source.dialect())?;
         let key = Template::parse(unique_key).map_err(BadSweepQuery::Key)?;
         if key.is_constant() {
             return Err(BadSweepQuery::ConstantKey);
         }
         let payload = payload.map(Shape::parse).transpose().map_err(BadSweepQuery::Payload)?;
         let payload = payload.unwrap_or(Shape::Row);
-        Ok(Self { source, query, key, payload, timeout: Self::TIMEOUT })
+        Ok(Self { source, bound, key, payload, timeout: Self::TIMEOUT })
     }
 
     /// It is stopped after this long.
@@ -93,7 +95,7 @@ impl Query {
 #[async_trait]
 impl Finder for Query {
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
-        let search = Search { query: &self.query, cutoff, max, limit: self.timeout };
+        let search = Search { query: &self.bound, cutoff, max, limit: self.timeout };
         let rows = self.source.rows(search).await?;
         self.check(&rows.columns).map_err(|error| FindError::Failed(error.to_string()))?;
         let mut found = Found::default();

@@ -8,7 +8,7 @@
 //! Both are looked at in an order in which what is in hand matches: jobs before rows, and those without a row once more.
 
 use super::run::Sweeper;
-use super::{Finder as _, SweepError, dead, metrics};
+use super::{SweepError, dead, metrics};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{PAGE_MAX, RECONCILE_MAX};
 use backstop_core::port::{Answer, Order, PageQuery, StoreError};
@@ -73,7 +73,9 @@ impl Sweeper {
         let first = self.rows(cutoff).await?;
         let keys: Vec<UniqueKey> = first.iter().map(|(key, _)| key.clone()).collect();
         let holders = self.holders(&keys).await?;
-        let is_live = |holder: &Option<_>| holder.is_some_and(|holder: backstop_core::port::KeyHolder| holder.is_live());
+        let is_live = |holder: &Option<_>| {
+            holder.is_some_and(|holder: backstop_core::port::KeyHolder| holder.is_live())
+        };
         let alone: BTreeSet<&UniqueKey> =
             keys.iter().zip(&holders).filter(|(_, holder)| !is_live(holder)).map(|(key, _)| key).collect();
         if alone.is_empty() {
@@ -128,9 +130,11 @@ impl Sweeper {
             };
             let mut cursor = None;
             loop {
-                let query = PageQuery { filter: filter.clone(), cursor, limit: PAGE_MAX, order: Order::Newest };
+                let query =
+                    PageQuery { filter: filter.clone(), cursor, limit: PAGE_MAX, order: Order::Newest };
                 let page = self.backstop().store().jobs(query, self.backstop().now()).await?;
-                let keyed = page.jobs.into_iter().filter_map(|job| job.unique_key.clone().map(|key| (job, key)));
+                let keyed =
+                    page.jobs.into_iter().filter_map(|job| job.unique_key.clone().map(|key| (job, key)));
                 own.extend(keyed.filter(|(_, key)| self.sweep().finder.is_own(key)));
                 cursor = page.next;
                 if cursor.is_none() {
@@ -149,5 +153,8 @@ impl Sweeper {
 }
 
 fn too_many(what: &str) -> StoreError {
-    StoreError::misuse("comparing rows and jobs", format!("more than {RECONCILE_MAX} {what}: too many to compare"))
+    StoreError::misuse(
+        "comparing rows and jobs",
+        format!("more than {RECONCILE_MAX} {what}: too many to compare"),
+    )
 }

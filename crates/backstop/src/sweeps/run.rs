@@ -134,7 +134,8 @@ impl Sweeper {
 
     /// Takes the turn of this period; `None` if somebody else has it.
     pub(crate) async fn take_turn(&self) -> Answer<Option<Turn>> {
-        let taken = turn::take(&self.backstop, &self.sweep, self.runner.as_str(), self.sweep.period()).await?;
+        let taken =
+            turn::take(&self.backstop, &self.sweep, self.runner.as_str(), self.sweep.period()).await?;
         Ok(taken.ok())
     }
 
@@ -217,7 +218,8 @@ impl Sweeper {
         }
         let again = self.find(cutoff).await?;
         let still: BTreeSet<UniqueKey> = again.findings.into_iter().map(|finding| finding.key).collect();
-        let is_there = |(finding, fate): &(Finding, Fate)| !is_acted_on(*fate) || still.contains(&finding.key);
+        let is_there =
+            |(finding, fate): &(Finding, Fate)| !is_acted_on(*fate) || still.contains(&finding.key);
         Ok(judged.into_iter().filter(is_there).collect())
     }
 
@@ -288,7 +290,8 @@ impl Sweeper {
             "sweep {} recovered row {} {count} times, the last time at {last}, and still finds it: its jobs end without marking the row as processed",
             self.sweep.name, finding.row
         );
-        let error = ErrorReport { error_type: Some("SweptInVain".to_owned()), ..ErrorReport::message(message) };
+        let error =
+            ErrorReport { error_type: Some("SweptInVain".to_owned()), ..ErrorReport::message(message) };
         let failure = Failure::new(now, count, Cause::Failed, &self.runner, error);
         Burial {
             job: self.job(finding, JobId::named(&name)),

@@ -87,7 +87,8 @@ fn read(file: PathBuf, sql: &str, cutoff: &str, max: usize, stop: &Stop) -> Resu
     if statement.parameter_count() != 1 {
         return Err(ReadError::Parameters);
     }
-    let columns: Arc<[String]> = statement.column_names().into_iter().map(ToOwned::to_owned).collect();
+    let names = (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
+    let columns: Arc<[String]> = names.collect::<Result<_, _>>()?;
     let mut found = Vec::new();
     let mut rows = statement.query([cutoff])?;
     while found.len() < max && !stop.told.load(Ordering::Relaxed) {

@@ -63,7 +63,8 @@ pub(super) async fn leave(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
 }
 
 async fn change(backstop: &Backstop, sweep: &Sweep, turn: &Turn, change: impl Fn(&mut Turn)) {
-    let changed = update(backstop, &cell(sweep), Standing(None), |standing| {
+    let cell = cell(sweep);
+    let changed = update(backstop, &cell, Standing(None), |standing| {
         let own = standing.0.as_mut().filter(|own| own.began == turn.began && own.runner == turn.runner);
         if let Some(own) = own {
             change(own);

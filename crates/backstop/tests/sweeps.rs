@@ -9,6 +9,7 @@ use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep, SweepError};
 use backstop::testing::VirtualClock;
 use backstop::{
     Backstop, Clock, Fail, ManualClock, QueueName, QueueSettings, Random, RetryPolicy, Run, Services, Span,
+    Timing,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
@@ -189,7 +190,10 @@ async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead() {
         QueueSettings { retry: RetryPolicy::from_json(retry).expect("a policy"), ..QueueSettings::default() };
     let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
     let worker = backstop.worker().services(Services::CallersRuntime).handle_raw("q", failing);
-    let worker = worker.queue("q", settings).sweep(sweep.clone()).start().expect("started");
+    // A day of looks every second is long even where time costs nothing.
+    let every = Span::minutes(1);
+    let timing = Timing { poll: every, sweep: every, prune: every, ..Timing::default() };
+    let worker = worker.queue("q", settings).timing(timing).sweep(sweep.clone()).start().expect("started");
     for minute in 0..24 * 60 {
         tokio::time::sleep(std::time::Duration::from_mins(1)).await;
         let all = jobs(&backstop, None).await;

@@ -17,6 +17,7 @@
 //! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
 //! | [`redact`] | what is hidden from view |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
+//! | [`sweep`] | what becomes of rows whose work was lost |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
@@ -38,6 +39,7 @@ pub mod redact;
 pub mod retry;
 pub mod simulate;
 pub mod stream;
+pub mod sweep;
 pub mod time;
 pub mod unique;
 pub mod verdict;

@@ -26,6 +26,8 @@ pub const SEIZE_MAX: usize = 500;
 pub const AMEND_MAX: usize = 1_000;
 /// Dead letters one burial takes in.
 pub const BURY_MAX: usize = 1_000;
+/// Unique keys whose holders one call answers.
+pub const HOLDERS_MAX: usize = 1_000;
 /// Groups of deaths one call answers with.
 pub const GROUPS_MAX: usize = 1_000;
 /// Cells one call reads, lists or changes.
@@ -121,6 +123,25 @@ pub const DEATHS_WITHIN_MIN: Span = Span::secs(1);
 pub const DEATHS_WITHIN_MAX: Span = Span::hours(24);
 /// Parts into which a gate divides that time. A death is forgotten with the part it fell into.
 pub const DEATHS_PARTS: i64 = 60;
+
+/// Rows one run of a sweep may find.
+pub const SWEEP_ROWS_MAX: usize = 10_000;
+/// The shortest time between two runs of a sweep.
+pub const SWEEP_EVERY_MIN: Span = Span::secs(1);
+/// The longest that the query of a sweep may take.
+pub const SWEEP_QUERY_MAX: Span = Span::minutes(10);
+/// The longest one run of a sweep takes; then its runner is held to be dead.
+pub const SWEEP_RUN_MAX: Span = Span::minutes(30);
+/// Runs of a sweep that are remembered.
+pub const SWEEP_RUNS_MAX: usize = 50;
+/// Findings of a sweep whose recoveries are counted at one time; those beyond it are recovered without being counted.
+pub const SWEEP_RECOVERED_MAX: usize = 50_000;
+/// Dead letters one run of a sweep looks through.
+pub const SWEEP_DEAD_MAX: usize = 200_000;
+/// The most recoveries of one finding.
+pub const SWEEP_RECOVERIES_MAX: u32 = 1_000;
+/// Rows, and live jobs, that are compared with each other for one sweep.
+pub const RECONCILE_MAX: usize = 100_000;
 
 /// Arrivals, ends of calls and ends of waits one simulation may go through.
 pub const SIMULATED_EVENTS_MAX: u64 = 5_000_000;

@@ -16,6 +16,7 @@ mod examine;
 mod found;
 mod groups;
 mod hints;
+mod holders;
 mod lines;
 mod list;
 mod migrate;
@@ -45,12 +46,14 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::operator::check_keys;
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
+    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use error::store_error;
@@ -187,6 +190,17 @@ impl Operator for SqliteStore {
         let pages = burials.iter().map(|burial| burial.job.payload.len()).sum::<usize>() / PAGE_BYTES;
         let task = task("burying", Effort::Durable, burials.len() + pages);
         self.writer.call(task, move |work| bury::bury(work, &burials)).await
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        check_keys(&keys)?;
+        let read = move |db: &rusqlite::Connection| holders::holders(db, &queue, &keys, now);
+        self.readers.call("looking for holders", read).await
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {

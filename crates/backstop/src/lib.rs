@@ -61,6 +61,7 @@ mod seat;
 mod shared;
 mod spill;
 pub mod streams;
+pub mod sweeps;
 pub mod testing;
 pub mod why;
 mod with_retry;

@@ -3,6 +3,7 @@
 use crate::client::Backstop;
 use crate::engine::{self, Engine};
 use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
+use crate::sweeps::Sweep;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
@@ -133,6 +134,7 @@ pub struct WorkerBuilder {
     handlers: BTreeMap<(String, Option<String>), Arc<dyn Handler>>,
     settings: BTreeMap<String, QueueSettings>,
     states: States,
+    sweeps: BTreeMap<String, Sweep>,
     timing: Timing,
     services: Services,
 }
@@ -145,6 +147,7 @@ impl WorkerBuilder {
             handlers: BTreeMap::new(),
             settings: BTreeMap::new(),
             states: States::default(),
+            sweeps: BTreeMap::new(),
             timing: Timing::default(),
             services: Services::default(),
         }
@@ -200,6 +203,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Looks for lost work beside its jobs, in the sweep's period; of many workers with a sweep of this name one does.
+    pub fn sweep(mut self, sweep: Sweep) -> Self {
+        self.sweeps.insert(sweep.name().to_owned(), sweep);
+        self
+    }
+
     /// With these intervals instead of the usual ones.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -249,7 +258,8 @@ impl WorkerBuilder {
             return Err(BadWorker::NoHandler);
         }
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
-        Ok(Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing))
+        let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
+        Ok(engine.sweeping(self.sweeps.into_values().collect()))
     }
 }
 

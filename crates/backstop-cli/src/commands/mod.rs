@@ -10,7 +10,9 @@ pub(crate) mod migrate;
 pub(crate) mod policy;
 pub(crate) mod push;
 pub(crate) mod queue;
+pub(crate) mod reconcile;
 pub(crate) mod stream;
+pub(crate) mod sweep;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -28,6 +30,8 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Queue(command) => queue::run(command, context).await,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
+        Command::Sweep(args) => sweep::run(args, context).await,
+        Command::Reconcile => reconcile::run(context).await,
         Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,

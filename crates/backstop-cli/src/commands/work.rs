@@ -7,8 +7,10 @@ use crate::context::Context;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
+use backstop::sweeps::Sweep;
 use backstop::{
-    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span,
+    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
+    Span, WorkerBuilder,
 };
 use clap::Args;
 use serde::Serialize;
@@ -86,9 +88,15 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let backstop = context.open().await?;
     let started = Instant::now();
     let signals = serve::Signals::listen()?;
-    let running = start(&backstop, &lanes)?;
+    // Who stays to the end of a queue only has no time for what is looked for every half hour.
+    let sweeps: Vec<Sweep> = context.config.sweeps.values().filter(|_| !args.until_empty).cloned().collect();
+    let running = start(&backstop, &lanes, &sweeps)?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
+    if !sweeps.is_empty() {
+        let names: Vec<&str> = sweeps.iter().map(Sweep::name).collect();
+        context.output.announce(format!("lost work is looked for by {}", names.join(", ")));
+    }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
     let progress = serve::serve(running, signals, &backstop, &queues, until, context).await;
@@ -97,8 +105,8 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }
 
-fn start(backstop: &Backstop, lanes: &[Lane]) -> Result<Running, Trouble> {
-    let mut worker = backstop.worker();
+fn start(backstop: &Backstop, lanes: &[Lane], sweeps: &[Sweep]) -> Result<Running, Trouble> {
+    let mut worker = sweeps.iter().cloned().fold(backstop.worker(), WorkerBuilder::sweep);
     for lane in lanes {
         let queue = lane.queue.as_str();
         worker = match &lane.handler {

@@ -18,4 +18,5 @@ mod server;
 mod store;
 mod stores;
 mod stream;
+mod sweep;
 mod work;

@@ -1,6 +1,7 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
 use super::stream::RawStream;
+use super::sweep::RawSweep;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
@@ -23,6 +24,7 @@ pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) queues: BTreeMap<String, RawQueue>,
     pub(super) streams: BTreeMap<String, RawStream>,
+    pub(super) sweeps: BTreeMap<String, RawSweep>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
 }

@@ -7,6 +7,7 @@
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
 //! | [`keeper`] | promotes, recovers, prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
+//! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
@@ -23,9 +24,11 @@ pub(crate) mod progress;
 pub(crate) mod running;
 pub(crate) mod settle;
 mod tidy;
+pub(crate) mod sweep;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
+use crate::sweeps::Sweep;
 use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
@@ -49,6 +52,8 @@ pub(crate) struct Engine {
     shelves: Vec<(QueueName, Shelf)>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
     pub(crate) states: States,
+    /// What this worker looks for; shared with all who look for the same.
+    pub(crate) sweeps: Vec<Sweep>,
     pub(crate) timing: Timing,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
@@ -91,6 +96,7 @@ impl Engine {
             shelves,
             handlers,
             states,
+            sweeps: Vec::new(),
             timing,
             held: Held::default(),
             tally: Tally::default(),
@@ -99,6 +105,12 @@ impl Engine {
             beat_now: Notify::new(),
             strangers: Strangers::default(),
         }
+    }
+
+    /// With work to look for.
+    pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
+        self.sweeps = sweeps;
+        self
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {

@@ -52,7 +52,9 @@ mod handler;
 mod home;
 #[cfg(feature = "http")]
 mod http;
+mod journal;
 mod open;
+pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;

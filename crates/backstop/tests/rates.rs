@@ -1,6 +1,5 @@
 //! Rate limits of queues, shared by all workers: on a store in memory, by a clock that is moved.
 
-use backstop::core::port::Operator;
 use backstop::core::rate::RateLimit;
 use backstop::core::{Job, State};
 use backstop::testing::{self, Test, VirtualClock};

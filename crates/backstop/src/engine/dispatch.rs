@@ -264,7 +264,11 @@ impl Dispatcher {
                 self.give_back(all).await;
             }
             let suspects = self.lanes[at].impatient_suspects(self.engine.timing.poll);
-            self.give_back(suspects).await;
+            if !suspects.is_empty() {
+                // They go back to the head of the line: others, with their place free, may have them first.
+                self.engine.note_stranger();
+                self.give_back(suspects).await;
+            }
         }
     }
 

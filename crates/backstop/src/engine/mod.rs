@@ -72,8 +72,8 @@ pub(crate) struct Engine {
     pub(crate) suspects: Suspects,
 }
 
-/// Whether this worker lately got jobs of kinds it does not know. It then lets others claim first: they may know them,
-/// and whoever is always first would give the same job back for ever.
+/// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
+/// others claim first: they may be able to, and whoever is always first would give the same job back for ever.
 #[derive(Default)]
 struct Strangers(Mutex<Option<Instant>>);
 
@@ -132,7 +132,7 @@ impl Engine {
         own.or_else(|| self.handlers.get(&(queue.clone(), None)))
     }
 
-    /// Notes that a job of an unknown kind came here.
+    /// Notes that a job came here that could not run here.
     pub(crate) fn note_stranger(&self) {
         *self.strangers.lock() = Some(Instant::now());
     }

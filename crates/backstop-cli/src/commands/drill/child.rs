@@ -5,7 +5,7 @@ use super::part::Part;
 use crate::context::Context;
 use crate::trouble::Trouble;
 use backstop::config::{ENV_DURABILITY, ENV_STORE};
-use backstop::{Address, Span};
+use backstop::{Address, Durability, Span};
 use clap::ValueEnum;
 use std::process::Stdio;
 use std::time::Duration;
@@ -20,6 +20,14 @@ pub(super) struct Child {
     _stdin: Option<ChildStdin>,
 }
 
+/// A durability as the environment has it.
+const fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Full => "full",
+        Durability::Relaxed => "relaxed",
+    }
+}
+
 impl Child {
     /// Starts it. The store's address goes by the environment: it may hold a password.
     pub(super) fn start(
@@ -32,9 +40,7 @@ impl Child {
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut command = Command::new(program);
         command.args(["drill", "--quiet", "--part", &name, "--lease", &lease.to_string()]);
-        command
-            .env(ENV_STORE, address.as_written())
-            .env(ENV_DURABILITY, context.config.durability.to_string());
+        command.env(ENV_STORE, address.as_written()).env(ENV_DURABILITY, word(context.config.durability));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn()?;
         let stdin = process.stdin.take();

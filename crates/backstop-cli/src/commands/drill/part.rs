@@ -14,7 +14,8 @@ use backstop::{Backstop, Fail, QueueSettings, Run, Span};
 use backstop_core::port::Enqueued;
 use backstop_core::{Kind, NewJob, Payload, QueueName};
 use clap::ValueEnum;
-use tokio::io::AsyncReadExt;
+use std::io;
+use tokio::sync::oneshot;
 
 /// Jobs of one push of the writer.
 const BATCH: usize = 20;
@@ -75,9 +76,14 @@ async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> 
     }
 }
 
-/// Returns when whoever leads the drill has closed our stdin, or is gone.
+/// Returns when whoever leads the drill has closed our stdin, or is gone. Read on a thread of its own: it never ends by itself,
+/// and must not keep the program from ending.
 async fn let_go() {
-    let mut nothing = [0; 64];
-    let mut stdin = tokio::io::stdin();
-    while stdin.read(&mut nothing).await.is_ok_and(|bytes| bytes > 0) {}
+    let (told, heard) = oneshot::channel();
+    std::thread::spawn(move || {
+        // Nothing is ever said; an error is as good as the end.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = told.send(());
+    });
+    let _ = heard.await;
 }

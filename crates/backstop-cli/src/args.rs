@@ -1,7 +1,7 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, stream, sweep, work};
+use crate::commands::{breaker, completions, dead, demo, drill, job, policy, push, queue, stream, sweep, work};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -139,6 +139,8 @@ Examples:
 Beside backstop it measures, in the same run, what a bare loop does on the same store. On a server all of it happens
 in schemas, or under keys, of its own, which are removed at the end.")]
     Bench(BenchArgs),
+    /// Kill a worker, or the process behind a store, on purpose, and see whether the promise holds
+    Drill(drill::DrillArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),
     /// Write the completions of a shell to stdout

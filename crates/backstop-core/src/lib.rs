@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`retry`] | how long to wait after a failure, and when to stop |
 //! | [`verdict`] | what the end of a run means for its job |
+//! | [`blame`] | who is charged when a worker vanishes |
 //! | [`plan`] | which queues to claim from, and how many |
 //! | [`amend`] | what an operator may do to a job in which state |
 //! | [`bounds`] | how much a queue holds, and what gives way |
@@ -16,12 +17,14 @@
 //! | [`unique`] | whether a unique key is still held |
 //! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
 //! | [`redact`] | what is hidden from view |
+//! | [`rate`] | how many jobs may start in which time |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
 //! | [`sweep`] | what becomes of rows whose work was lost |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
 pub mod amend;
+pub mod blame;
 pub mod bounds;
 pub mod breaker;
 pub mod failure;
@@ -35,6 +38,7 @@ pub mod name;
 pub mod payload;
 pub mod plan;
 pub mod port;
+pub mod rate;
 pub mod redact;
 pub mod retry;
 pub mod simulate;

@@ -76,6 +76,15 @@ pub const LOST_WITHIN: Span = Span::hours(72);
 
 /// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
 pub const STREAM_NAME_MAX: usize = QUEUE_NAME_MAX - "streams.".len();
+/// The most a rate limit counts.
+pub const RATE_COUNT_MAX: u32 = 10_000_000;
+/// The shortest time over which a rate limit counts.
+pub const RATE_PER_MIN: Span = Span::millis(1);
+/// The longest time over which a rate limit counts.
+pub const RATE_PER_MAX: Span = Span::hours(24);
+/// Overlaps of runs that are listed; the newest ones.
+pub const OVERLAPS_MAX: usize = 1_000;
+
 /// Bytes of a stream's key.
 pub const STREAM_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a record's tenant.

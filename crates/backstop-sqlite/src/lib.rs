@@ -59,8 +59,11 @@ use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, 
 use error::store_error;
 use hints::Bell;
 use readers::Readers;
+use seize::Leftovers;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use work::Work;
 use writer::{Effort, Task, Writer};
 
 /// Bytes of a page of the file.
@@ -74,6 +77,7 @@ pub struct SqliteStore {
     // Readers first: the writer folds the log into the file when nobody reads any more.
     readers: Readers,
     writer: Writer,
+    leftovers: Arc<Mutex<Leftovers>>,
 }
 
 impl SqliteStore {
@@ -84,7 +88,8 @@ impl SqliteStore {
         let readers = Readers::start(opened.readers).map_err(OpenError::Threads)?;
         let writer =
             Writer::start(opened.writer, options.durability, bell.clone()).map_err(OpenError::Threads)?;
-        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer })
+        let leftovers = Arc::default();
+        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer, leftovers })
     }
 }
 
@@ -144,7 +149,13 @@ impl Backlog for SqliteStore {
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
         check_term("seize", seize.until, now)?;
         let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
-        self.writer.call(task, move |work| seize::seize(work, &seize, now)).await
+        let leftovers = Arc::clone(&self.leftovers);
+        let run = move |work: &mut Work<'_>| {
+            // Whatever is in there is checked before it is taken: a panic cannot have spoilt it.
+            let mut leftovers = leftovers.lock().unwrap_or_else(PoisonError::into_inner);
+            seize::seize(work, &seize, &mut leftovers, now)
+        };
+        self.writer.call(task, run).await
     }
 }
 

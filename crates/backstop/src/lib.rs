@@ -53,7 +53,9 @@ mod home;
 #[cfg(feature = "http")]
 mod http;
 pub mod idempotence;
+mod journal;
 mod open;
+pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;

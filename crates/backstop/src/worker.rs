@@ -9,6 +9,7 @@ use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
 use backstop_core::name::BadName;
 use backstop_core::port::Shelf;
+use backstop_core::rate::RateLimit;
 use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Span, WorkerName};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -38,9 +39,17 @@ pub struct QueueSettings {
     pub breaker: Option<BreakerSettings>,
     /// When to stop starting a kind whose jobs die.
     pub gate: GateSettings,
+    /// How many of its jobs start in which time, over all workers; `None` for as many as can.
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl QueueSettings {
+    /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back, not charged.
+    #[must_use]
+    pub fn rate_limited(self, limit: RateLimit) -> Self {
+        Self { rate_limit: Some(limit), ..self }
+    }
+
     /// How many jobs are claimed ahead.
     pub(crate) fn prefetch_usual(&self) -> usize {
         self.prefetch.unwrap_or(self.concurrency)
@@ -59,6 +68,7 @@ impl Default for QueueSettings {
             bounds: None,
             breaker: None,
             gate: GateSettings::default(),
+            rate_limit: None,
         }
     }
 }
@@ -301,6 +311,9 @@ pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Res
         breaker.check().map_err(|error| bad(format!("breaker: {error}")))?;
     }
     settings.gate.check().map_err(|error| bad(format!("dead.gate: {error}")))?;
+    if let Some(limit) = &settings.rate_limit {
+        limit.check().map_err(|error| bad(format!("rate_limit: {error}")))?;
+    }
     if settings.bounds.is_some_and(|bounds| bounds.max_size == Some(0)) {
         return Err(bad(
             "`max_size` is 0: such a queue takes nothing in; leave it out for no bound".to_owned()

@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod drill;
 pub(crate) mod job;
 pub(crate) mod migrate;
 pub(crate) mod policy;
@@ -35,6 +36,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,
+        Command::Drill(args) => drill::run(args, context).await,
         Command::Migrate => migrate::run(context).await,
         Command::Bench(args) => measure(args, context).await,
         Command::Demo(args) => demo::run(args, context).await,

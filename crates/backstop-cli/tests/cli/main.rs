@@ -6,6 +6,7 @@ mod breaker;
 mod config;
 mod dead;
 mod demo;
+mod drill;
 mod exec;
 mod http;
 mod job;

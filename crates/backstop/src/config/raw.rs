@@ -13,6 +13,7 @@ use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::port::Shelf;
+use backstop_core::rate::RateLimit;
 use backstop_core::{Bounds, Overflow, RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -52,6 +53,7 @@ pub(super) struct RawQueue {
     max_size: Option<u64>,
     overflow: Option<Overflow>,
     breaker: Option<BreakerSettings>,
+    rate_limit: Option<RateLimit>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +121,7 @@ impl RawQueue {
                 bounds,
                 breaker: self.breaker,
                 gate: self.dead.gate.unwrap_or_default(),
+                rate_limit: self.rate_limit,
             },
         })
     }

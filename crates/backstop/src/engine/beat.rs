@@ -48,7 +48,7 @@ fn shortest_lease(engine: &Engine) -> Span {
 }
 
 /// Three beats fit into the shortest lease, so that two may be lost.
-fn period(engine: &Engine) -> Span {
+pub(super) fn period(engine: &Engine) -> Span {
     shortest_lease(engine).scaled(1.0 / 3.0)
 }
 

@@ -5,7 +5,7 @@
 //! | [`dispatch`] | claims, keeps handlers busy | the caller's runtime |
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
-//! | [`keeper`] | promotes, recovers, prunes | the same thread |
+//! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
 //!
@@ -16,15 +16,21 @@ pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod drain;
 pub(crate) mod execute;
+mod grace;
 pub(crate) mod guards;
 pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod lane;
+mod meters;
+pub(crate) mod overlaps;
 pub(crate) mod progress;
+pub(crate) mod rates;
+pub(crate) mod recover;
 pub(crate) mod running;
 pub(crate) mod settle;
 mod tidy;
 pub(crate) mod sweep;
+pub(crate) mod suspects;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
@@ -36,10 +42,14 @@ use backstop_core::verdict::{Keep, Rules};
 use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
 use guards::Guards;
 use held::Held;
+use overlaps::Overlaps;
 use progress::Tally;
+use rates::Rates;
+use recover::Accused;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use suspects::Suspects;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -62,10 +72,14 @@ pub(crate) struct Engine {
     /// Asks for a beat before its time.
     pub(crate) beat_now: Notify,
     strangers: Strangers,
+    pub(crate) accused: Accused,
+    pub(crate) overlaps: Overlaps,
+    pub(crate) rates: Rates,
+    pub(crate) suspects: Suspects,
 }
 
-/// Whether this worker lately got jobs of kinds it does not know. It then lets others claim first: they may know them,
-/// and whoever is always first would give the same job back for ever.
+/// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
+/// others claim first: they may be able to, and whoever is always first would give the same job back for ever.
 #[derive(Default)]
 struct Strangers(Mutex<Option<Instant>>);
 
@@ -104,6 +118,10 @@ impl Engine {
             depths: context::Depths::default(),
             beat_now: Notify::new(),
             strangers: Strangers::default(),
+            accused: Accused::default(),
+            overlaps: Overlaps::default(),
+            rates: Rates::default(),
+            suspects: Suspects::default(),
         }
     }
 
@@ -127,7 +145,7 @@ impl Engine {
         own.or_else(|| self.handlers.get(&(queue.clone(), None)))
     }
 
-    /// Notes that a job of an unknown kind came here.
+    /// Notes that a job came here that could not run here.
     pub(crate) fn note_stranger(&self) {
         *self.strangers.lock() = Some(Instant::now());
     }
@@ -161,7 +179,8 @@ impl Engine {
         self.queues.values().map(|settings| settings.lease).max().unwrap_or_default()
     }
 
-    /// The longest time from a worker's death to the next run of its job, if another worker has room for it.
+    /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler
+    /// that is free, and no other suspect at work.
     pub(crate) fn recovery_bound(&self) -> Span {
         recovery_bound(self.longest_lease(), &self.timing)
     }

@@ -17,6 +17,7 @@
 //! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
 //! | [`redact`] | what is hidden from view |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
+//! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod port;
 pub mod redact;
 pub mod retry;
+pub mod schedule;
 pub mod simulate;
 pub mod stream;
 pub mod time;
@@ -45,8 +47,9 @@ pub use bounds::{Bounds, Overflow};
 pub use fingerprint::Fingerprint;
 pub use job::{Job, JobId, NewJob, Priority, State};
 pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
-pub use name::{Kind, QueueName, StreamKey, StreamName};
+pub use name::{Kind, QueueName, ScheduleName, StreamKey, StreamName};
 pub use payload::Payload;
 pub use retry::RetryPolicy;
+pub use schedule::Schedule;
 pub use time::{Span, Time};
 pub use verdict::Outcome;

@@ -1,7 +1,7 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, stream, work};
+use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, schedule, stream, work};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -13,6 +13,7 @@ Examples:
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
   backstop stream serve uptime --exec ./handle         records in order, however they arrive
+  backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
 
@@ -82,6 +83,9 @@ pub(crate) enum Command {
     /// Records that are handled in order: look at them, put them in, serve them, play them through
     #[command(subcommand)]
     Stream(Box<stream::StreamCommand>),
+    /// What is due when, and what became of it: look, trigger, pause, resume
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Look at breakers and gates, open and reset them
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),

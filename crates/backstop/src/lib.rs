@@ -56,6 +56,7 @@ mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
+pub mod schedules;
 mod seat;
 mod shared;
 mod spill;
@@ -68,7 +69,8 @@ mod worker;
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, StreamKey, StreamName, Time,
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span, State,
+    StreamKey, StreamName, Time,
 };
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};

@@ -10,6 +10,7 @@ pub(crate) mod migrate;
 pub(crate) mod policy;
 pub(crate) mod push;
 pub(crate) mod queue;
+pub(crate) mod schedule;
 pub(crate) mod stream;
 pub(crate) mod work;
 
@@ -28,6 +29,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Queue(command) => queue::run(command, context).await,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
+        Command::Schedule(command) => schedule::run(command, context).await,
         Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,

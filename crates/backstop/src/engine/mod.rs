@@ -7,6 +7,7 @@
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
 //! | [`keeper`] | promotes, recovers, prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
+//! | [`timetable`] | fires what schedules say is due | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
@@ -22,6 +23,7 @@ pub(crate) mod lane;
 pub(crate) mod progress;
 pub(crate) mod running;
 pub(crate) mod settle;
+pub(crate) mod timetable;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
@@ -29,7 +31,7 @@ use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
 use backstop_core::verdict::{Keep, Rules};
-use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
+use backstop_core::{Kind, QueueName, Schedule, Span, Time, WorkerName};
 use guards::Guards;
 use held::Held;
 use progress::Tally;
@@ -47,6 +49,8 @@ pub(crate) struct Engine {
     /// How long ended jobs stay, in the queues this worker was told about; all others are left alone.
     shelves: Vec<(QueueName, Shelf)>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
+    /// What it fires by itself.
+    pub(crate) schedules: Vec<Schedule>,
     pub(crate) states: States,
     pub(crate) timing: Timing,
     pub(crate) held: Held,
@@ -89,6 +93,7 @@ impl Engine {
             queues,
             shelves,
             handlers,
+            schedules: Vec::new(),
             states,
             timing,
             held: Held::default(),
@@ -98,6 +103,11 @@ impl Engine {
             beat_now: Notify::new(),
             strangers: Strangers::default(),
         }
+    }
+
+    /// With schedules that it fires.
+    pub(crate) fn firing(self, schedules: Vec<Schedule>) -> Self {
+        Self { schedules, ..self }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -143,9 +153,10 @@ impl Engine {
         Retention { usual: None, queues: self.shelves.clone(), max: PRUNE_MAX }
     }
 
-    /// The longest lease this worker gives out or takes.
+    /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.
     pub(crate) fn longest_lease(&self) -> Span {
-        self.queues.values().map(|settings| settings.lease).max().unwrap_or_default()
+        let longest = self.queues.values().map(|settings| settings.lease).max();
+        longest.unwrap_or_else(|| QueueSettings::default().lease)
     }
 
     /// The longest time from a worker's death to the next run of its job, if another worker has room for it.

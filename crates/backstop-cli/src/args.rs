@@ -1,7 +1,9 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{breaker, completions, dead, demo, drill, job, policy, push, queue, stream, sweep, work};
+use crate::commands::{
+    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, work,
+};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ Examples:
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
   backstop stream serve uptime --exec ./handle         records in order, however they arrive
   backstop sweep --dry-run                             what was never enqueued, by your own tables
+  backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
 
@@ -95,6 +98,9 @@ For every sweep of the configuration, in both directions: rows past its `older_t
 is dead included), and live jobs of its queue and kind whose row the query no longer finds, whatever its age. Changes
 nothing. Exits 1 if anything older than its sweep's `older_than` does not match, or if a sweep cannot be looked at.")]
     Reconcile,
+    /// What is due when, and what became of it: look, trigger, pause, resume
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Look at breakers and gates, open and reset them
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),

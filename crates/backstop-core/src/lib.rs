@@ -20,6 +20,7 @@
 //! | [`rate`] | how many jobs may start in which time |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
 //! | [`sweep`] | what becomes of rows whose work was lost |
+//! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
@@ -41,6 +42,7 @@ pub mod port;
 pub mod rate;
 pub mod redact;
 pub mod retry;
+pub mod schedule;
 pub mod simulate;
 pub mod stream;
 pub mod sweep;
@@ -52,8 +54,9 @@ pub use bounds::{Bounds, Overflow};
 pub use fingerprint::Fingerprint;
 pub use job::{Job, JobId, NewJob, Priority, State};
 pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
-pub use name::{Kind, QueueName, StreamKey, StreamName};
+pub use name::{Kind, QueueName, ScheduleName, StreamKey, StreamName};
 pub use payload::Payload;
 pub use retry::RetryPolicy;
+pub use schedule::Schedule;
 pub use time::{Span, Time};
 pub use verdict::Outcome;

@@ -118,6 +118,31 @@ pub const HELD_MAX: u32 = 10_000;
 /// The most misses of a gap that may be told one by one.
 pub const MISSES_MAX: u32 = 10_000;
 
+/// The longest time back over which a schedule looks for missing runs.
+pub const LOOK_BACK_MAX: Span = Span::days(31);
+/// The shortest time back: a window smaller than this is over before anybody looks.
+pub const LOOK_BACK_MIN: Span = Span::minutes(1);
+/// The shortest grace of an instant: with less, an ordinary firing could count as a missing one.
+pub const GRACE_MIN: Span = Span::secs(1);
+/// Missing runs of a schedule that may be made up at once.
+pub const MADE_UP_MAX: u32 = 10_000;
+/// How long a schedule's ledger is kept at least: the last run of a monthly schedule is in it.
+pub const LEDGER_KEPT: Span = Span::days(32);
+/// Firings by hand that a day's page of a ledger holds. With one instant a minute the page then still fits into a cell.
+pub const TRIGGERED_MAX: usize = 200;
+/// Pauses a schedule remembers; the oldest are forgotten first.
+pub const PAUSES_MAX: usize = 500;
+/// Rules (cron and time zone) a schedule remembers to have been under.
+pub const RULES_MAX: usize = 8;
+/// Bytes of a schedule's payload.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Characters of a cron expression.
+pub const CRON_CHARS_MAX: usize = 256;
+/// Instants fired in one look at a schedule; the others follow at once.
+pub const FIRE_MAX: usize = 500;
+/// Changes of a zone's clock that are looked through for the next instant: two centuries of summer times.
+pub const CLOCK_CHANGES_MAX: usize = 400;
+
 /// Changes of phase a breaker remembers.
 pub const BREAKER_EVENTS_MAX: usize = 20;
 /// Characters of the reason for a change of phase.

@@ -59,6 +59,7 @@ pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
+pub mod schedules;
 mod seat;
 mod shared;
 mod spill;
@@ -72,7 +73,8 @@ mod worker;
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, StreamKey, StreamName, Time,
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span, State,
+    StreamKey, StreamName, Time,
 };
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};

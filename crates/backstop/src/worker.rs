@@ -10,7 +10,7 @@ use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_M
 use backstop_core::name::BadName;
 use backstop_core::port::Shelf;
 use backstop_core::rate::RateLimit;
-use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Span, WorkerName};
+use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,7 +118,9 @@ pub enum Services {
 #[non_exhaustive]
 pub enum BadWorker {
     /// It has nothing to do.
-    #[error("the worker has no handler; give it one with `.handle(…)` or `.handle_queue(…)`")]
+    #[error(
+        "the worker has neither handler nor schedule; give it one with `.handle(…)`, `.handle_queue(…)` or `.schedule(…)`"
+    )]
     NoHandler,
     /// A name is wrong.
     #[error(transparent)]
@@ -128,6 +130,14 @@ pub enum BadWorker {
     Settings {
         /// The queue.
         queue: QueueName,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// A schedule cannot work.
+    #[error("schedule {schedule}: {problem}")]
+    Schedule {
+        /// The schedule.
+        schedule: ScheduleName,
         /// What is wrong, and what to write instead.
         problem: String,
     },
@@ -143,6 +153,7 @@ pub struct WorkerBuilder {
     name: Option<String>,
     handlers: BTreeMap<(String, Option<String>), Arc<dyn Handler>>,
     settings: BTreeMap<String, QueueSettings>,
+    schedules: BTreeMap<ScheduleName, Schedule>,
     states: States,
     sweeps: BTreeMap<String, Sweep>,
     timing: Timing,
@@ -156,6 +167,7 @@ impl WorkerBuilder {
             name: None,
             handlers: BTreeMap::new(),
             settings: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             states: States::default(),
             sweeps: BTreeMap::new(),
             timing: Timing::default(),
@@ -207,6 +219,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Fires this schedule, together with all other workers that have it: once for each instant. A worker needs no handler for
+    /// the schedule's queue.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedules.insert(schedule.name.clone(), schedule);
+        self
+    }
+
     /// Lets handlers find this value with [`Run::state`].
     pub fn state<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.states = self.states.with(value);
@@ -238,7 +257,7 @@ impl WorkerBuilder {
     }
 
     /// Runs, in this task and one after another, all jobs that are ready or due now, and what becomes ready meanwhile;
-    /// nothing runs in the background. For tests, and for work that a caller wants to see finished: breakers and gates are not
+    /// nothing runs in the background. Schedules are looked at once, before that. For tests, and for work that a caller wants to see finished: breakers and gates are not
     /// asked, and bounds are not set.
     pub async fn drain(self) -> Result<Progress, DrainError> {
         Ok(engine::drain::drain(self.build()?).await?)
@@ -264,12 +283,17 @@ impl WorkerBuilder {
             shelves.entry(queue.clone()).or_insert(served.shelf);
         }
         let shelves = shelves.into_iter().collect();
-        if handlers.is_empty() {
+        if handlers.is_empty() && self.schedules.is_empty() {
             return Err(BadWorker::NoHandler);
         }
+        for (schedule, chosen) in &self.schedules {
+            let bad = |problem| BadWorker::Schedule { schedule: schedule.clone(), problem };
+            chosen.check().map_err(bad)?;
+        }
+        let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
         let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
-        Ok(engine.sweeping(self.sweeps.into_values().collect()))
+        Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
     }
 }
 

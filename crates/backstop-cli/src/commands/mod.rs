@@ -12,6 +12,7 @@ pub(crate) mod policy;
 pub(crate) mod push;
 pub(crate) mod queue;
 pub(crate) mod reconcile;
+pub(crate) mod schedule;
 pub(crate) mod stream;
 pub(crate) mod sweep;
 pub(crate) mod work;
@@ -33,6 +34,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Stream(command) => stream::run(command, context).await,
         Command::Sweep(args) => sweep::run(args, context).await,
         Command::Reconcile => reconcile::run(context).await,
+        Command::Schedule(command) => schedule::run(command, context).await,
         Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,

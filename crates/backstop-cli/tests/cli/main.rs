@@ -15,6 +15,7 @@ mod place;
 mod policy;
 mod push;
 mod queue;
+mod schedule;
 mod server;
 mod store;
 mod stores;

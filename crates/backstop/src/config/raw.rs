@@ -1,5 +1,6 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
+use super::schedule::RawSchedule;
 use super::stream::RawStream;
 use super::sweep::RawSweep;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
@@ -26,6 +27,7 @@ pub(super) struct RawConfig {
     pub(super) queues: BTreeMap<String, RawQueue>,
     pub(super) streams: BTreeMap<String, RawStream>,
     pub(super) sweeps: BTreeMap<String, RawSweep>,
+    pub(super) schedules: BTreeMap<String, RawSchedule>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
 }

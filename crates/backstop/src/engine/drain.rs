@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 /// Runs until nothing is ready or due.
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
+    engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
         recover(&engine).await?;
         while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}

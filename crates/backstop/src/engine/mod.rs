@@ -8,6 +8,7 @@
 //! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
+//! | [`timetable`] | fires what schedules say is due | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
@@ -28,9 +29,10 @@ pub(crate) mod rates;
 pub(crate) mod recover;
 pub(crate) mod running;
 pub(crate) mod settle;
-mod tidy;
-pub(crate) mod sweep;
 pub(crate) mod suspects;
+pub(crate) mod sweep;
+mod tidy;
+pub(crate) mod timetable;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
@@ -39,7 +41,7 @@ use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
 use backstop_core::verdict::{Keep, Rules};
-use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
+use backstop_core::{Kind, QueueName, Schedule, Span, Time, WorkerName};
 use guards::Guards;
 use held::Held;
 use overlaps::Overlaps;
@@ -61,6 +63,8 @@ pub(crate) struct Engine {
     /// How long ended jobs stay, in the queues this worker was told about; all others are left alone.
     shelves: Vec<(QueueName, Shelf)>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
+    /// What it fires by itself.
+    pub(crate) schedules: Vec<Schedule>,
     pub(crate) states: States,
     /// What this worker looks for; shared with all who look for the same.
     pub(crate) sweeps: Vec<Sweep>,
@@ -109,6 +113,7 @@ impl Engine {
             queues,
             shelves,
             handlers,
+            schedules: Vec::new(),
             states,
             sweeps: Vec::new(),
             timing,
@@ -129,6 +134,11 @@ impl Engine {
     pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
         self.sweeps = sweeps;
         self
+    }
+
+    /// With schedules that it fires.
+    pub(crate) fn firing(self, schedules: Vec<Schedule>) -> Self {
+        Self { schedules, ..self }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -174,9 +184,10 @@ impl Engine {
         Retention { usual: None, queues: self.shelves.clone(), max: PRUNE_MAX }
     }
 
-    /// The longest lease this worker gives out or takes.
+    /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.
     pub(crate) fn longest_lease(&self) -> Span {
-        self.queues.values().map(|settings| settings.lease).max().unwrap_or_default()
+        let longest = self.queues.values().map(|settings| settings.lease).max();
+        longest.unwrap_or_else(|| QueueSettings::default().lease)
     }
 
     /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler

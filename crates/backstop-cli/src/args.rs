@@ -1,7 +1,9 @@
 //! What can be asked for, and how `--help` teaches it.
 
 use crate::bench::BenchArgs;
-use crate::commands::{breaker, completions, dead, demo, job, policy, push, queue, stream, work};
+use crate::commands::{
+    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, work,
+};
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ Examples:
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
   backstop stream serve uptime --exec ./handle         records in order, however they arrive
+  backstop sweep --dry-run                             what was never enqueued, by your own tables
+  backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
 
@@ -82,6 +86,21 @@ pub(crate) enum Command {
     /// Records that are handled in order: look at them, put them in, serve them, play them through
     #[command(subcommand)]
     Stream(Box<stream::StreamCommand>),
+    /// Look for work that was lost before it reached the queue, and give it jobs
+    Sweep(sweep::SweepArgs),
+    /// Compare rows and jobs of all sweeps: rows without jobs, jobs without rows
+    #[command(after_help = "\
+Examples:
+  backstop reconcile
+  backstop reconcile --json | jq '.sweeps[] | select(.matches | not)'
+
+For every sweep of the configuration, in both directions: rows past its `older_than` without a live job (those whose job
+is dead included), and live jobs of its queue and kind whose row the query no longer finds, whatever its age. Changes
+nothing. Exits 1 if anything older than its sweep's `older_than` does not match, or if a sweep cannot be looked at.")]
+    Reconcile,
+    /// What is due when, and what became of it: look, trigger, pause, resume
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Look at breakers and gates, open and reset them
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),
@@ -126,6 +145,8 @@ Examples:
 Beside backstop it measures, in the same run, what a bare loop does on the same store. On a server all of it happens
 in schemas, or under keys, of its own, which are removed at the end.")]
     Bench(BenchArgs),
+    /// Kill a worker, or the process behind a store, on purpose, and see whether the promise holds
+    Drill(drill::DrillArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),
     /// Write the completions of a shell to stdout

@@ -114,6 +114,9 @@ pub struct Context {
     /// The version of backstop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The workers that vanished while they ran it, if it died of that; the latest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost_workers: Vec<String>,
 }
 
 impl Failure {
@@ -191,8 +194,13 @@ impl History {
 
     /// The lost leases in `within` before `now`.
     pub fn lost_since(&self, now: Time, within: Span) -> usize {
-        let recent = |failure: &&Failure| failure.cause == Cause::Lost && now.since(failure.at) <= within;
-        self.failures().iter().filter(recent).count()
+        self.lost_workers(now, within).len()
+    }
+
+    /// The workers that vanished in `within` before `now` while they had the job; the latest last.
+    pub fn lost_workers(&self, now: Time, within: Span) -> Vec<String> {
+        let recent = |failure: &Failure| failure.cause == Cause::Lost && now.since(failure.at) <= within;
+        self.failures().into_iter().filter(recent).map(|failure| failure.worker).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`retry`] | how long to wait after a failure, and when to stop |
 //! | [`verdict`] | what the end of a run means for its job |
+//! | [`blame`] | who is charged when a worker vanishes |
 //! | [`plan`] | which queues to claim from, and how many |
 //! | [`amend`] | what an operator may do to a job in which state |
 //! | [`bounds`] | how much a queue holds, and what gives way |
@@ -16,11 +17,15 @@
 //! | [`unique`] | whether a unique key is still held |
 //! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
 //! | [`redact`] | what is hidden from view |
+//! | [`rate`] | how many jobs may start in which time |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
+//! | [`sweep`] | what becomes of rows whose work was lost |
+//! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
 pub mod amend;
+pub mod blame;
 pub mod bounds;
 pub mod breaker;
 pub mod failure;
@@ -34,10 +39,13 @@ pub mod name;
 pub mod payload;
 pub mod plan;
 pub mod port;
+pub mod rate;
 pub mod redact;
 pub mod retry;
+pub mod schedule;
 pub mod simulate;
 pub mod stream;
+pub mod sweep;
 pub mod time;
 pub mod unique;
 pub mod verdict;
@@ -46,8 +54,9 @@ pub use bounds::{Bounds, Overflow};
 pub use fingerprint::Fingerprint;
 pub use job::{Job, JobId, NewJob, Priority, State};
 pub use lease::{Lease, LeaseNumber, Leased, WorkerName};
-pub use name::{Kind, QueueName, StreamKey, StreamName};
+pub use name::{Kind, QueueName, ScheduleName, StreamKey, StreamName};
 pub use payload::Payload;
 pub use retry::RetryPolicy;
+pub use schedule::Schedule;
 pub use time::{Span, Time};
 pub use verdict::Outcome;

@@ -26,6 +26,8 @@ pub const SEIZE_MAX: usize = 500;
 pub const AMEND_MAX: usize = 1_000;
 /// Dead letters one burial takes in.
 pub const BURY_MAX: usize = 1_000;
+/// Unique keys whose holders one call answers.
+pub const HOLDERS_MAX: usize = 1_000;
 /// Groups of deaths one call answers with.
 pub const GROUPS_MAX: usize = 1_000;
 /// Cells one call reads, lists or changes.
@@ -74,6 +76,15 @@ pub const LOST_WITHIN: Span = Span::hours(72);
 
 /// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
 pub const STREAM_NAME_MAX: usize = QUEUE_NAME_MAX - "streams.".len();
+/// The most a rate limit counts.
+pub const RATE_COUNT_MAX: u32 = 10_000_000;
+/// The shortest time over which a rate limit counts.
+pub const RATE_PER_MIN: Span = Span::millis(1);
+/// The longest time over which a rate limit counts.
+pub const RATE_PER_MAX: Span = Span::hours(24);
+/// Overlaps of runs that are listed; the newest ones.
+pub const OVERLAPS_MAX: usize = 1_000;
+
 /// Bytes of a stream's key.
 pub const STREAM_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a record's tenant.
@@ -107,6 +118,31 @@ pub const HELD_MAX: u32 = 10_000;
 /// The most misses of a gap that may be told one by one.
 pub const MISSES_MAX: u32 = 10_000;
 
+/// The longest time back over which a schedule looks for missing runs.
+pub const LOOK_BACK_MAX: Span = Span::days(31);
+/// The shortest time back: a window smaller than this is over before anybody looks.
+pub const LOOK_BACK_MIN: Span = Span::minutes(1);
+/// The shortest grace of an instant: with less, an ordinary firing could count as a missing one.
+pub const GRACE_MIN: Span = Span::secs(1);
+/// Missing runs of a schedule that may be made up at once.
+pub const MADE_UP_MAX: u32 = 10_000;
+/// How long a schedule's ledger is kept at least: the last run of a monthly schedule is in it.
+pub const LEDGER_KEPT: Span = Span::days(32);
+/// Firings by hand that a day's page of a ledger holds. With one instant a minute the page then still fits into a cell.
+pub const TRIGGERED_MAX: usize = 200;
+/// Pauses a schedule remembers; the oldest are forgotten first.
+pub const PAUSES_MAX: usize = 500;
+/// Rules (cron and time zone) a schedule remembers to have been under.
+pub const RULES_MAX: usize = 8;
+/// Bytes of a schedule's payload.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Characters of a cron expression.
+pub const CRON_CHARS_MAX: usize = 256;
+/// Instants fired in one look at a schedule; the others follow at once.
+pub const FIRE_MAX: usize = 500;
+/// Changes of a zone's clock that are looked through for the next instant: two centuries of summer times.
+pub const CLOCK_CHANGES_MAX: usize = 400;
+
 /// Changes of phase a breaker remembers.
 pub const BREAKER_EVENTS_MAX: usize = 20;
 /// Characters of the reason for a change of phase.
@@ -121,6 +157,25 @@ pub const DEATHS_WITHIN_MIN: Span = Span::secs(1);
 pub const DEATHS_WITHIN_MAX: Span = Span::hours(24);
 /// Parts into which a gate divides that time. A death is forgotten with the part it fell into.
 pub const DEATHS_PARTS: i64 = 60;
+
+/// Rows one run of a sweep may find.
+pub const SWEEP_ROWS_MAX: usize = 10_000;
+/// The shortest time between two runs of a sweep.
+pub const SWEEP_EVERY_MIN: Span = Span::secs(1);
+/// The longest that the query of a sweep may take.
+pub const SWEEP_QUERY_MAX: Span = Span::minutes(10);
+/// The longest one run of a sweep takes; then its runner is held to be dead.
+pub const SWEEP_RUN_MAX: Span = Span::minutes(30);
+/// Runs of a sweep that are remembered.
+pub const SWEEP_RUNS_MAX: usize = 50;
+/// Findings of a sweep whose recoveries are counted at one time; those beyond it are recovered without being counted.
+pub const SWEEP_RECOVERED_MAX: usize = 50_000;
+/// Dead letters one run of a sweep looks through.
+pub const SWEEP_DEAD_MAX: usize = 200_000;
+/// The most recoveries of one finding.
+pub const SWEEP_RECOVERIES_MAX: u32 = 1_000;
+/// Rows, and live jobs, that are compared with each other for one sweep.
+pub const RECONCILE_MAX: usize = 100_000;
 
 /// Arrivals, ends of calls and ends of waits one simulation may go through.
 pub const SIMULATED_EVENTS_MAX: u64 = 5_000_000;

@@ -1,4 +1,4 @@
-//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records.
+//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records, schedules.
 
 use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX, STREAM_NAME_MAX};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,6 +22,10 @@ pub struct StreamName(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(Arc<str>);
 
+/// A schedule. Named like a queue, and for the same reason.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScheduleName(Arc<str>);
+
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
@@ -37,6 +41,9 @@ pub enum BadName {
     /// Not a key.
     #[error("a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
     Key(usize),
+    /// Not a schedule's name.
+    #[error("`{0}` is not a schedule's name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
+    Schedule(String),
 }
 
 /// Whether a text can stand in any key, path or label.
@@ -112,6 +119,21 @@ impl StreamKey {
     }
 }
 
+impl ScheduleName {
+    /// The name, if it is one.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if !is_plain(text) {
+            return Err(BadName::Schedule(text.chars().take(QUEUE_NAME_MAX).collect()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Default for Kind {
     /// The kind of a job whose queue has only one handler.
     fn default() -> Self {
@@ -160,6 +182,7 @@ text_forms!(QueueName);
 text_forms!(Kind);
 text_forms!(StreamName);
 text_forms!(StreamKey);
+text_forms!(ScheduleName);
 
 #[cfg(test)]
 mod tests {

@@ -133,6 +133,12 @@ impl Hold {
         self.states.contains(state) && !self.is_over(now)
     }
 
+    /// Whether a holder still has the key, also one that is gone, which has no state: a job is only removed with its key left
+    /// behind if its last state still held it.
+    pub fn is_held_by(&self, state: Option<State>, now: Time) -> bool {
+        state.map_or_else(|| !self.is_over(now), |state| self.is_held(state, now))
+    }
+
     /// Whether its period is over, whoever holds the key and however they stand.
     pub fn is_over(&self, now: Time) -> bool {
         self.until.is_some_and(|until| now >= until)

@@ -13,7 +13,7 @@
 //! | discarded, cancelled | cancelled | yes |
 //! | snoozed, released | back to wait, as if it had not run | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
-//! | worker vanished again, before it began the run | back to its old place, as if it had not run | no |
+//! | worker vanished, and it was not this job's doing, as [`crate::blame`] says | back to its old place, as if it had not run | no |
 
 use crate::breaker::Sign;
 use crate::failure::{Cause, ErrorReport, Failure, History};
@@ -372,16 +372,9 @@ fn judge_failure(
     Outcome::Retry { at: now.after(wait), history: run.history.with(failure), anew: progressed }
 }
 
-/// What a vanished worker means for the job it held. A crash does not spend an attempt; a job that keeps
-/// taking its workers with it is not given another one.
-///
-/// The first loss is charged without proof that the run had `begun`: a note of every run would cost each of them a write.
-/// A job that has lost a lease is noted before it runs, so that the last strike always stands for a run: a job that only
-/// waited in the hands of a worker that crashed is not taken for the cause.
-pub fn judge_lost(run: &Leased, vanished: &Vanished, begun: bool, now: Time) -> Outcome {
-    if run.lost_leases > 0 && !begun {
-        return Outcome::Released { at: now };
-    }
+/// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`] says. A crash does not
+/// spend an attempt; a job that keeps taking its workers with it is not given another one.
+pub fn judge_lost(run: &Leased, vanished: &Vanished, now: Time) -> Outcome {
     let failure = Failure::lost(now, run.attempt(), &vanished.worker, vanished.lease.number, run.lease.job);
     let history = run.history.with(failure);
     if history.lost_since(now, LOST_WITHIN) >= LOST_LEASES_MAX {

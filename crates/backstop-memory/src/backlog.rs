@@ -105,7 +105,7 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
     }
     let holder = job.unique.as_ref().and_then(|unique| shelves.key_holder(&job.queue, &unique.key, now));
     if let Some(holder) = holder {
-        return Enqueued::Duplicate(holder);
+        return Enqueued::Duplicate(holder.job);
     }
     if !shelves.make_room(&job.queue, now) {
         return Enqueued::Full;

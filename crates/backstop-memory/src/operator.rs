@@ -6,10 +6,12 @@ use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal};
 use backstop_core::limits::{AMEND_MAX, BURY_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
 use backstop_core::port::backlog::check_count;
+use backstop_core::port::operator::check_keys;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, Operator, Page, PageQuery,
-    Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, KeyHolder, Operator, Page,
+    PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Place, Reason};
 use backstop_core::{Bounds, Fingerprint, Job, JobId, NewJob, QueueName, Span, State, Time};
 use std::cmp::Reverse;
@@ -39,6 +41,17 @@ impl Operator for MemoryStore {
         check_count("bury", burials.len(), BURY_MAX)?;
         let mut shelves = self.shelves("burying")?;
         Ok(burials.into_iter().map(|burial| shelves.bury(burial, now)).collect())
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        check_keys(&keys)?;
+        let shelves = self.shelves("looking for holders")?;
+        Ok(keys.iter().map(|key| shelves.key_holder(&queue, key, now)).collect())
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
@@ -195,8 +208,8 @@ impl Shelves {
     fn move_to(&mut self, arrival: Arrival, to: &QueueName, now: Time) -> Result<(), Refusal> {
         let record = &self.jobs[&arrival];
         let holder = record.unique.as_ref().and_then(|(key, _)| self.key_holder(to, key, now));
-        if let Some(twin) = holder.filter(|holder| *holder != record.id) {
-            return Err(Refusal::Twin(twin));
+        if let Some(twin) = holder.filter(|holder| holder.job != record.id) {
+            return Err(Refusal::Twin(twin.job));
         }
         self.remove_key_of(arrival);
         if let Some(record) = self.jobs.get_mut(&arrival) {
@@ -263,7 +276,7 @@ impl Shelves {
         let Some((key, hold)) = record.unique.clone() else { return Ok(()) };
         let (queue, id) = (record.queue.clone(), record.id);
         match self.key_holder(&queue, &key, now) {
-            Some(holder) if holder != id => Err(Refusal::Twin(holder)),
+            Some(holder) if holder.job != id => Err(Refusal::Twin(holder.job)),
             _ => {
                 self.keys.insert((queue, key), Holding { job: id, hold });
                 Ok(())

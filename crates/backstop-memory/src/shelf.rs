@@ -5,7 +5,7 @@ use backstop_core::amend::Filter;
 use backstop_core::failure::History;
 use backstop_core::job::{Holder, StoredRetry};
 use backstop_core::lease::LeaseNumber;
-use backstop_core::port::{Cell, Gate, Totals};
+use backstop_core::port::{Cell, Gate, KeyHolder, Totals};
 use backstop_core::unique::{Hold, UniqueKey};
 use backstop_core::verdict::{Place, Reason, Transition, Vanished};
 use backstop_core::{
@@ -97,15 +97,12 @@ impl Shelves {
     }
 
     /// Who holds a unique key now.
-    pub(crate) fn key_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<JobId> {
+    pub(crate) fn key_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<KeyHolder> {
         let holding = self.keys.get(&(queue.clone(), key.clone()))?;
         let record = self.ids.get(&holding.job).and_then(|arrival| self.jobs.get(arrival));
-        let held = match record {
-            Some(record) => holding.hold.is_held(record.state, now),
-            // A job is only removed with its key left behind if its last state still held it.
-            None => !holding.hold.is_over(now),
-        };
-        held.then_some(holding.job)
+        let state = record.map(|record| record.state);
+        let holder = KeyHolder { job: holding.job, state };
+        holding.hold.is_held_by(state, now).then_some(holder)
     }
 
     pub(crate) fn count(&self, queue: &QueueName, state: State) -> u64 {

@@ -16,6 +16,7 @@ mod examine;
 mod found;
 mod group;
 mod hints;
+mod holders;
 mod link;
 mod list;
 mod migrate;
@@ -38,12 +39,14 @@ use async_trait::async_trait;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::operator::check_keys;
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention,
-    Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
+    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use group::Group;
@@ -196,6 +199,16 @@ impl Operator for PostgresStore {
     async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
         check_count("bury", burials.len(), BURY_MAX)?;
         dead::bury(&self.link, self.commit, &burials).await
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        check_keys(&keys)?;
+        holders::holders(&self.link, &queue, &keys, now).await
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<backstop_core::port::Group>> {

@@ -22,6 +22,7 @@ mod group;
 mod groups;
 mod guard;
 mod hints;
+mod holders;
 mod intake;
 mod keys;
 mod lines;
@@ -49,11 +50,13 @@ use async_trait::async_trait;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::operator::check_keys;
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
+    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use base::{Base, readable};
@@ -172,6 +175,16 @@ impl Operator for RedisStore {
     async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
         check_count("bury", burials.len(), BURY_MAX)?;
         bury::bury(self.base(), &burials).await
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        check_keys(&keys)?;
+        holders::holders(self.base(), &queue, &keys, now).await
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {

@@ -41,6 +41,7 @@ scripts! {
     FETCH: "record" "places" "held" => "fetch";
     FORGET_MOVED: => "forget_moved";
     GROUPS: => "groups";
+    HOLDERS: "record" "unique" => "holders";
     LOOK: "record" => "look";
     MARK: "record" => "mark";
     MEND_CLAIMS: "record" "places" "claims" "held" => "mend_claims";

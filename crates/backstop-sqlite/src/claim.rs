@@ -15,6 +15,7 @@ const CLAIM_LEASE: &str = include_str!("sql/claim_lease.sql");
 const CLAIM_CLEAR: &str = include_str!("sql/claim_clear.sql");
 const CLAIM_OPEN: &str = include_str!("sql/claim_open.sql");
 const CLAIM_HELD: &str = include_str!("sql/claim_held.sql");
+const SEIZE_HELD: &str = include_str!("sql/seize_held.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 const AMEND_HISTORY: &str = include_str!("sql/amend_history.sql");
 
@@ -125,7 +126,35 @@ pub(crate) struct Held {
 
 /// What a claim still holds, in the order of the line.
 pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) -> Result<Vec<Held>> {
-    let mut places = places_under(work, number)?;
+    let places = places_under(work, number)?;
+    held_at(work, places, number, now)
+}
+
+/// What a claim holds of these jobs, in the order of the line: without a look at all others that run.
+pub(crate) fn held_of(
+    work: &mut Work<'_>,
+    ids: &[Vec<u8>],
+    number: LeaseNumber,
+    now: Time,
+) -> Result<Vec<Held>> {
+    let db = work.db;
+    let mut place = db.prepare_cached(SEIZE_HELD)?;
+    let mut places = Vec::with_capacity(ids.len());
+    for id in ids {
+        let mut rows = place.query([id])?;
+        while let Some(row) = rows.next()? {
+            places.push(RunningAt::read(work, row)?);
+        }
+    }
+    held_at(work, places, number, now)
+}
+
+fn held_at(
+    work: &mut Work<'_>,
+    mut places: Vec<RunningAt>,
+    number: LeaseNumber,
+    now: Time,
+) -> Result<Vec<Held>> {
     places.sort_by(|one, other| one.order.cmp(&other.order));
     let mut job = work.db.prepare_cached(CLAIM_JOB)?;
     let (mut reader, mut held) = (Reader::default(), Vec::new());
@@ -159,17 +188,23 @@ fn places_under(work: &mut Work<'_>, number: LeaseNumber) -> Result<Vec<RunningA
     let mut rows = holding.query([number.as_i64()])?;
     let mut places = Vec::new();
     while let Some(row) = rows.next()? {
+        places.push(RunningAt::read(work, row)?);
+    }
+    Ok(places)
+}
+
+impl RunningAt {
+    fn read(work: &mut Work<'_>, row: &Row<'_>) -> Result<Self> {
         let queue = work.queue_of(row::whole(row, 3)?)?;
-        places.push(RunningAt {
+        Ok(Self {
             no: row::whole(row, 0)?,
             queue,
             order: (work.at(queue).name.clone(), row::whole(row, 1)?, row::whole(row, 2)?),
             id: row::bytes(row, 4)?.unwrap_or_default().to_vec(),
             vanished: vanished(row)?,
             begun: row::whole(row, 7)? != 0,
-        });
+        })
     }
-    Ok(places)
 }
 
 fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {

@@ -16,6 +16,7 @@ mod examine;
 mod found;
 mod groups;
 mod hints;
+mod holders;
 mod lines;
 mod list;
 mod migrate;
@@ -45,19 +46,24 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::operator::check_keys;
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
+    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use error::store_error;
 use hints::Bell;
 use readers::Readers;
+use seize::Leftovers;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use work::Work;
 use writer::{Effort, Task, Writer};
 
 /// Bytes of a page of the file.
@@ -71,6 +77,7 @@ pub struct SqliteStore {
     // Readers first: the writer folds the log into the file when nobody reads any more.
     readers: Readers,
     writer: Writer,
+    leftovers: Arc<Mutex<Leftovers>>,
 }
 
 impl SqliteStore {
@@ -81,7 +88,8 @@ impl SqliteStore {
         let readers = Readers::start(opened.readers).map_err(OpenError::Threads)?;
         let writer =
             Writer::start(opened.writer, options.durability, bell.clone()).map_err(OpenError::Threads)?;
-        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer })
+        let leftovers = Arc::default();
+        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer, leftovers })
     }
 }
 
@@ -141,7 +149,13 @@ impl Backlog for SqliteStore {
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
         check_term("seize", seize.until, now)?;
         let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
-        self.writer.call(task, move |work| seize::seize(work, &seize, now)).await
+        let leftovers = Arc::clone(&self.leftovers);
+        let run = move |work: &mut Work<'_>| {
+            // Whatever is in there is checked before it is taken: a panic cannot have spoilt it.
+            let mut leftovers = leftovers.lock().unwrap_or_else(PoisonError::into_inner);
+            seize::seize(work, &seize, &mut leftovers, now)
+        };
+        self.writer.call(task, run).await
     }
 }
 
@@ -187,6 +201,17 @@ impl Operator for SqliteStore {
         let pages = burials.iter().map(|burial| burial.job.payload.len()).sum::<usize>() / PAGE_BYTES;
         let task = task("burying", Effort::Durable, burials.len() + pages);
         self.writer.call(task, move |work| bury::bury(work, &burials)).await
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        check_keys(&keys)?;
+        let read = move |db: &rusqlite::Connection| holders::holders(db, &queue, &keys, now);
+        self.readers.call("looking for holders", read).await
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {

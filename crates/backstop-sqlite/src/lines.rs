@@ -2,6 +2,7 @@
 //!
 //! The hot paths of enqueue, claim and settle write these tables themselves; everything rarer moves jobs by this.
 
+use crate::holders::holder;
 use crate::row;
 use crate::work::{QueueAt, Work};
 use backstop_core::unique::{Hold, UniqueKey};
@@ -183,16 +184,9 @@ impl Work<'_> {
     /// Who holds a unique key now.
     pub(crate) fn key_holder(&mut self, queue: QueueAt, key: &UniqueKey, now: Time) -> Result<Option<JobId>> {
         let queue = self.at(queue).id;
-        let found = self.db.prepare_cached(KEY_FIND)?.query_row(params![queue, key.as_str()], |row| {
-            let hold = row::hold(row, 1)?;
-            let held = match row::maybe_whole(row, 3)? {
-                Some(code) => hold.is_held(row::state(code, row::whole(row, 4)? != 0), now),
-                // A job is only removed with its key left behind if its last state still held it.
-                None => !hold.is_over(now),
-            };
-            Ok(row::id(row, 0)?.filter(|_| held))
-        });
-        found.optional().map(Option::flatten)
+        let mut find = self.db.prepare_cached(KEY_FIND)?;
+        let found = find.query_row(params![queue, key.as_str()], |row| holder(row, now));
+        Ok(found.optional()?.flatten().map(|holder| holder.job))
     }
 
     /// Gives a unique key to a job.

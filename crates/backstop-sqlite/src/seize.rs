@@ -1,6 +1,6 @@
 //! What dead workers left behind.
 
-use crate::claim::{Held, held_under, is_open, open};
+use crate::claim::{Held, held_of, held_under, is_open, open};
 use crate::row;
 use crate::work::Work;
 use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
@@ -8,7 +8,7 @@ use backstop_core::port::{Seize, Seized};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
 use rusqlite::{Result, params};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 const SEIZE_EXPIRED: &str = include_str!("sql/seize_expired.sql");
 const SEIZE_RUNNING: &str = include_str!("sql/seize_running.sql");
@@ -16,12 +16,20 @@ const SEIZE_TAKE: &str = include_str!("sql/seize_take.sql");
 const SEIZE_CLOSE: &str = include_str!("sql/seize_close.sql");
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
-pub(crate) fn seize(work: &mut Work<'_>, seize: &Seize, now: Time) -> Result<Vec<Seized>> {
+pub(crate) fn seize(
+    work: &mut Work<'_>,
+    seize: &Seize,
+    leftovers: &mut Leftovers,
+    now: Time,
+) -> Result<Vec<Seized>> {
     work.flush_claims()?;
-    if !is_open(work, seize.number)? && !take_over(work, seize, now)? {
-        return Ok(Vec::new());
-    }
-    Ok(held_under(work, seize.number, now)?.into_iter().filter_map(seized).collect())
+    let held = if is_open(work, seize.number)? {
+        held_under(work, seize.number, now)?
+    } else {
+        let taken = take_over(work, seize, leftovers, now)?;
+        held_of(work, &taken, seize.number, now)?
+    };
+    Ok(held.into_iter().filter_map(seized).collect())
 }
 
 fn seized(held: Held) -> Option<Seized> {
@@ -34,38 +42,98 @@ fn seized(held: Held) -> Option<Seized> {
 struct Expired {
     number: LeaseNumber,
     worker: WorkerName,
+    until: Time,
 }
 
-/// A job of an expired claim: which of the claims, its place, its id.
-type Left = (usize, (QueueName, i64, i64), Vec<u8>);
+/// A job of an expired claim: which claim's turn it is, its place, its id, and the claim.
+type Left = (usize, (QueueName, i64, i64), Vec<u8>, LeaseNumber);
 
-/// Moves jobs to the seizer, oldest claim first; `false` if there are none.
-fn take_over(work: &mut Work<'_>, seize: &Seize, now: Time) -> Result<bool> {
+/// What a look at all that runs found of expired claims and no call has taken yet, the next one first. A look costs as much as
+/// there runs, and a call takes few: when a hundred thousand leases expire at once, one look serves all calls. What is in here may have
+/// changed since; it is checked again as it is taken.
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    jobs: VecDeque<Left>,
+    /// The claims that were looked for, with their ends.
+    claims: HashMap<LeaseNumber, Time>,
+    /// The last of them.
+    last: Option<(Time, LeaseNumber)>,
+}
+
+impl Leftovers {
+    fn find(work: &mut Work<'_>, expired: &[Expired]) -> Result<Self> {
+        let jobs = left_by(work, expired)?;
+        close_empty(work, expired, &jobs)?;
+        Ok(Self {
+            jobs: jobs.into(),
+            claims: expired.iter().map(|claim| (claim.number, claim.until)).collect(),
+            last: expired.last().map(|claim| (claim.until, claim.number)),
+        })
+    }
+
+    /// Whether this claim was looked for, and has not been beaten for since.
+    fn knows(&self, claim: &Expired) -> bool {
+        self.claims.get(&claim.number) == Some(&claim.until)
+    }
+
+    /// Whether what is in here comes before all that is not.
+    fn come_first(&self, expired: &[Expired]) -> bool {
+        expired.iter().all(|claim| self.knows(claim) || Some((claim.until, claim.number)) > self.last)
+    }
+}
+
+/// Moves jobs to the seizer, oldest claim first; answers which.
+fn take_over(
+    work: &mut Work<'_>,
+    seize: &Seize,
+    leftovers: &mut Leftovers,
+    now: Time,
+) -> Result<Vec<Vec<u8>>> {
     let expired = expired(work, now)?;
-    if expired.is_empty() {
-        return Ok(false);
+    let mut taken = Vec::new();
+    if leftovers.come_first(&expired) {
+        take(work, seize, &expired, leftovers, &mut taken)?;
     }
-    let mut left = left_by(work, &expired)?;
-    close_empty(work, &expired, &left)?;
-    left.truncate(seize.max.min(SEIZE_MAX));
-    if left.is_empty() {
-        return Ok(false);
+    let is_short = taken.len() < seize.max.min(SEIZE_MAX);
+    let may_be_more = taken.is_empty() || !expired.iter().all(|claim| leftovers.knows(claim));
+    if is_short && may_be_more && !expired.is_empty() {
+        *leftovers = Leftovers::find(work, &expired)?;
+        take(work, seize, &expired, leftovers, &mut taken)?;
     }
+    if !taken.is_empty() {
+        open(work, seize.number, &seize.worker, seize.until, taken.len())?;
+    }
+    Ok(taken)
+}
+
+fn take(
+    work: &mut Work<'_>,
+    seize: &Seize,
+    expired: &[Expired],
+    leftovers: &mut Leftovers,
+    taken: &mut Vec<Vec<u8>>,
+) -> Result<()> {
+    let workers: HashMap<LeaseNumber, &WorkerName> =
+        expired.iter().map(|claim| (claim.number, &claim.worker)).collect();
+    let max = seize.max.min(SEIZE_MAX);
     let mut take = work.db.prepare_cached(SEIZE_TAKE)?;
-    for (claim, _, id) in &left {
-        let Expired { number, worker } = &expired[*claim];
-        take.execute(params![id, seize.number.as_i64(), worker.as_str(), number.as_i64()])?;
-        work.leave_claim(*number, 1);
+    while taken.len() < max {
+        let Some((_, _, id, number)) = leftovers.jobs.pop_front() else { break };
+        let Some(worker) = workers.get(&number) else { continue };
+        if take.execute(params![id, seize.number.as_i64(), worker.as_str(), number.as_i64()])? > 0 {
+            work.leave_claim(number, 1);
+            taken.push(id);
+        }
     }
-    open(work, seize.number, &seize.worker, seize.until, left.len())?;
-    Ok(true)
+    Ok(())
 }
 
 fn expired(work: &Work<'_>, now: Time) -> Result<Vec<Expired>> {
     let mut statement = work.db.prepare_cached(SEIZE_EXPIRED)?;
     let read = |row: &rusqlite::Row<'_>| {
         let number = LeaseNumber::from_i64(row::whole(row, 0)?);
-        Ok(Expired { number, worker: WorkerName::new(row::text(row, 1)?.unwrap_or_default()) })
+        let worker = WorkerName::new(row::text(row, 1)?.unwrap_or_default());
+        Ok(Expired { number, worker, until: Time::from_micros(row::whole(row, 2)?) })
     };
     statement.query_map([now, now.after(LEASE_ASKED_MAX)].map(Time::as_micros), read)?.collect()
 }
@@ -82,7 +150,8 @@ fn left_by(work: &mut Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
         let Some(rank) = ranks.get(&row::whole(row, 0)?) else { continue };
         let queue = work.queue_of(row::whole(row, 1)?)?;
         let id = row::bytes(row, 4)?.unwrap_or_default().to_vec();
-        left.push((*rank, (work.at(queue).name.clone(), row::whole(row, 2)?, row::whole(row, 3)?), id));
+        let order = (work.at(queue).name.clone(), row::whole(row, 2)?, row::whole(row, 3)?);
+        left.push((*rank, order, id, expired[*rank].number));
     }
     left.sort_unstable();
     Ok(left)

@@ -14,6 +14,7 @@ pub mod cells;
 pub mod claim;
 pub mod dead;
 pub mod enqueue;
+pub mod holders;
 pub mod lease;
 pub mod operator;
 pub mod payload;
@@ -191,6 +192,14 @@ macro_rules! store_contract {
                 prune_leaves_a_key_to_its_next_holder
                 retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it
                 of_many_pushes_at_once_one_gets_the_key
+            }
+            holders: run {
+                a_holder_is_named_with_its_state_until_it_ends
+                a_key_that_outlasts_its_job_names_it
+                a_key_whose_period_is_over_has_no_holder
+                holders_come_in_the_order_of_the_keys
+                a_key_follows_what_an_operator_does
+                too_many_keys_at_once_are_misuse
             }
             payload: run {
                 payload_bytes_come_back_identical

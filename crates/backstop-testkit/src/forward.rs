@@ -27,6 +27,7 @@ macro_rules! forward_operator {
             jobs(query: PageQuery, now: Time) -> Page;
             amend(amendment: Amendment, now: Time) -> Amended;
             bury(burials: Vec<Burial>, now: Time) -> Vec<Enqueued>;
+            holders(queue: QueueName, keys: Vec<UniqueKey>, now: Time) -> Vec<Option<KeyHolder>>;
             groups(query: GroupQuery, now: Time) -> Vec<Group>;
             set_bounds(queue: QueueName, bounds: Bounds, now: Time) -> ();
             queues(now: Time) -> Vec<QueueStatus>;
@@ -94,7 +95,7 @@ macro_rules! forward_port {
             #[allow(unused_imports, reason = "each trait of the port uses its own part of them")]
             use backstop_core::{
                 Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time, port::*,
-                stream::{Record, StoredKey}, verdict::Settlement,
+                stream::{Record, StoredKey}, unique::UniqueKey, verdict::Settlement,
             };
 
             #[async_trait::async_trait]

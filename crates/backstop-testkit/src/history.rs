@@ -15,6 +15,7 @@ pub use log::{HistoryLog, Unreadable};
 pub use recorder::Recorder;
 
 use backstop_core::{JobId, LeaseNumber, Outcome, WorkerName};
+use std::collections::BTreeSet;
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,17 +128,30 @@ impl From<&Outcome> for Accepted {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     logs: Vec<Vec<Event>>,
+    /// The logs of processes that were killed.
+    cut: BTreeSet<usize>,
 }
 
 impl History {
     /// A history of one log.
     pub fn of(events: Vec<Event>) -> Self {
-        Self { logs: vec![events] }
+        Self { logs: vec![events], cut: BTreeSet::new() }
     }
 
     /// Adds the events of another log.
     pub fn add_log(&mut self, events: Vec<Event>) {
         self.logs.push(events);
+    }
+
+    /// Adds the events of a process that was killed: what it had begun may begin again, charged to the job or not.
+    pub fn add_cut_log(&mut self, events: Vec<Event>) {
+        self.cut.insert(self.logs.len());
+        self.logs.push(events);
+    }
+
+    /// Whether this was written by a process that was killed.
+    pub fn is_cut(&self, place: Place) -> bool {
+        self.cut.contains(&place.log)
     }
 
     /// All events, each with the log it is from and its place in it.

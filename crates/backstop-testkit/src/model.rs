@@ -2,14 +2,17 @@
 
 use crate::given::try_list;
 use backstop_core::amend::{Filter, Refusal};
+use backstop_core::limits::HOLDERS_MAX;
 use backstop_core::port::{
     Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group,
-    GroupQuery, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized, Settled,
-    Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
+    GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized,
+    Settled, Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, StreamName, Time};
+use std::collections::BTreeSet;
 
 /// A call that may change a store.
 #[derive(Clone, PartialEq, Debug)]
@@ -204,6 +207,8 @@ pub struct Visible {
     pub groups: Vec<Group>,
     /// Its shared values.
     pub cells: Vec<Cell>,
+    /// Who holds the unique keys of its jobs, in every queue.
+    pub holders: Vec<(QueueName, UniqueKey, Option<KeyHolder>)>,
     /// Its streams.
     pub streams: Vec<StreamStatus>,
     /// Their keys, as they are listed and as they are looked at.
@@ -237,9 +242,10 @@ impl Visible {
             group.sample = JobId::named("one of them");
         }
         let cells = store.list_cells(CellQuery { prefix: String::new(), after: None, limit: 1_000 }).await?;
+        let holders = read_holders(store, &queues, &lists, now).await?;
         let streams = store.streams().await?;
         let keys = read_keys(store, &streams, limit, now).await?;
-        Ok(Self { lists, queues, workers, groups, cells, streams, keys })
+        Ok(Self { lists, queues, workers, groups, cells, holders, streams, keys })
     }
 
     /// Where two stores differ, in words; `None` if they do not.
@@ -255,6 +261,9 @@ impl Visible {
         }
         if self.cells != other.cells {
             return Some(format!("cells\n    {:?}\n    {:?}", self.cells, other.cells));
+        }
+        if self.holders != other.holders {
+            return Some(format!("holders\n    {:?}\n    {:?}", self.holders, other.holders));
         }
         if self.streams != other.streams {
             return Some(format!("streams\n    {:?}\n    {:?}", self.streams, other.streams));
@@ -275,6 +284,23 @@ impl Visible {
             )
         })
     }
+}
+
+async fn read_holders(
+    store: &dyn Store,
+    queues: &[QueueStatus],
+    lists: &[(Filter, Vec<Job>)],
+    now: Time,
+) -> Answer<Vec<(QueueName, UniqueKey, Option<KeyHolder>)>> {
+    let jobs = lists.iter().flat_map(|(_, jobs)| jobs);
+    let keys: BTreeSet<UniqueKey> = jobs.filter_map(|job| job.unique_key.clone()).collect();
+    let keys: Vec<UniqueKey> = keys.into_iter().take(HOLDERS_MAX).collect();
+    let mut all = Vec::new();
+    for queue in queues.iter().map(|status| &status.name) {
+        let holders = store.holders(queue.clone(), keys.clone(), now).await?;
+        all.extend(keys.iter().zip(holders).map(|(key, holder)| (queue.clone(), key.clone(), holder)));
+    }
+    Ok(all)
 }
 
 async fn read_keys(

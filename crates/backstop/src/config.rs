@@ -4,7 +4,9 @@
 //! flags; what comes later wins. Reads nothing itself: texts come in, a [`Config`] or the reason why not comes out.
 
 mod raw;
+mod schedule;
 mod stream;
+mod sweep;
 
 pub use stream::{KafkaSource, StreamConfig};
 
@@ -13,9 +15,10 @@ use crate::exec::Exec;
 #[cfg(feature = "http")]
 use crate::http::Http;
 use crate::open::{Durability, NotADurability};
+use crate::sweeps::Sweep;
 use crate::worker::{BadWorker, QueueSettings, check_settings};
 use backstop_core::redact::Redaction;
-use backstop_core::{QueueName, Span, StreamName};
+use backstop_core::{QueueName, Schedule, ScheduleName, Span, StreamName};
 use std::collections::BTreeMap;
 
 /// The file that is read when none is named.
@@ -38,6 +41,10 @@ pub struct Config {
     pub queues: BTreeMap<QueueName, QueueConfig>,
     /// The streams that have an entry.
     pub streams: BTreeMap<StreamName, StreamConfig>,
+    /// The sweeps, by name.
+    pub sweeps: BTreeMap<String, Sweep>,
+    /// The schedules.
+    pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
 }
@@ -124,6 +131,26 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// One sweep's entry does not make sense.
+    #[error("{path}: [sweeps.{sweep}]: {problem}")]
+    Sweep {
+        /// The file.
+        path: String,
+        /// The sweep.
+        sweep: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// One schedule's entry does not make sense.
+    #[error("{path}: [schedules.{schedule}]: {problem}")]
+    Schedule {
+        /// The file.
+        path: String,
+        /// The schedule.
+        schedule: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// A variable of the environment does not say what it should.
     #[error("environment variable {name}: {problem}")]
     Environment {
@@ -159,11 +186,15 @@ pub fn resolve(
     let durability = flags.durability.or(environment.durability).or(raw.store.durability);
     let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
     let streams = raw.streams.into_iter().map(|(name, stream)| checked_stream(path, &name, stream));
+    let sweeps = raw.sweeps.into_iter().map(|(name, sweep)| checked_sweep(path, name, sweep));
+    let schedules = raw.schedules.into_iter().map(|(name, schedule)| checked_schedule(path, &name, schedule));
     Ok(Config {
         store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
         durability: durability.unwrap_or_default(),
         queues: queues.collect::<Result<_, _>>()?,
         streams: streams.collect::<Result<_, _>>()?,
+        sweeps: sweeps.collect::<Result<_, _>>()?,
+        schedules: schedules.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
     })
 }
@@ -187,6 +218,23 @@ fn checked_stream(
     let bad = |problem: String| BadConfig::Stream { path: path.to_owned(), stream: name.to_owned(), problem };
     let stream = StreamName::new(name).map_err(|error| bad(error.to_string()))?;
     Ok((stream, raw.checked().map_err(bad)?))
+}
+
+fn checked_sweep(path: &str, name: String, raw: sweep::RawSweep) -> Result<(String, Sweep), BadConfig> {
+    let bad = |problem: String| BadConfig::Sweep { path: path.to_owned(), sweep: name.clone(), problem };
+    let sweep = raw.checked(&name).map_err(bad)?;
+    Ok((name, sweep))
+}
+
+fn checked_schedule(
+    path: &str,
+    name: &str,
+    raw: schedule::RawSchedule,
+) -> Result<(ScheduleName, Schedule), BadConfig> {
+    let bad =
+        |problem: String| BadConfig::Schedule { path: path.to_owned(), schedule: name.to_owned(), problem };
+    let schedule = ScheduleName::new(name).map_err(|error| bad(error.to_string()))?;
+    Ok((schedule.clone(), raw.checked(schedule).map_err(bad)?))
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@ use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
     Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim,
-    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyLease, KeyQuery, KeyStatus, Migrated, Offered,
-    Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store,
-    StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
+    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery, KeyStatus,
+    Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized,
+    Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{
     Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time,
@@ -101,6 +102,15 @@ impl Operator for Guarded {
 
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>> {
         self.within("burying", |store| async move { store.bury(burials, now).await }).await
+    }
+
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
+        self.within("looking for holders", |store| async move { store.holders(queue, keys, now).await }).await
     }
 
     async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>> {

@@ -53,14 +53,18 @@ mod home;
 #[cfg(feature = "http")]
 mod http;
 pub mod idempotence;
+mod journal;
 mod open;
+pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
+pub mod schedules;
 mod seat;
 mod shared;
 mod spill;
 pub mod streams;
+pub mod sweeps;
 pub mod testing;
 pub mod why;
 mod with_retry;
@@ -69,7 +73,8 @@ mod worker;
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, StreamKey, StreamName, Time,
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span, State,
+    StreamKey, StreamName, Time,
 };
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};

@@ -3,12 +3,14 @@
 use crate::client::Backstop;
 use crate::engine::{self, Engine};
 use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
+use crate::sweeps::Sweep;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
 use backstop_core::name::BadName;
 use backstop_core::port::Shelf;
-use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Span, WorkerName};
+use backstop_core::rate::RateLimit;
+use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,9 +39,17 @@ pub struct QueueSettings {
     pub breaker: Option<BreakerSettings>,
     /// When to stop starting a kind whose jobs die.
     pub gate: GateSettings,
+    /// How many of its jobs start in which time, over all workers; `None` for as many as can.
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl QueueSettings {
+    /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back, not charged.
+    #[must_use]
+    pub fn rate_limited(self, limit: RateLimit) -> Self {
+        Self { rate_limit: Some(limit), ..self }
+    }
+
     /// How many jobs are claimed ahead.
     pub(crate) fn prefetch_usual(&self) -> usize {
         self.prefetch.unwrap_or(self.concurrency)
@@ -58,6 +68,7 @@ impl Default for QueueSettings {
             bounds: None,
             breaker: None,
             gate: GateSettings::default(),
+            rate_limit: None,
         }
     }
 }
@@ -107,7 +118,9 @@ pub enum Services {
 #[non_exhaustive]
 pub enum BadWorker {
     /// It has nothing to do.
-    #[error("the worker has no handler; give it one with `.handle(…)` or `.handle_queue(…)`")]
+    #[error(
+        "the worker has neither handler nor schedule; give it one with `.handle(…)`, `.handle_queue(…)` or `.schedule(…)`"
+    )]
     NoHandler,
     /// A name is wrong.
     #[error(transparent)]
@@ -117,6 +130,14 @@ pub enum BadWorker {
     Settings {
         /// The queue.
         queue: QueueName,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// A schedule cannot work.
+    #[error("schedule {schedule}: {problem}")]
+    Schedule {
+        /// The schedule.
+        schedule: ScheduleName,
         /// What is wrong, and what to write instead.
         problem: String,
     },
@@ -132,7 +153,9 @@ pub struct WorkerBuilder {
     name: Option<String>,
     handlers: BTreeMap<(String, Option<String>), Arc<dyn Handler>>,
     settings: BTreeMap<String, QueueSettings>,
+    schedules: BTreeMap<ScheduleName, Schedule>,
     states: States,
+    sweeps: BTreeMap<String, Sweep>,
     timing: Timing,
     services: Services,
 }
@@ -144,7 +167,9 @@ impl WorkerBuilder {
             name: None,
             handlers: BTreeMap::new(),
             settings: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             states: States::default(),
+            sweeps: BTreeMap::new(),
             timing: Timing::default(),
             services: Services::default(),
         }
@@ -194,9 +219,22 @@ impl WorkerBuilder {
         self
     }
 
+    /// Fires this schedule, together with all other workers that have it: once for each instant. A worker needs no handler for
+    /// the schedule's queue.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedules.insert(schedule.name.clone(), schedule);
+        self
+    }
+
     /// Lets handlers find this value with [`Run::state`].
     pub fn state<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.states = self.states.with(value);
+        self
+    }
+
+    /// Looks for lost work beside its jobs, in the sweep's period; of many workers with a sweep of this name one does.
+    pub fn sweep(mut self, sweep: Sweep) -> Self {
+        self.sweeps.insert(sweep.name().to_owned(), sweep);
         self
     }
 
@@ -219,7 +257,7 @@ impl WorkerBuilder {
     }
 
     /// Runs, in this task and one after another, all jobs that are ready or due now, and what becomes ready meanwhile;
-    /// nothing runs in the background. For tests, and for work that a caller wants to see finished: breakers and gates are not
+    /// nothing runs in the background. Schedules are looked at once, before that. For tests, and for work that a caller wants to see finished: breakers and gates are not
     /// asked, and bounds are not set.
     pub async fn drain(self) -> Result<Progress, DrainError> {
         Ok(engine::drain::drain(self.build()?).await?)
@@ -245,11 +283,17 @@ impl WorkerBuilder {
             shelves.entry(queue.clone()).or_insert(served.shelf);
         }
         let shelves = shelves.into_iter().collect();
-        if handlers.is_empty() {
+        if handlers.is_empty() && self.schedules.is_empty() {
             return Err(BadWorker::NoHandler);
         }
+        for (schedule, chosen) in &self.schedules {
+            let bad = |problem| BadWorker::Schedule { schedule: schedule.clone(), problem };
+            chosen.check().map_err(bad)?;
+        }
+        let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
-        Ok(Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing))
+        let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
+        Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
     }
 }
 
@@ -291,6 +335,9 @@ pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Res
         breaker.check().map_err(|error| bad(format!("breaker: {error}")))?;
     }
     settings.gate.check().map_err(|error| bad(format!("dead.gate: {error}")))?;
+    if let Some(limit) = &settings.rate_limit {
+        limit.check().map_err(|error| bad(format!("rate_limit: {error}")))?;
+    }
     if settings.bounds.is_some_and(|bounds| bounds.max_size == Some(0)) {
         return Err(bad(
             "`max_size` is 0: such a queue takes nothing in; leave it out for no bound".to_owned()

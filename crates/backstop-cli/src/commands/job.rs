@@ -2,6 +2,7 @@
 
 pub(crate) mod amend;
 pub(crate) mod list;
+mod overlaps;
 mod show;
 mod why;
 
@@ -56,6 +57,15 @@ Examples:
   backstop job why order-17
   backstop job why 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
     Why(IdArg),
+    /// List runs that went on after their lease was lost, while another worker could have had their job
+    #[command(after_help = "\
+Examples:
+  backstop job overlaps
+  backstop job overlaps --limit 1000 --json
+
+A handler that blocks its thread, a process that was stopped and went on, a machine that slept: the job may have run twice at
+the same time then. The outcome of the run that is listed did not count.")]
+    Overlaps(overlaps::OverlapsArgs),
 }
 
 /// Which job.
@@ -102,6 +112,7 @@ pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdi
         JobCommand::Cancel(args) => amend::run(args, Action::Cancel, context).await,
         JobCommand::Delete(args) => amend::run(args, Action::Delete, context).await,
         JobCommand::Why(args) => why::run(JobId::from_text(&args.id), context).await,
+        JobCommand::Overlaps(args) => overlaps::run(args, context).await,
     }
 }
 

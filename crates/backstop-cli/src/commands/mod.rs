@@ -5,12 +5,16 @@ pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod drill;
 pub(crate) mod job;
 pub(crate) mod migrate;
 pub(crate) mod policy;
 pub(crate) mod push;
 pub(crate) mod queue;
+pub(crate) mod reconcile;
+pub(crate) mod schedule;
 pub(crate) mod stream;
+pub(crate) mod sweep;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -28,9 +32,13 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Queue(command) => queue::run(command, context).await,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
+        Command::Sweep(args) => sweep::run(args, context).await,
+        Command::Reconcile => reconcile::run(context).await,
+        Command::Schedule(command) => schedule::run(command, context).await,
         Command::Breaker(command) => breaker::run(command, context).await,
         Command::Policy(command) => policy::run(command, context),
         Command::Doctor => doctor::run(context).await,
+        Command::Drill(args) => drill::run(args, context).await,
         Command::Migrate => migrate::run(context).await,
         Command::Bench(args) => measure(args, context).await,
         Command::Demo(args) => demo::run(args, context).await,

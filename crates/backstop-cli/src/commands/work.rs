@@ -7,8 +7,10 @@ use crate::context::Context;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
+use backstop::sweeps::Sweep;
 use backstop::{
-    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Span,
+    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
+    Schedule, ScheduleName, Span, WorkerBuilder,
 };
 use clap::Args;
 use serde::Serialize;
@@ -25,6 +27,8 @@ Examples:
   backstop work emails --exec ./send --until-empty --json
   backstop work emails --http http://127.0.0.1:9000/send --timeout 10s
   backstop work                                   the queues that have a handler in backstop.toml
+
+The schedules in backstop.toml are fired as well, by every worker and once for each instant; see `backstop schedule list --help`.
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
@@ -86,9 +90,20 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let backstop = context.open().await?;
     let started = Instant::now();
     let signals = serve::Signals::listen()?;
-    let running = start(&backstop, &lanes)?;
+    // Who stays to the end of a queue only has no time for what is looked for every half hour.
+    let sweeps: Vec<Sweep> = context.config.sweeps.values().filter(|_| !args.until_empty).cloned().collect();
+    if args.until_empty {
+        // What is due now belongs to what is to be done; the worker's own look might come after the queues were found empty.
+        let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
+        backstop.schedules().look(&schedules).await?;
+    }
+    let running = start(&backstop, &lanes, &sweeps, &context.config)?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
+    if !sweeps.is_empty() {
+        let names: Vec<&str> = sweeps.iter().map(Sweep::name).collect();
+        context.output.announce(format!("lost work is looked for by {}", names.join(", ")));
+    }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
     let progress = serve::serve(running, signals, &backstop, &queues, until, context).await;
@@ -97,8 +112,9 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }
 
-fn start(backstop: &Backstop, lanes: &[Lane]) -> Result<Running, Trouble> {
-    let mut worker = backstop.worker();
+fn start(backstop: &Backstop, lanes: &[Lane], sweeps: &[Sweep], config: &Config) -> Result<Running, Trouble> {
+    let worker = sweeps.iter().cloned().fold(backstop.worker(), WorkerBuilder::sweep);
+    let mut worker = config.schedules.values().cloned().fold(worker, WorkerBuilder::schedule);
     for lane in lanes {
         let queue = lane.queue.as_str();
         worker = match &lane.handler {
@@ -150,7 +166,7 @@ fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let served = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
-    if queues.is_empty() {
+    if queues.is_empty() && config.schedules.is_empty() {
         return Err(Trouble::misuse("there is nothing to run: no queue has a handler in the configuration")
             .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
     }
@@ -196,8 +212,14 @@ async fn announce(running: &Running, lanes: &[Lane], backstop: &Backstop, contex
     let (output, paint) = (context.output, context.output.paint_notes());
     let served = |lane: &Lane| format!("{} ({} at once)", lane.queue, lane.settings.concurrency);
     let served: Vec<String> = lanes.iter().map(served).collect();
-    output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
-    output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
+    if !served.is_empty() {
+        output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
+        output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
+    }
+    let schedules: Vec<&str> = context.config.schedules.keys().map(ScheduleName::as_str).collect();
+    if !schedules.is_empty() {
+        output.announce(format!("worker {} fires {}", paint.bold(running.name()), schedules.join(", ")));
+    }
     match backstop.store().examine().await {
         Ok(examination) => output.announce(paint.dim(examination.promise)),
         Err(error) => tracing::warn!(%error, "the store could not be examined"),

@@ -67,7 +67,7 @@ fn completions_and_help_are_there_for_every_command() {
         assert!(script.contains("backstop"), "{shell}");
     }
     place.run(["completions", "tcsh"]).complains(2, &["possible values"]);
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 20] = [
         &[],
         &["push"],
         &["work"],
@@ -82,6 +82,8 @@ fn completions_and_help_are_there_for_every_command() {
         &["queue", "resume"],
         &["queue", "clear"],
         &["policy", "preview"],
+        &["sweep"],
+        &["reconcile"],
         &["doctor"],
         &["migrate"],
         &["demo"],

@@ -8,9 +8,10 @@ use crate::failure::History;
 use crate::fingerprint::Fingerprint;
 use crate::job::{Job, JobId, NewJob, State};
 use crate::lease::WorkerName;
-use crate::limits::AMEND_MAX;
+use crate::limits::{AMEND_MAX, HOLDERS_MAX};
 use crate::name::QueueName;
 use crate::time::{Span, Time};
+use crate::unique::UniqueKey;
 use crate::verdict::Reason;
 use async_trait::async_trait;
 
@@ -192,6 +193,22 @@ impl Burial {
     }
 }
 
+/// The job that holds a unique key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHolder {
+    /// Its id.
+    pub job: JobId,
+    /// Where it stands; `None` if it is gone, and left its key behind.
+    pub state: Option<State>,
+}
+
+impl KeyHolder {
+    /// Whether it has not ended: it waits, is ready, or runs.
+    pub fn is_live(&self) -> bool {
+        self.state.is_some_and(|state| !state.is_final())
+    }
+}
+
 /// Which groups of deaths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupQuery {
@@ -314,6 +331,14 @@ pub trait Operator: Send + Sync {
     /// state, or `Full`. They count as taken in and as dead. No unique key is taken: a dead job holds none.
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
 
+    /// Who holds these unique keys of a queue, in the order of the keys; nobody where [`crate::unique`] says that a key is free.
+    async fn holders(
+        &self,
+        queue: QueueName,
+        keys: Vec<UniqueKey>,
+        now: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>>;
+
     /// Groups of deaths: the largest first, of equal ones the one that died last, then by queue and fingerprint.
     async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>>;
 
@@ -330,6 +355,11 @@ pub trait Operator: Send + Sync {
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
     /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
+}
+
+/// Refuses a question that is over the limits.
+pub fn check_keys(keys: &[UniqueKey]) -> Answer<()> {
+    check_count("look for holders", keys.len(), HOLDERS_MAX)
 }
 
 impl Amendment {

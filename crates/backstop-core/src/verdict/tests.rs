@@ -107,7 +107,7 @@ fn the_third_lost_lease_within_three_days_is_the_last() {
     let mut run = run(0);
     for (hour, expected) in [(0, "lost"), (1, "lost"), (2, "dead: crashed_worker"), (74, "lost")] {
         let at = NOW.after(Span::hours(hour));
-        let outcome = judge_lost(&run, &vanished, true, at);
+        let outcome = judge_lost(&run, &vanished, at);
         assert!(described(&outcome).starts_with(expected), "hour {hour}: {outcome:?}");
         let transition = outcome.transition(at);
         assert_eq!((transition.attempts, transition.lost_leases), (0, 1), "a crash is counted apart");
@@ -115,20 +115,6 @@ fn the_third_lost_lease_within_three_days_is_the_last() {
         run.history = history;
         run.lost_leases += 1;
     }
-}
-
-#[test]
-fn a_loss_is_charged_to_a_run_that_began_and_the_first_one_without_proof() {
-    let vanished = Vanished { worker: worker(), lease: run(0).lease };
-    let check = |lost_leases, begun, expected| {
-        let run = Leased { lost_leases, ..run(0) };
-        assert_eq!(described(&judge_lost(&run, &vanished, begun, NOW)), expected, "{lost_leases}, {begun}");
-    };
-    check(0, false, "lost, again in 0s");
-    check(0, true, "lost, again in 0s");
-    check(1, true, "lost, again in 0s");
-    check(1, false, "released for 0s");
-    check(2, false, "released for 0s");
 }
 
 #[test]

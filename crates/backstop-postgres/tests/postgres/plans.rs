@@ -46,7 +46,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 59] = [
+const CALLS: [(&str, i64); 60] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     ("SELECT enqueue('bounded', 'k', '{}', unique_key => 'x')", 1),
@@ -128,6 +128,7 @@ const CALLS: [(&str, i64); 59] = [
     ("SELECT set_gate('q', true)", 1),
     ("SELECT set_bounds('q', 5, 'reject', 7)", 1),
     ("SELECT * FROM workers(0)", 1),
+    ("SELECT * FROM holders('q', ARRAY(SELECT n::text FROM generate_series(1, 1000) n), 0)", 1_000),
     // 50,000 dead letters each, once, and a sample for every group.
     ("SELECT * FROM groups('q', 1000)", 50_000 / ROWS_EACH),
     ("SELECT * FROM groups(NULL, 1000)", 100_000 / ROWS_EACH),

@@ -3,7 +3,7 @@
 //! It says first within how many milliseconds a dead worker's job runs again. It writes what its handlers do into a file of its own, outside the store, before anybody tells the store.
 
 use backstop::core::port::Shelf;
-use backstop::{Backstop, Fail, QueueSettings, RetryPolicy, Run, Span, Timing};
+use backstop::{Backstop, Fail, JobId, QueueSettings, RetryPolicy, Run, Span, Timing};
 use backstop_testkit::history::{Event, HistoryLog, Ran};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -50,11 +50,15 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// Some milliseconds of work, enough for the backlog to outlast the kills; one job in ten fails the first time.
+/// Some milliseconds of work, enough for the backlog to outlast the kills; one job in ten fails the first time. The
+/// job named poison takes the whole process along.
 async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let (job, lease) = (run.id(), run.lease().number);
     let worker = backstop::core::WorkerName::new(&std::process::id().to_string());
     log.append(&Event::Started { job, attempt: run.attempt(), lease, worker })?;
+    if job == JobId::named("poison") {
+        std::process::abort();
+    }
     let byte = job.as_bytes()[15];
     tokio::time::sleep(Duration::from_millis(u64::from(byte % 64))).await;
     let failed = byte < 26 && run.attempt() == 1;

@@ -107,6 +107,8 @@ struct Story {
     handed_in: bool,
     granted: Vec<(super::Place, LeaseNumber)>,
     starts: BTreeMap<LeaseNumber, usize>,
+    /// Starts in processes that were killed. Whether a loss is charged depends on what else ran there.
+    cut: usize,
     ended: BTreeMap<LeaseNumber, Vec<(super::Place, Ran)>>,
     settled: Vec<(super::Place, LeaseNumber, Accepted)>,
 }
@@ -124,7 +126,9 @@ fn stories(history: &History) -> BTreeMap<JobId, Story> {
                 stories.entry(*job).or_default().granted.push((place, *lease));
             }
             Event::Started { job, lease, .. } => {
-                *stories.entry(*job).or_default().starts.entry(*lease).or_default() += 1;
+                let story = stories.entry(*job).or_default();
+                *story.starts.entry(*lease).or_default() += 1;
+                story.cut += usize::from(history.is_cut(place));
             }
             Event::Ended { job, lease, ran } => {
                 stories.entry(*job).or_default().ended.entry(*lease).or_default().push((place, *ran));
@@ -211,7 +215,8 @@ fn explained_starts(story: &Story, job: &Job) -> Vec<Violation> {
     let starts: usize = story.starts.values().sum();
     let released = leases_that(story, Ran::Released, Accepted::Released);
     let failed = leases_that(story, Ran::Failed, Accepted::Retry).max(failures(job));
-    let explained = 1 + job.lost_leases as usize + failed + released + job.requeues as usize;
+    let lost = (job.lost_leases as usize).max(story.cut);
+    let explained = 1 + lost + failed + released + job.requeues as usize;
     if starts > explained {
         violations.push(Violation::Overrun { job: job.id, starts, explained });
     }

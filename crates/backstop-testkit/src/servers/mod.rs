@@ -13,6 +13,7 @@
 mod account;
 mod bouncer;
 mod cluster;
+pub mod mariadb;
 mod port;
 pub mod postgres;
 mod process;
@@ -23,6 +24,7 @@ mod sentinel;
 
 pub use bouncer::Bouncer;
 pub use cluster::Cluster;
+pub use mariadb::Mariadb;
 pub use postgres::Postgres;
 pub use proxy::{Mode, Proxy};
 pub use redis::Redis;
@@ -34,6 +36,12 @@ use std::sync::OnceLock;
 pub fn postgres() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(|| Postgres::start(postgres::Settings::default()))
+}
+
+/// The MariaDB of this test process.
+pub fn mariadb() -> &'static Mariadb {
+    static SHARED: OnceLock<Mariadb> = OnceLock::new();
+    SHARED.get_or_init(Mariadb::start)
 }
 
 /// The Redis of this test process.

@@ -42,6 +42,20 @@ fn the_role_of_the_address_makes_schemas() {
 }
 
 #[test]
+fn mariadb_gives_a_database_to_each_and_is_gone_at_the_end() {
+    let mariadb = Mariadb::start();
+    let (url, other) = (mariadb.fresh_url(), mariadb.fresh_url());
+    assert_ne!(url, other);
+    mariadb.sql_in(&url, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)");
+    assert_eq!(mariadb.sql_in(&url, "SELECT n FROM kept").trim(), "7");
+    let folder = PathBuf::from(mariadb.sql("SELECT @@datadir").trim());
+    assert!(folder.exists());
+    let addr = mariadb.addr();
+    drop(mariadb);
+    assert!(!folder.exists() && !listens(addr), "it goes with its folder");
+}
+
+#[test]
 fn redis_keeps_what_it_answered_when_it_is_killed() {
     let settings = redis::Settings { append: redis::Append::Always, ..Default::default() };
     let redis = Redis::start(settings);

@@ -27,6 +27,7 @@ pub(crate) struct Fleet {
 struct Worker {
     process: Child,
     log: PathBuf,
+    is_killed: bool,
 }
 
 impl Fleet {
@@ -47,7 +48,8 @@ impl Fleet {
         let log = self.logs.path().join(format!("history-{at}.log"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_crash_worker"));
         command.arg(&self.store).arg(&log).stdout(Stdio::piped()).stderr(Stdio::null());
-        self.workers.push(Worker { process: command.spawn().expect("the worker starts"), log });
+        let process = command.spawn().expect("the worker starts");
+        self.workers.push(Worker { process, log, is_killed: false });
         at
     }
 
@@ -61,9 +63,25 @@ impl Fleet {
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self, at: usize) {
-        let worker = &mut self.workers[at].process;
-        worker.kill().expect("killed");
-        worker.wait().expect("gone");
+        let worker = &mut self.workers[at];
+        worker.process.kill().expect("killed");
+        worker.process.wait().expect("gone");
+        worker.is_killed = true;
+    }
+
+    /// Pushes the job that kills whoever runs it.
+    pub(crate) async fn push_poison(&mut self) -> JobId {
+        let pushed = self.backstop.draft("crash").id("poison").push().await.expect("pushed");
+        self.pushed.push(pushed.id);
+        pushed.id
+    }
+
+    /// Whether a process has died, of itself and not by its own will.
+    pub(crate) fn has_died(&mut self, at: usize) -> bool {
+        let worker = &mut self.workers[at];
+        let ended = worker.process.try_wait().expect("asked");
+        worker.is_killed |= ended.is_some_and(|status| !status.success());
+        worker.is_killed
     }
 
     /// What a process has written down so far.
@@ -94,8 +112,12 @@ impl Fleet {
     pub(crate) async fn assert_sound(&self) -> FinalState {
         let heard = |job: &JobId| Event::Enqueued { job: *job, heard: Heard::Ok };
         let mut history = History::of(self.pushed.iter().map(heard).collect());
-        for at in 0..self.workers.len() {
-            history.add_log(self.events(at));
+        for (at, worker) in self.workers.iter().enumerate() {
+            if worker.is_killed {
+                history.add_cut_log(self.events(at));
+            } else {
+                history.add_log(self.events(at));
+            }
         }
         let state = FinalState::read(&**self.backstop.store(), self.backstop.now()).await.expect("read");
         let violations = check(&history, &state);

@@ -7,4 +7,5 @@ mod crash;
 mod crew;
 mod fleet;
 mod ordered;
+mod poison;
 mod share;

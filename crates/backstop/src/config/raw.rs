@@ -1,6 +1,8 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
+use super::schedule::RawSchedule;
 use super::stream::RawStream;
+use super::sweep::RawSweep;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
@@ -12,6 +14,7 @@ use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::port::Shelf;
+use backstop_core::rate::RateLimit;
 use backstop_core::{Bounds, Overflow, RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,6 +26,8 @@ pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) queues: BTreeMap<String, RawQueue>,
     pub(super) streams: BTreeMap<String, RawStream>,
+    pub(super) sweeps: BTreeMap<String, RawSweep>,
+    pub(super) schedules: BTreeMap<String, RawSchedule>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
 }
@@ -50,6 +55,7 @@ pub(super) struct RawQueue {
     max_size: Option<u64>,
     overflow: Option<Overflow>,
     breaker: Option<BreakerSettings>,
+    rate_limit: Option<RateLimit>,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +123,7 @@ impl RawQueue {
                 bounds,
                 breaker: self.breaker,
                 gate: self.dead.gate.unwrap_or_default(),
+                rate_limit: self.rate_limit,
             },
         })
     }

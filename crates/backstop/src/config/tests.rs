@@ -204,3 +204,57 @@ mod http {
         }
     }
 }
+
+const SCHEDULE: &str = r#"
+[schedules.daily_digest]
+cron = "30 8 * * *"
+timezone = "Europe/London"
+since = "2017-01-01T00:00:00Z"        # default: when the schedule was first registered
+queue = "digests"
+kind = "DailyDigest"
+payload = { range = "daily", at = 2026-01-01, deep = [{ n = 1 }] }
+missed = { policy = "all", max = 7, look_back = "7d", grace = "30m" }     # skip | one | all
+
+[schedules.plain]
+cron = "@hourly"
+queue = "q"
+"#;
+
+#[test]
+fn a_schedule_is_read_as_documented() {
+    let config = file(SCHEDULE).unwrap();
+    let schedule = &config.schedules[&ScheduleName::new("daily_digest").unwrap()];
+    assert_eq!(
+        (schedule.rule().as_str(), schedule.kind.as_str()),
+        ("30 8 * * * Europe/London", "DailyDigest")
+    );
+    assert_eq!(schedule.since.unwrap().to_string(), "2017-01-01T00:00:00Z");
+    assert_eq!(
+        serde_json::Value::Object(schedule.payload.clone()),
+        serde_json::json!({ "range": "daily", "at": "2026-01-01", "deep": [{ "n": 1 }] })
+    );
+    let usual = backstop_core::schedule::Missed::default();
+    assert_eq!(
+        schedule.missed,
+        backstop_core::schedule::Missed { policy: backstop_core::schedule::Policy::All, ..usual }
+    );
+    let plain = &config.schedules[&ScheduleName::new("plain").unwrap()];
+    assert_eq!((plain.rule().as_str(), plain.kind.as_str()), ("@hourly UTC", "default"));
+    assert_eq!((plain.missed, plain.since), (usual, None));
+}
+
+#[test]
+fn a_schedule_that_cannot_be_is_refused_with_what_to_write() {
+    let entry = |more: &str| format!("[schedules.s]\nqueue = \"q\"\n{more}\n");
+    check_refused(&entry("cron = \"* * * * *\"\ncorn = 1"), &["line 4, column 1", "unknown field `corn`"]);
+    check_refused(&entry("missed = { polcy = 1 }\ncron = \"@daily\""), &["line 3", "unknown field `polcy`"]);
+    check_refused("[schedules.s]\ncron = \"@daily\"\n", &["missing field `queue`"]);
+    check_refused(&entry(""), &["missing field `cron`"]);
+    check_refused(&entry("cron = \"0 30 8 * * *\""), &["[schedules.s]", "`cron`", "6 fields; write five"]);
+    check_refused(&entry("cron = \"61 8 * * *\""), &["[schedules.s]", "`cron`"]);
+    check_refused(&entry("cron = \"@daily\"\ntimezone = \"Mars\""), &["`Mars` is not a time zone"]);
+    check_refused(&entry("cron = \"@daily\"\nmissed = { grace = \"8d\" }"), &["missed.grace is 8d"]);
+    check_refused(&entry("cron = \"@daily\"\nmissed = { policy = \"some\" }"), &["line 4", "`some`"]);
+    check_refused(&entry("cron = \"@daily\"\nmissed = { max = 0 }"), &["missed.max is 0"]);
+    check_refused("[schedules.\"a b\"]\ncron = \"@daily\"\nqueue = \"q\"\n", &["not a schedule's name"]);
+}

@@ -1,6 +1,7 @@
 //! Keeps leases alive, and calls off runs whose lease is lost or can no longer be trusted.
 
 use super::Engine;
+use crate::worker::QueueSettings;
 use backstop_core::limits::BEAT_LEASES_MAX;
 use backstop_core::port::Beat;
 use backstop_core::{Lease, QueueName, Span};
@@ -43,12 +44,14 @@ pub(crate) async fn fence_loop(engine: &Engine, stop: &CancellationToken) {
     }
 }
 
+/// The usual one if it serves no queue.
 fn shortest_lease(engine: &Engine) -> Span {
-    engine.queues.values().map(|settings| settings.lease).min().unwrap_or_default()
+    let shortest = engine.queues.values().map(|settings| settings.lease).min();
+    shortest.unwrap_or_else(|| QueueSettings::default().lease)
 }
 
 /// Three beats fit into the shortest lease, so that two may be lost.
-fn period(engine: &Engine) -> Span {
+pub(super) fn period(engine: &Engine) -> Span {
     shortest_lease(engine).scaled(1.0 / 3.0)
 }
 

@@ -23,6 +23,7 @@ impl Engine {
             worker: Some(self.name.to_string()),
             host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            lost_workers: Vec::new(),
         }
     }
 

@@ -3,15 +3,18 @@
 use super::Engine;
 use super::execute::pass;
 use super::lane::{ServedQueue, Waiting};
+use super::suspects::Alone;
 use crate::worker::QueueSettings;
+use backstop_core::blame::is_suspect;
 use backstop_core::breaker::{Admission, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Claim};
 use backstop_core::verdict::{Outcome, Settlement};
-use backstop_core::{Lease, Leased, QueueName, Span};
+use backstop_core::{Lease, Leased, QueueName, Span, Time};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
@@ -41,6 +44,8 @@ struct Asked {
     claim: Claim,
     /// What breakers let through: with a permit if the queue is on probation, and what for.
     passes: Vec<Pass>,
+    /// Leave that was asked for ahead, of queues over their rate limits.
+    leave: BTreeMap<QueueName, u32>,
     term: Span,
     /// When it was asked for first: what the store grants may be counted from then.
     at: Option<Instant>,
@@ -90,6 +95,8 @@ impl Dispatcher {
                     self.look_again();
                 }
                 () = self.freed.notified() => {}
+                () = engine.suspects.freed() => {}
+                () = room_again(&engine) => self.look_again(),
                 () = engine.guards.changed.notified() => {
                     self.look_again();
                     self.leave_alone().await;
@@ -116,18 +123,23 @@ impl Dispatcher {
     fn start_buffered(&mut self) {
         for at in 0..self.lanes.len() {
             let is_shut = self.is_shut(at);
-            while let Some(waiting) = self.lanes[at].next_to_start(is_shut) {
-                self.start(at, waiting);
+            while let Some((waiting, alone)) = self.lanes[at].next_to_start(is_shut, &self.engine.suspects) {
+                self.start(at, waiting, alone);
             }
         }
     }
 
-    fn start(&mut self, at: usize, Waiting { leased, epoch, .. }: Waiting) {
+    fn start(&mut self, at: usize, Waiting { leased, epoch, .. }: Waiting, alone: Option<Arc<Alone>>) {
         let lane = &self.lanes[at];
         let settings = Arc::clone(&lane.settings);
         let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
         let slot = Slot::take(&engine, &lane.running, &self.freed, leased.lease.clone());
+        if let Some(alone) = &alone {
+            engine.held.keep_alone(&leased.lease, Arc::clone(alone));
+        }
         self.runs.spawn(async move {
+            // Also while a run that was called off goes on.
+            let _alone = alone;
             let settlement = pass(&engine, &settings, leased, epoch).await;
             if let Some(settlement) = settlement {
                 // Waits while the store is behind: no handler is free for more before its last work is on its way.
@@ -140,7 +152,9 @@ impl Dispatcher {
     /// What to ask for now. Queues with the same lease go into one claim.
     fn next_claim(&mut self) -> Option<Asked> {
         let open = |lane: &&ServedQueue| {
-            !lane.dry && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
+            !lane.dry
+                && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
+                && !self.engine.rates.is_shut(&lane.queue)
         };
         let lanes: Vec<Lane> = self.lanes.iter().filter(open).map(ServedQueue::lane).collect();
         let wanted = wants(&lanes, CLAIM_JOBS_MAX, self.turn);
@@ -152,6 +166,7 @@ impl Dispatcher {
         Some(Asked {
             passes: wants.iter().map(|want| Pass::of(&self.engine, want)).collect(),
             claim: Claim { number, worker: self.engine.name.clone(), until, wants },
+            leave: BTreeMap::new(),
             term,
             at: None,
         })
@@ -162,18 +177,25 @@ impl Dispatcher {
     }
 
     fn ask(&self, mut asked: Asked, wait: Span) -> Asking {
-        let engine = Arc::clone(&self.engine);
+        let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
         async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait.into()).await;
             }
             let now = engine.now();
-            asked.at.get_or_insert_with(Instant::now);
+            let at = *asked.at.get_or_insert_with(Instant::now);
             asked.claim.until = now.after(asked.term);
-            let answer = match get_permits(&engine, &mut asked).await {
+            let answer = claim(&engine, &mut asked, now).await;
+            let answer = match answer {
                 Err(error) => Err(error),
-                Ok(()) if asked.claim.wants.is_empty() => Ok(Vec::new()),
-                Ok(()) => engine.store().claim(asked.claim.clone(), now).await,
+                Ok(granted) => {
+                    engine.held.insert(asked.claim.number, asked.term, at, &granted);
+                    let (granted, over) = heed_rates(&engine, &asked, granted).await;
+                    for settlement in over {
+                        let _ = ended.send(settlement).await;
+                    }
+                    Ok(granted)
+                }
             };
             (asked, answer)
         }
@@ -187,7 +209,6 @@ impl Dispatcher {
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;
-                self.engine.held.insert(asked.claim.number, asked.term, at, &granted);
                 if at.elapsed() > asked.term.scaled(0.3).into() {
                     // The answer took a good part of the lease: the next beat must not wait for its time.
                     self.engine.beat_now.notify_one();
@@ -224,11 +245,13 @@ impl Dispatcher {
                 lane.dry = got < want.max && !self.hinted;
             }
         }
+        let now = self.engine.now();
         for leased in granted {
             if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == leased.lease.queue) {
                 let pass = asked.passes.iter().find(|pass| pass.queue == lane.queue);
                 let (epoch, is_probe) = pass.map_or((0, false), |pass| (pass.epoch, pass.is_probation));
-                lane.take_in(leased, epoch, is_probe);
+                let is_suspect = is_suspect(&leased, now);
+                lane.take_in(leased, epoch, is_probe, is_suspect);
             }
         }
     }
@@ -239,6 +262,12 @@ impl Dispatcher {
             if self.lanes[at].hoards(self.engine.timing.poll) {
                 let all = self.lanes[at].empty();
                 self.give_back(all).await;
+            }
+            let suspects = self.lanes[at].impatient_suspects(self.engine.timing.poll);
+            if !suspects.is_empty() {
+                // They go back to the head of the line: others, with their place free, may have them first.
+                self.engine.note_stranger();
+                self.give_back(suspects).await;
             }
         }
     }
@@ -286,6 +315,50 @@ impl Pass {
             Admission::Not { .. } => (0, true),
         };
         Self { queue: want.queue.clone(), epoch, permits: None, is_probation }
+    }
+}
+
+async fn claim(engine: &Engine, asked: &mut Asked, now: Time) -> Answer<Vec<Leased>> {
+    get_permits(engine, asked).await?;
+    get_leave(engine, asked).await?;
+    if asked.claim.wants.is_empty() {
+        return Ok(Vec::new());
+    }
+    engine.store().claim(asked.claim.clone(), now).await
+}
+
+/// Asks leave for queues over their rate limits, and asks for no more jobs than they got.
+async fn get_leave(engine: &Engine, asked: &mut Asked) -> Answer<()> {
+    for want in &mut asked.claim.wants {
+        if engine.rates.is_over(&want.queue) && !asked.leave.contains_key(&want.queue) {
+            let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
+            let leave = engine.ask_leave(&want.queue, wanted).await?;
+            asked.leave.insert(want.queue.clone(), leave);
+            want.max = leave as usize;
+        }
+    }
+    asked.claim.wants.retain(|want| want.max > 0);
+    Ok(())
+}
+
+/// What may run of what was granted, and what goes back because its queue is over its limit.
+async fn heed_rates(engine: &Engine, asked: &Asked, granted: Vec<Leased>) -> (Vec<Leased>, Vec<Settlement>) {
+    let (mut with_leave, without): (Vec<_>, Vec<_>) =
+        granted.into_iter().partition(|leased| asked.leave.contains_key(&leased.lease.queue));
+    for (queue, leave) in &asked.leave {
+        let used = with_leave.iter().filter(|leased| leased.lease.queue == *queue).count();
+        engine.return_leave(queue, leave.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))).await;
+    }
+    let (may, over) = engine.within_rate(without, asked.term).await;
+    with_leave.extend(may);
+    (with_leave, over)
+}
+
+/// Returns when a queue that was over its rate limit may be looked at again; never, if there is none.
+async fn room_again(engine: &Engine) {
+    match engine.rates.next_look() {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -341,6 +414,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(lease) = &self.unsettled {
             self.engine.held.remove(lease);
+            self.engine.held.ended(lease);
         }
         self.running.fetch_sub(1, Ordering::AcqRel);
         self.freed.notify_one();

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use super::execute::execute;
-use super::keeper::recover;
 use super::progress::Progress;
+use super::recover::recover;
 use super::settle::settle;
 use backstop_core::limits::PROMOTE_MAX;
 use backstop_core::plan::Want;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 /// Runs until nothing is ready or due.
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
+    engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
         recover(&engine).await?;
         while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
@@ -32,8 +33,10 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
         let asked = Instant::now();
         let granted = engine.store().claim(claim, engine.now()).await?;
         engine.held.insert(number, settings.lease, asked, &granted);
+        any |= !granted.is_empty();
+        let (granted, over) = engine.within_rate(granted, settings.lease).await;
+        settle(engine, over).await;
         for leased in granted {
-            any = true;
             if let Some((_, settlement)) = execute(engine, settings, leased).await {
                 settle(engine, vec![settlement]).await;
             }

@@ -2,8 +2,10 @@
 
 use super::Engine;
 use super::guards::Way;
+use super::meters;
 use crate::handler::Run;
 use crate::worker::QueueSettings;
+use backstop_core::blame::is_suspect;
 use backstop_core::breaker::Sign;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending, Settlement, judge};
@@ -18,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A job of a kind nobody here knows goes back for so long: another worker may know it.
 const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
+/// A suspect whose beginning the store did not note goes back for so long.
+const UNNOTED_WAIT: Span = Span::secs(1);
 
 /// Runs a job if its kind's gate lets it through, and tells its breaker how it ended; `None` if its lease was lost before it
 /// could begin.
@@ -64,17 +68,27 @@ pub(crate) async fn execute(
     let limit =
         settings.timeout.map(|timeout| Instant::now() + timeout.plus(engine.timing.cancel_grace).into());
     let cancel = engine.held.begin(&leased.lease, limit)?;
-    if !note_begun(engine, &leased).await {
-        engine.held.remove(&leased.lease);
-        return None;
+    match note_begun(engine, &leased).await {
+        Begun::Noted => {}
+        Begun::Lost => {
+            engine.held.remove(&leased.lease);
+            return None;
+        }
+        Begun::Unknown => {
+            let outcome = Outcome::Released { at: engine.now().after(UNNOTED_WAIT) };
+            return Some((Sign::Neutral, Settlement { lease: leased.lease, outcome }));
+        }
     }
     engine.tally.started();
+    let began_at = engine.now();
+    meters::rerun(&leased, began_at);
     let leased = Arc::new(leased);
     // Around all of it: a handler may also panic before its first await, or while it is dropped.
     let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone());
     let progress = run.progress();
     let running = AssertUnwindSafe(run_to_end(engine, settings, run, cancel)).catch_unwind();
     let mut ending = running.await.unwrap_or_else(|panic| panicked("handler", panic.as_ref()));
+    engine.note_end(&leased, began_at);
     if let Ending::Failed { progressed, .. } = &mut ending {
         *progressed |= progress.load(Ordering::Relaxed);
     }
@@ -90,17 +104,28 @@ pub(crate) async fn execute(
     Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
 }
 
-/// A job that lost a worker before is only held to have killed the next one if it is known to have begun. Whether the
-/// lease is still ours.
-async fn note_begun(engine: &Engine, leased: &Leased) -> bool {
-    if leased.lost_leases == 0 {
-        return true;
+/// Whether the store knows that a run begins.
+enum Begun {
+    /// It does, or need not.
+    Noted,
+    /// The lease is no longer ours.
+    Lost,
+    /// It did not answer.
+    Unknown,
+}
+
+/// A suspect is noted before it begins: if this process dies, the note is all that tells it from its neighbours. One that cannot
+/// be noted does not run.
+async fn note_begun(engine: &Engine, leased: &Leased) -> Begun {
+    if !is_suspect(leased, engine.now()) {
+        return Begun::Noted;
     }
     match engine.store().begin(vec![leased.lease.clone()], engine.now()).await {
-        Ok(lost) => lost.is_empty(),
+        Ok(lost) if lost.is_empty() => Begun::Noted,
+        Ok(_) => Begun::Lost,
         Err(error) => {
-            tracing::warn!(%error, lease = ?leased.lease, "it could not be noted that this run begins; it begins all the same");
-            true
+            tracing::warn!(%error, lease = ?leased.lease, "it could not be noted that this run begins; it is given back");
+            Begun::Unknown
         }
     }
 }

@@ -3,16 +3,28 @@
 //! How long a lease is certain is kept on this process's own monotonic clock: a stepping wall clock must neither end
 //! a run nor keep one going.
 
+use super::suspects::Alone;
 use backstop_core::lease::LeaseNumber;
 use backstop_core::{JobId, Lease, Leased, QueueName, Span};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The leases of one worker.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<BTreeMap<LeaseNumber, Claimed>>);
+pub(crate) struct Held {
+    claims: Mutex<BTreeMap<LeaseNumber, Claimed>>,
+    /// Leases that were lost while their runs were alive, until those have ended.
+    outlived: Mutex<BTreeMap<Lease, Outlived>>,
+}
+
+/// A lease that its run outlives.
+struct Outlived {
+    /// Until when it was certain to be ours.
+    until: Instant,
+    noticed: Instant,
+}
 
 /// What is left of one claim.
 struct Claimed {
@@ -27,6 +39,8 @@ struct Entry {
     queue: QueueName,
     cancel: CancellationToken,
     stage: Stage,
+    /// A suspect's place, for as long as the lease is held.
+    alone: Option<Arc<Alone>>,
 }
 
 /// How far a job has come here.
@@ -42,7 +56,11 @@ enum Stage {
 impl Held {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseNumber, Claimed>> {
         // Every critical section below leaves the map whole, so a panic in one cannot have torn it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outlived(&self) -> MutexGuard<'_, BTreeMap<Lease, Outlived>> {
+        self.outlived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn entry<T>(&self, lease: &Lease, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
@@ -58,6 +76,7 @@ impl Held {
             queue: run.lease.queue.clone(),
             cancel: CancellationToken::new(),
             stage: Stage::Waits,
+            alone: None,
         };
         let jobs = runs.iter().map(|run| (run.lease.job, entry(run))).collect();
         self.lock().insert(number, Claimed { term, until: asked + term.into(), jobs });
@@ -70,6 +89,24 @@ impl Held {
             entry.stage = Stage::Runs(limit);
             entry.cancel.clone()
         })
+    }
+
+    /// Notes that a suspect runs under this lease: its place is taken until the lease is let go.
+    pub(crate) fn keep_alone(&self, lease: &Lease, alone: Arc<Alone>) {
+        self.entry(lease, |entry| entry.alone = Some(alone));
+    }
+
+    /// Notes that the run under this lease has ended; answers when the loss of the lease was noticed, if somebody else may have had
+    /// the job before that end.
+    pub(crate) fn ended(&self, lease: &Lease) -> Option<Instant> {
+        let now = Instant::now();
+        let outlived = self.outlived().remove(lease);
+        let held_until = || self.lock().get(&lease.number).map(|claimed| claimed.until);
+        let (until, noticed) = match outlived {
+            Some(Outlived { until, noticed }) => (until, noticed),
+            None => (held_until()?, now),
+        };
+        (now > until).then_some(noticed)
     }
 
     /// Notes that the store is being told how these runs ended.
@@ -99,12 +136,22 @@ impl Held {
         let is_settling = |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles));
         let lost: Vec<Lease> = leases.into_iter().filter(|lease| is_settling(lease) == Some(false)).collect();
         for lease in &lost {
+            self.outlive(lease);
             if let Some(cancel) = self.entry(lease, |entry| entry.cancel.clone()) {
                 self.remove(lease);
                 cancel.cancel();
             }
         }
         lost
+    }
+
+    /// Remembers a lease that is about to be lost, if something runs under it.
+    fn outlive(&self, lease: &Lease) {
+        let until = self.lock().get(&lease.number).map(|claimed| claimed.until);
+        let runs = self.entry(lease, |entry| matches!(entry.stage, Stage::Runs(_))) == Some(true);
+        if let Some(until) = until.filter(|_| runs) {
+            self.outlived().insert(lease.clone(), Outlived { until, noticed: Instant::now() });
+        }
     }
 
     /// Calls off every run, but keeps beating for it: its end is still to be settled.

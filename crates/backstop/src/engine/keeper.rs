@@ -1,13 +1,14 @@
 //! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
 
 use super::Engine;
-use super::settle::{given_back, settle_in_parts};
+use super::grace::Grace;
+use super::meters;
+use super::recover::recover_some;
 use super::tidy::Tidy;
-use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
-use backstop_core::port::{Answer, Seize, Seized, Settled};
-use backstop_core::verdict::{Settlement, judge_lost};
-use backstop_core::{Outcome, Span, Time};
-use tokio::time::Instant;
+use backstop_core::limits::PROMOTE_MAX;
+use backstop_core::port::Answer;
+use backstop_core::{Span, Time};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Promotions follow hints no closer than this: a busy store gives thousands a second.
@@ -19,34 +20,30 @@ const PRUNE_ROUNDS_MAX: usize = 500;
 /// How often the store's clock is read.
 const CLOCK_PERIOD: Span = Span::secs(10);
 
+/// How long the last news of a worker that stops may take.
+const LAST_NEWS: Duration = Duration::from_secs(2);
+
 /// Keeps house until told to stop.
 pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
     let mut hints = engine.store().watch();
-    let mut duties = Duties::default();
+    let mut duties = Duties::at_start(engine).await;
     loop {
         if duties.clock.is_due(engine.now(), CLOCK_PERIOD) {
             follow_clock(engine).await;
         }
-        if duties.pace.jumped(engine.now()) {
-            duties.grace_until = Some(engine.now().after(engine.longest_lease()));
-            engine.beat_now.notify_one();
-        }
-        let next_due = promote_all(engine).await;
-        let now = engine.now();
-        if duties.sweep.is_due(now, engine.timing.sweep)
-            && duties.grace_until.is_none_or(|until| until <= now)
-        {
-            recover_all(engine).await;
-        }
-        if duties.prune.is_due(now, engine.timing.prune) {
+        duties.grace.look(engine);
+        let promoted = promote_all(engine).await;
+        duties.grace.heard(engine, promoted.is_ok());
+        duties.recover(engine).await;
+        if duties.prune.is_due(engine.now(), engine.timing.prune) {
             prune_all(engine).await;
             duties.tidy.go_on(engine).await;
         }
-        let now = engine.now();
-        let wait = next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep));
+        engine.overlaps.tell(engine).await;
+        let wait = if duties.more_expired { Span::ZERO } else { until_due(engine, promoted.ok().flatten()) };
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
             () = tokio::time::sleep(wait.max(PROMOTE_GAP).into()) => {}
             () = async {
                 hints.next().await;
@@ -54,32 +51,57 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
             } => {}
         }
     }
+    // What the store does not take by then is in the log.
+    let _ = tokio::time::timeout(LAST_NEWS, engine.overlaps.tell(engine)).await;
 }
 
-#[derive(Default)]
+fn until_due(engine: &Engine, next_due: Option<Time>) -> Span {
+    let now = engine.now();
+    next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep))
+}
+
 struct Duties {
     sweep: Duty,
     prune: Duty,
     tidy: Tidy,
     clock: Duty,
-    pace: Pace,
-    /// Nothing is taken over before this. After the clock moved forward every lease looks expired, though its holder
-    /// lives: all who follow the clock get one lease to beat on the new time line.
-    grace_until: Option<Time>,
+    grace: Grace,
+    /// When a sweep last left no expired lease.
+    none_expired_at: Time,
+    /// The last sweep stopped before it came to an end.
+    more_expired: bool,
 }
 
-/// Compares the clock with this process's own: whoever moved it forward, every worker that goes by it must know.
-#[derive(Default)]
-struct Pace(Option<(Time, Instant)>);
+impl Duties {
+    async fn at_start(engine: &Engine) -> Self {
+        Self {
+            sweep: Duty::default(),
+            prune: Duty::default(),
+            tidy: Tidy::default(),
+            clock: Duty::default(),
+            grace: Grace::at_start(engine).await,
+            none_expired_at: engine.now(),
+            more_expired: false,
+        }
+    }
 
-impl Pace {
-    /// What two readings may be apart without anybody having moved the clock.
-    const NOISE: Span = Span::secs(1);
-
-    /// Whether the clock moved forward, by more than time has passed.
-    fn jumped(&mut self, now: Time) -> bool {
-        let last = self.0.replace((now, Instant::now()));
-        last.is_some_and(|(time, instant)| now.since(time) > Span::from(instant.elapsed()).plus(Self::NOISE))
+    /// Takes over what dead workers left, if it is time to.
+    async fn recover(&mut self, engine: &Engine) {
+        let now = engine.now();
+        let is_due = self.sweep.is_due(now, engine.timing.sweep) || self.more_expired;
+        if !is_due || !self.grace.is_over(now) {
+            return;
+        }
+        let recovered = match recover_some(engine).await {
+            Ok(recovered) => recovered,
+            Err(error) => return tracing::warn!(%error, "jobs of dead workers were not taken over"),
+        };
+        let waited = if recovered.jobs == 0 { Span::ZERO } else { now.since(self.none_expired_at) };
+        meters::oldest_expired(waited);
+        self.more_expired = recovered.more;
+        if !recovered.more {
+            self.none_expired_at = now;
+        }
     }
 }
 
@@ -99,74 +121,18 @@ impl Duty {
 }
 
 /// Makes ready what is due; answers when the next job is.
-async fn promote_all(engine: &Engine) -> Option<Time> {
+async fn promote_all(engine: &Engine) -> Answer<Option<Time>> {
     for _ in 0..ROUNDS_MAX {
         match engine.store().promote(PROMOTE_MAX, engine.now()).await {
-            Ok(promoted) if promoted.moved < PROMOTE_MAX => return promoted.next_due,
+            Ok(promoted) if promoted.moved < PROMOTE_MAX => return Ok(promoted.next_due),
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "due jobs were not made ready");
-                return None;
+                return Err(error);
             }
         }
     }
-    Some(engine.now())
-}
-
-async fn recover_all(engine: &Engine) {
-    for _ in 0..ROUNDS_MAX {
-        match recover(engine).await {
-            Ok(recovered) if recovered < SEIZE_MAX => return,
-            Ok(_) => {}
-            Err(error) => return tracing::warn!(%error, "jobs of dead workers were not taken over"),
-        }
-    }
-}
-
-/// Takes over expired leases and puts their jobs back, or to rest; answers how many there were.
-pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
-    let now = engine.now();
-    let seize = Seize {
-        number: engine.backstop.random().lease_number(),
-        worker: engine.name.clone(),
-        until: now.after(engine.longest_lease()),
-        max: SEIZE_MAX,
-    };
-    // Seize before judging: from here on the old worker's word is stale.
-    let seized = engine.store().seize(seize, now).await?;
-    if seized.is_empty() {
-        return Ok(0);
-    }
-    let settlements: Vec<Settlement> = seized.iter().map(|seized| judge_seized(seized, now)).collect();
-    let answers = settle_in_parts(engine, &settlements).await?;
-    let mut refused = Vec::new();
-    for ((seized, settlement), answer) in seized.iter().zip(&settlements).zip(answers) {
-        let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
-        match answer {
-            Ok(Settled::Applied) => {
-                engine.tally.recovered(&settlement.outcome);
-                if matches!(settlement.outcome, Outcome::Dead { .. }) {
-                    engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, true);
-                }
-                tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
-            }
-            Ok(Settled::Full) => {
-                engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, false);
-                refused.push(given_back(settlement, now));
-            }
-            Ok(Settled::Stale) => {}
-            Err(error) => tracing::error!(%error, %job, %queue, "the store refused to take this job back"),
-        }
-    }
-    if !refused.is_empty() {
-        settle_in_parts(engine, &refused).await?;
-    }
-    Ok(seized.len())
-}
-
-fn judge_seized(seized: &Seized, now: Time) -> Settlement {
-    let outcome = judge_lost(&seized.run, &seized.vanished, seized.begun, now);
-    Settlement { lease: seized.run.lease.clone(), outcome }
+    Ok(Some(engine.now()))
 }
 
 async fn prune_all(engine: &Engine) {

@@ -1,5 +1,6 @@
 //! One queue, as one worker serves it.
 
+use super::suspects::{Alone, Suspects};
 use crate::worker::QueueSettings;
 use backstop_core::plan::Lane;
 use backstop_core::{Leased, QueueName, Span};
@@ -17,6 +18,8 @@ pub(crate) struct ServedQueue {
     pub(crate) dry: bool,
     /// What waits here.
     buffered: VecDeque<Waiting>,
+    /// Suspects that wait here for their turn to run alone.
+    suspects: VecDeque<Waiting>,
     /// How many may wait here at the moment: none once jobs turned out to take longer than a poll.
     prefetch: usize,
     /// Jobs started since the last look at the buffer.
@@ -41,35 +44,57 @@ impl ServedQueue {
             running: Arc::default(),
             dry: false,
             buffered: VecDeque::new(),
+            suspects: VecDeque::new(),
             prefetch: settings.prefetch_usual(),
             started: 0,
         }
     }
 
-    /// The lane as the plan sees it.
+    /// The lane as the plan sees it. Suspects that wait take no room from others, up to as many as the lane holds: they come
+    /// back to the head of the line, and would keep everything behind them waiting.
     pub(crate) fn lane(&self) -> Lane {
+        let suspects_over = self.suspects.len().saturating_sub(self.settings.concurrency + self.prefetch);
         Lane {
             queue: self.queue.clone(),
             concurrency: self.settings.concurrency,
             prefetch: self.prefetch,
             running: self.running.load(Ordering::Acquire),
-            buffered: self.buffered.len(),
+            buffered: self.buffered.len() + suspects_over,
         }
     }
 
-    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool) {
-        self.buffered.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe });
+    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool, is_suspect: bool) {
+        let line = if is_suspect { &mut self.suspects } else { &mut self.buffered };
+        line.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe });
     }
 
-    /// The next job, if a handler is free for it; of a queue whose service is left alone, the next probe.
-    pub(crate) fn next_to_start(&mut self, is_shut: bool) -> Option<Waiting> {
+    /// The next job, if a handler is free for it; of a queue whose service is left alone, the next probe. A suspect if one may run,
+    /// with its place.
+    pub(crate) fn next_to_start(
+        &mut self,
+        is_shut: bool,
+        suspects: &Suspects,
+    ) -> Option<(Waiting, Option<Arc<Alone>>)> {
         if self.running.load(Ordering::Acquire) >= self.settings.concurrency {
             return None;
         }
-        let next = if is_shut { self.buffered.iter().position(|waiting| waiting.is_probe)? } else { 0 };
-        let waiting = self.buffered.remove(next)?;
+        let may_start =
+            |line: &VecDeque<Waiting>| line.iter().position(|waiting| !is_shut || waiting.is_probe);
+        let suspect = may_start(&self.suspects).and_then(|next| Some((next, suspects.enter()?)));
+        let next = match suspect {
+            Some((next, alone)) => (self.suspects.remove(next)?, Some(alone)),
+            None => (self.buffered.remove(may_start(&self.buffered)?)?, None),
+        };
         self.started += 1;
-        Some(waiting)
+        Some(next)
+    }
+
+    /// Suspects that have waited here for `patience`: another worker may have its place free.
+    pub(crate) fn impatient_suspects(&mut self, patience: Span) -> Vec<Waiting> {
+        let is_over = |waiting: &Waiting| waiting.since.elapsed() >= patience.into();
+        let (over, rest) = self.suspects.drain(..).partition::<VecDeque<_>, _>(is_over);
+        self.suspects = rest;
+        over.into()
     }
 
     /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead, until it starts as
@@ -87,13 +112,17 @@ impl ServedQueue {
 
     /// What waits here without a permit.
     pub(crate) fn empty_of_ordinary(&mut self) -> Vec<Waiting> {
-        let (probes, ordinary) = self.buffered.drain(..).partition(|waiting| waiting.is_probe);
-        self.buffered = probes;
-        Vec::from(ordinary)
+        let mut ordinary = Vec::new();
+        for line in [&mut self.buffered, &mut self.suspects] {
+            let (probes, others) = line.drain(..).partition(|waiting| waiting.is_probe);
+            *line = probes;
+            ordinary.extend::<VecDeque<_>>(others);
+        }
+        ordinary
     }
 
     /// Everything that waits here.
     pub(crate) fn empty(&mut self) -> Vec<Waiting> {
-        self.buffered.drain(..).collect()
+        self.buffered.drain(..).chain(self.suspects.drain(..)).collect()
     }
 }

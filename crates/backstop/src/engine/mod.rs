@@ -5,8 +5,10 @@
 //! | [`dispatch`] | claims, keeps handlers busy | the caller's runtime |
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
-//! | [`keeper`] | promotes, recovers, prunes | the same thread |
+//! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
+//! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
+//! | [`timetable`] | fires what schedules say is due | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
@@ -15,28 +17,41 @@ pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod drain;
 pub(crate) mod execute;
+mod grace;
 pub(crate) mod guards;
 pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod lane;
+mod meters;
+pub(crate) mod overlaps;
 pub(crate) mod progress;
+pub(crate) mod rates;
+pub(crate) mod recover;
 pub(crate) mod running;
 pub(crate) mod settle;
+pub(crate) mod suspects;
+pub(crate) mod sweep;
 mod tidy;
+pub(crate) mod timetable;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
+use crate::sweeps::Sweep;
 use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
 use backstop_core::verdict::{Keep, Rules};
-use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
+use backstop_core::{Kind, QueueName, Schedule, Span, Time, WorkerName};
 use guards::Guards;
 use held::Held;
+use overlaps::Overlaps;
 use progress::Tally;
+use rates::Rates;
+use recover::Accused;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use suspects::Suspects;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -48,7 +63,11 @@ pub(crate) struct Engine {
     /// How long ended jobs stay, in the queues this worker was told about; all others are left alone.
     shelves: Vec<(QueueName, Shelf)>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
+    /// What it fires by itself.
+    pub(crate) schedules: Vec<Schedule>,
     pub(crate) states: States,
+    /// What this worker looks for; shared with all who look for the same.
+    pub(crate) sweeps: Vec<Sweep>,
     pub(crate) timing: Timing,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
@@ -57,10 +76,14 @@ pub(crate) struct Engine {
     /// Asks for a beat before its time.
     pub(crate) beat_now: Notify,
     strangers: Strangers,
+    pub(crate) accused: Accused,
+    pub(crate) overlaps: Overlaps,
+    pub(crate) rates: Rates,
+    pub(crate) suspects: Suspects,
 }
 
-/// Whether this worker lately got jobs of kinds it does not know. It then lets others claim first: they may know them,
-/// and whoever is always first would give the same job back for ever.
+/// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
+/// others claim first: they may be able to, and whoever is always first would give the same job back for ever.
 #[derive(Default)]
 struct Strangers(Mutex<Option<Instant>>);
 
@@ -90,7 +113,9 @@ impl Engine {
             queues,
             shelves,
             handlers,
+            schedules: Vec::new(),
             states,
+            sweeps: Vec::new(),
             timing,
             held: Held::default(),
             tally: Tally::default(),
@@ -98,7 +123,22 @@ impl Engine {
             depths: context::Depths::default(),
             beat_now: Notify::new(),
             strangers: Strangers::default(),
+            accused: Accused::default(),
+            overlaps: Overlaps::default(),
+            rates: Rates::default(),
+            suspects: Suspects::default(),
         }
+    }
+
+    /// With work to look for.
+    pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
+        self.sweeps = sweeps;
+        self
+    }
+
+    /// With schedules that it fires.
+    pub(crate) fn firing(self, schedules: Vec<Schedule>) -> Self {
+        Self { schedules, ..self }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -115,7 +155,7 @@ impl Engine {
         own.or_else(|| self.handlers.get(&(queue.clone(), None)))
     }
 
-    /// Notes that a job of an unknown kind came here.
+    /// Notes that a job came here that could not run here.
     pub(crate) fn note_stranger(&self) {
         *self.strangers.lock() = Some(Instant::now());
     }
@@ -144,12 +184,14 @@ impl Engine {
         Retention { usual: None, queues: self.shelves.clone(), max: PRUNE_MAX }
     }
 
-    /// The longest lease this worker gives out or takes.
+    /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.
     pub(crate) fn longest_lease(&self) -> Span {
-        self.queues.values().map(|settings| settings.lease).max().unwrap_or_default()
+        let longest = self.queues.values().map(|settings| settings.lease).max();
+        longest.unwrap_or_else(|| QueueSettings::default().lease)
     }
 
-    /// The longest time from a worker's death to the next run of its job, if another worker has room for it.
+    /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler
+    /// that is free, and no other suspect at work.
     pub(crate) fn recovery_bound(&self) -> Span {
         recovery_bound(self.longest_lease(), &self.timing)
     }

@@ -7,6 +7,8 @@ use super::guards::guard_loop;
 use super::keeper::keeper_loop;
 use super::progress::Progress;
 use super::settle::{WAITING_MAX, settle_loop};
+use super::sweep::sweep_loop;
+use super::timetable::timetable_loop;
 use crate::worker::{BadWorker, Services};
 use backstop_core::{Span, WorkerName};
 use std::sync::Arc;
@@ -146,7 +148,9 @@ fn start_services(
             beat_loop(&engine, &stop),
             fence_loop(&engine, &stop),
             keeper_loop(&engine, &stop),
-            guard_loop(&engine, &stop)
+            guard_loop(&engine, &stop),
+            sweep_loop(&engine, &stop),
+            timetable_loop(&engine, &stop)
         );
     };
     match services {

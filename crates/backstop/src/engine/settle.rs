@@ -74,6 +74,7 @@ pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
             let is_held = engine.held.holds(&settlement.lease);
             if !is_held {
                 engine.guards.forget(&settlement.lease);
+                engine.overlaps.confirm(&settlement.lease);
             }
             is_held
         });
@@ -129,11 +130,13 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             Ok(Settled::Full) => {}
             Ok(Settled::Applied) => {
                 engine.tally.settled(&settlement.outcome);
+                engine.overlaps.dismiss(lease);
                 engine.guards.died(lease, true);
                 tell(engine, settlement);
             }
             Ok(Settled::Stale) => {
                 engine.guards.forget(lease);
+                engine.overlaps.confirm(lease);
                 tracing::warn!(?lease, "a run ended after its lease was lost; its outcome does not count");
                 if was_held {
                     engine.tally.lost();
@@ -142,6 +145,7 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             // The lease runs out and the job runs again: late, but not lost.
             Err(error) => {
                 engine.guards.forget(lease);
+                engine.overlaps.dismiss(lease);
                 tracing::error!(%error, ?lease, "the store refused to settle; the job will run again");
             }
         }

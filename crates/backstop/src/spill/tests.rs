@@ -3,9 +3,10 @@ use crate::clock::ManualClock;
 use async_trait::async_trait;
 use backstop_core::failure::History;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Enqueued, Gate, Group, GroupQuery, Page, PageQuery, Pruned, QueueStatus,
-    Retention, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Enqueued, Gate, Group, GroupQuery, KeyHolder, Page, PageQuery, Pruned,
+    QueueStatus, Retention, StoreError, WorkerStatus,
 };
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Bounds, Job, JobId, Kind, NewJob, Payload, QueueName};
 use tempfile::TempDir;
@@ -38,6 +39,9 @@ impl Operator for Picky {
         unreachable!("a spill only buries")
     }
     async fn queues(&self, _: Time) -> Answer<Vec<QueueStatus>> {
+        unreachable!("a spill only buries")
+    }
+    async fn holders(&self, _: QueueName, _: Vec<UniqueKey>, _: Time) -> Answer<Vec<Option<KeyHolder>>> {
         unreachable!("a spill only buries")
     }
     async fn groups(&self, _: GroupQuery, _: Time) -> Answer<Vec<Group>> {

@@ -79,6 +79,7 @@ async fn in_context(backstop: &Backstop, burial: Burial) -> Burial {
         worker: Some(worker().to_string()),
         host: Some(host()),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        lost_workers: Vec::new(),
     };
     Burial { history: burial.history.in_context(context), ..burial }
 }

@@ -1,0 +1,120 @@
+//! `backstop drill`: kill something on purpose, and see whether the promise holds.
+
+mod child;
+mod part;
+mod store;
+mod worker;
+
+use crate::commands::job::amend::amend_all;
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{Address, Backstop, QueueName, Span, StoreKind};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
+use clap::{Args, ValueEnum};
+use part::Part;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The queue of all drills. What is in it is a drill's: it is removed before and after.
+const QUEUE: &str = "backstop.drill";
+/// What no step of a drill takes, its lease apart.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Kill {
+    /// A worker, in the middle of a job.
+    Worker,
+    /// The process that has a SQLite store open, in the middle of a write.
+    Store,
+}
+
+/// What to kill, and how long a lease is.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop drill
+  backstop drill --lease 2s --json
+  backstop drill --store postgres://app@db.example.org/shop
+  backstop drill --kill store
+
+--kill worker starts two workers of its own, kills one with SIGKILL in the middle of a job, and measures the time until the other
+runs that job again, beside the time that is promised. Exits 1 if it took longer.
+
+--kill store kills a process in the middle of its writes to a SQLite file, three times over, and looks whether every job that was
+acknowledged is there and the file is whole. It does not kill servers: it did not start them.
+
+Without --store all of it happens in a file of its own, which is removed. With --store it happens in the queue backstop.drill,
+whose jobs are removed; no other job is touched.")]
+pub(crate) struct DrillArgs {
+    /// What is killed
+    #[arg(long, value_enum, default_value = "worker")]
+    kill: Kill,
+    /// How long a job stays with a worker that gives no sign of life
+    #[arg(long, value_name = "D", default_value = "15s")]
+    lease: Span,
+    /// Plays a part in a drill that another process leads
+    #[arg(long, value_enum, hide = true)]
+    part: Option<Part>,
+}
+
+/// Holds a drill, or plays a part in one.
+pub(crate) async fn run(args: &DrillArgs, context: &Context) -> Result<Verdict, Trouble> {
+    if args.lease < LEASE_MIN || args.lease > LEASE_MAX {
+        return Err(Trouble::misuse(format!(
+            "--lease must be from {LEASE_MIN} to {LEASE_MAX}; it is {}",
+            args.lease
+        ))
+        .advise("backstop drill --lease 15s"));
+    }
+    if let Some(part) = args.part {
+        return part::play(part, args.lease, context).await;
+    }
+    let place = Place::new(args.kill, context.named_store.as_ref())?;
+    let backstop = context.open_at(&place.address).await?;
+    clear(&backstop).await?;
+    let held = match args.kill {
+        Kill::Worker => worker::hold(&backstop, &place.address, args.lease, context).await,
+        Kill::Store => store::hold(&backstop, &place.address, args.lease, context).await,
+    };
+    clear(&backstop).await?;
+    held
+}
+
+/// Where a drill is held.
+struct Place {
+    address: Address,
+    /// A folder that is gone with the drill.
+    _folder: Option<TempDir>,
+}
+
+impl Place {
+    fn new(kill: Kill, named: Option<&Address>) -> Result<Self, Trouble> {
+        let Some(address) = named.cloned() else {
+            let folder = tempfile::Builder::new().prefix("backstop-drill-").tempdir()?;
+            let address = Address::new(format!("sqlite:{}", folder.path().join("backstop.db").display()));
+            return Ok(Self { address, _folder: Some(folder) });
+        };
+        match (address.kind(), kill) {
+            (Some(StoreKind::Memory), _) => Err(Trouble::misuse(
+                "a store in memory is gone with its process; two processes cannot share it",
+            )
+            .advise("backstop drill, without --store")),
+            (Some(StoreKind::Postgres | StoreKind::Redis), Kill::Store) => Err(Trouble::misuse(format!(
+                "{address} is on a server, and a drill does not kill servers it did not start"
+            ))
+            .advise("backstop drill --kill worker, or --kill store without --store")),
+            _ => Ok(Self { address, _folder: None }),
+        }
+    }
+}
+
+/// Removes what this drill, or one that was cut off, has left in its queue.
+async fn clear(backstop: &Backstop) -> Result<(), Trouble> {
+    let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
+    let all = Selection::Matching(Filter { queue: Some(queue), ..Filter::default() });
+    amend_all(backstop, &all, &Action::Cancel).await?;
+    amend_all(backstop, &all, &Action::Delete).await?;
+    Ok(())
+}

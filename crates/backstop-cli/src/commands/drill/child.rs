@@ -1,0 +1,89 @@
+//! A process of the drill: this program again, to be killed.
+
+use super::PATIENCE;
+use super::part::Part;
+use crate::context::Context;
+use crate::trouble::Trouble;
+use backstop::config::{ENV_DURABILITY, ENV_STORE};
+use backstop::{Address, Durability, Span};
+use clap::ValueEnum;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
+
+/// A process that plays a part. It ends with this one: dropped, it is killed.
+pub(super) struct Child {
+    process: Process,
+    said: Lines<BufReader<ChildStdout>>,
+    /// Held open for as long as it is to go on.
+    _stdin: Option<ChildStdin>,
+}
+
+/// A durability as the environment has it.
+const fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Full => "full",
+        Durability::Relaxed => "relaxed",
+    }
+}
+
+impl Child {
+    /// Starts it. The store's address goes by the environment: it may hold a password.
+    pub(super) fn start(
+        part: Part,
+        address: &Address,
+        lease: Span,
+        context: &Context,
+    ) -> Result<Self, Trouble> {
+        let program = std::env::current_exe()?;
+        let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let mut command = Command::new(program);
+        command.args(["drill", "--quiet", "--part", &name, "--lease", &lease.to_string()]);
+        command.env(ENV_STORE, address.as_written()).env(ENV_DURABILITY, word(context.config.durability));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn()?;
+        let stdin = process.stdin.take();
+        let stdout =
+            process.stdout.take().ok_or_else(|| Trouble::new("a process of the drill has no stdout"))?;
+        Ok(Self { process, said: BufReader::new(stdout).lines(), _stdin: stdin })
+    }
+
+    /// The next it says of this kind, without its first word; waits at most `patience`.
+    pub(super) async fn hear(&mut self, word: &str, patience: Duration) -> Result<String, Trouble> {
+        let heard = async {
+            while let Some(line) = self.said.next_line().await? {
+                if let Some((first, rest)) = line.split_once(' ')
+                    && first == word
+                {
+                    return Ok(rest.to_owned());
+                }
+            }
+            Err(Trouble::new(format!(
+                "a process of the drill ended before it was `{word}`; its words are above"
+            )))
+        };
+        let late = || Trouble::new(format!("a process of the drill was not `{word}` within {patience:?}"));
+        tokio::time::timeout(patience, heard).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill(&mut self) -> Result<(), Trouble> {
+        Ok(self.process.kill().await?)
+    }
+
+    /// What it had said before it was killed.
+    pub(super) async fn last_words(&mut self) -> Result<Vec<String>, Trouble> {
+        let mut words = Vec::new();
+        let all = async {
+            while let Some(line) = self.said.next_line().await? {
+                words.push(line);
+            }
+            Ok(())
+        };
+        tokio::time::timeout(PATIENCE, all)
+            .await
+            .unwrap_or_else(|_| Err(Trouble::new("a process that was killed goes on talking")))?;
+        Ok(words)
+    }
+}

@@ -1,0 +1,51 @@
+//! `backstop job overlaps`: runs that were alive while another worker could have had their job.
+
+use crate::context::Context;
+use crate::output::table::Table;
+use crate::output::words::{about, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
+use backstop::overlaps::Overlap;
+use backstop_core::limits::OVERLAPS_MAX;
+use clap::Args;
+use serde_json::json;
+
+/// How many.
+#[derive(Args, Debug)]
+pub(crate) struct OverlapsArgs {
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+/// Lists overlaps, the newest first.
+pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let overlaps = backstop.overlaps(args.limit.clamp(1, OVERLAPS_MAX)).await?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "overlaps": overlaps }))?;
+    } else if overlaps.is_empty() {
+        context.output.note("no run has outlived its lease");
+    } else {
+        context.output.table(&table(&overlaps, backstop.now()))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn table(overlaps: &[Overlap], now: Time) -> Table {
+    let mut table =
+        Table::new(&["JOB", "QUEUE", "KIND", "WORKER", "LEASE", "BEGAN", "LOSS NOTICED", "WENT ON FOR"]);
+    for overlap in overlaps {
+        table.row([
+            overlap.job.to_string(),
+            overlap.queue.to_string(),
+            overlap.kind.to_string(),
+            overlap.worker.clone(),
+            overlap.lease.clone(),
+            relative(overlap.began_at, now),
+            relative(overlap.noticed_at, now),
+            about(overlap.ended_at.since(overlap.noticed_at)),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,108 @@
+//! `backstop schedule`: what is due when, and what became of it.
+
+mod change;
+mod list;
+mod missed;
+mod runs;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::USUAL_FILE;
+use backstop::{Schedule, ScheduleName};
+use clap::{Args, Subcommand};
+
+/// Look at schedules and their runs, trigger, pause and resume them.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ScheduleCommand {
+    /// All schedules: the next instant, the last run, what is missing
+    #[command(after_help = "\
+Examples:
+  backstop schedule list
+  backstop schedule list --json | jq '.schedules[] | select(.missing > 0)'
+
+Schedules stand in the configuration; every `backstop work` with that configuration fires them, once for each instant
+however many run:
+
+  [schedules.daily_digest]
+  cron = \"30 8 * * *\"                  minute, hour, day of the month, month, day of the week; or @hourly, @daily, …
+  timezone = \"Europe/London\"           [default: UTC]
+  queue = \"digests\"
+  kind = \"DailyDigest\"
+  payload = { range = \"daily\" }        the job also gets \"instant\" and \"date\"
+  missed = { policy = \"all\", max = 7, look_back = \"7d\", grace = \"30m\" }    skip | one | all [default: one]
+
+Where clocks are changed: a local time that is skipped fires once, right after the gap; one that is repeated fires
+once, the first time; hourly and */n schedules go by elapsed time.")]
+    List,
+    /// The ledger of a schedule: what became of each instant, the newest first
+    #[command(after_help = "\
+Examples:
+  backstop schedule runs daily_digest
+  backstop schedule runs daily_digest --limit 500 --json | jq '.runs[] | select(.what == \"missed\")'
+
+  fired      in its queue in time            coalesced  missing; the later run it names stands for it
+  late       after that, within the grace    missed     given up, and why
+  made_up    it had been missing             skipped    not wanted: paused, or policy skip
+  triggered  asked for by hand               due        agreed to fire; not in its queue yet
+
+The ledger is kept for 32 days.")]
+    Runs(runs::RunsArgs),
+    /// The runs that are missing: older than their grace, and nobody has entered what became of them
+    #[command(after_help = "\
+Examples:
+  backstop schedule missed
+  backstop schedule missed daily_digest --at 2026-11-16T09:30:00Z --json
+
+Lists every missing instant within `look_back`, whatever `policy` and `max` will do about it; changes nothing.
+Workers make up what is missing by themselves.")]
+    Missed(missed::MissedArgs),
+    /// Run a schedule now, beside its instants
+    #[command(after_help = "\
+Examples:
+  backstop schedule trigger daily_digest
+
+The run is entered in the ledger as triggered, under an id of its own. A paused schedule can be triggered too.")]
+    Trigger(NameArg),
+    /// Stop firing a schedule, on all workers and across restarts
+    #[command(after_help = "\
+Examples:
+  backstop schedule pause daily_digest
+
+Instants that fall into the pause are entered as skipped, and are not made up afterwards.")]
+    Pause(NameArg),
+    /// Fire a paused schedule again, from its next instant on
+    #[command(after_help = "\
+Examples:
+  backstop schedule resume daily_digest")]
+    Resume(NameArg),
+}
+
+/// Which schedule.
+#[derive(Args, Debug)]
+pub(crate) struct NameArg {
+    /// The schedule
+    name: ScheduleName,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &ScheduleCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        ScheduleCommand::List => list::run(context).await,
+        ScheduleCommand::Runs(args) => runs::run(args, context).await,
+        ScheduleCommand::Missed(args) => missed::run(args, context).await,
+        ScheduleCommand::Trigger(args) => change::trigger(&args.name, context).await,
+        ScheduleCommand::Pause(args) => change::pause(&args.name, context).await,
+        ScheduleCommand::Resume(args) => change::resume(&args.name, context).await,
+    }
+}
+
+/// The schedule as it is configured.
+fn configured<'a>(name: &ScheduleName, context: &'a Context) -> Result<&'a Schedule, Trouble> {
+    context.config.schedules.get(name).ok_or_else(|| unknown(name))
+}
+
+/// Nobody has heard of this schedule.
+fn unknown(name: &ScheduleName) -> Trouble {
+    Trouble::misuse(format!("there is no schedule {name} in the configuration"))
+        .advise(format!("backstop schedule list, or an entry [schedules.{name}] in {USUAL_FILE}"))
+}

@@ -1,0 +1,102 @@
+//! All schedules.
+
+use crate::context::Context;
+use crate::output::table::{Table, Tone};
+use crate::output::words::{count, relative};
+use crate::trouble::{Trouble, Verdict};
+use backstop::schedules::{ScheduleStatus, Standing};
+use backstop::{Schedule, ScheduleName, Time};
+use serde_json::{Value, json};
+
+/// A schedule of the configuration, or one that only the store has heard of.
+enum Listed<'a> {
+    Configured(&'a Schedule, ScheduleStatus),
+    Known(ScheduleName, Standing),
+}
+
+pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let mut listed = Vec::new();
+    for schedule in context.config.schedules.values() {
+        listed.push(Listed::Configured(schedule, backstop.schedules().status(schedule).await?));
+    }
+    let known = backstop.schedules().known().await?.into_iter();
+    let others = known.filter(|(name, _)| !context.config.schedules.contains_key(name));
+    listed.extend(others.map(|(name, standing)| Listed::Known(name, standing)));
+    if context.output.is_json() {
+        context.output.json(&json!({ "schedules": listed.iter().map(shape).collect::<Vec<_>>() }))?;
+    } else if listed.is_empty() {
+        context.output.note("no schedules yet; `backstop schedule list --help` shows how to configure one");
+    } else {
+        context.output.table(&table(&listed, backstop.now()))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn shape(listed: &Listed<'_>) -> Value {
+    match listed {
+        Listed::Configured(schedule, status) => json!({
+            "name": status.name,
+            "configured": true,
+            "cron": schedule.cron.as_str(),
+            "timezone": schedule.timezone.as_str(),
+            "queue": schedule.queue,
+            "kind": schedule.kind,
+            "since": status.since,
+            "next": status.next,
+            "last": status.last,
+            "paused": status.paused.is_some(),
+            "paused_since": status.paused,
+            "missing": status.missing,
+            "missed": schedule.missed,
+        }),
+        Listed::Known(name, standing) => json!({
+            "name": name,
+            "configured": false,
+            "since": standing.registered,
+            "next": null,
+            "last": standing.last,
+            "paused": standing.paused.is_some(),
+            "paused_since": standing.paused,
+            "missing": null,
+        }),
+    }
+}
+
+fn table(listed: &[Listed<'_>], now: Time) -> Table {
+    let mut table = Table::new(&["SCHEDULE", "CRON", "TIME ZONE", "QUEUE", "NEXT", "LAST RUN", "MISSING"]);
+    let plain = |text: String| (text, Tone::Plain);
+    for listed in listed {
+        let (last, paused) = match listed {
+            Listed::Configured(_, status) => (&status.last, status.paused),
+            Listed::Known(_, standing) => (&standing.last, standing.paused),
+        };
+        let last = last.as_ref().map(|last| format!("{}, {}", relative(last.instant, now), last.what));
+        let pause = paused.map(|since| (format!("paused {}", relative(since, now)), Tone::Warning));
+        table.toned(match listed {
+            Listed::Configured(schedule, status) => [
+                plain(status.name.to_string()),
+                plain(schedule.cron.to_string()),
+                plain(schedule.timezone.to_string()),
+                plain(schedule.queue.to_string()),
+                pause.unwrap_or_else(|| plain(status.next.map(|at| next(at, now)).unwrap_or_default())),
+                plain(last.unwrap_or_default()),
+                (count(status.missing as u64), if status.missing > 0 { Tone::Bad } else { Tone::Good }),
+            ],
+            Listed::Known(name, standing) => [
+                plain(name.to_string()),
+                plain(standing.rule().unwrap_or_default().to_owned()),
+                plain(String::new()),
+                plain(String::new()),
+                pause.unwrap_or(("not configured here".to_owned(), Tone::Warning)),
+                plain(last.unwrap_or_default()),
+                plain(String::new()),
+            ],
+        });
+    }
+    table
+}
+
+fn next(at: Time, now: Time) -> String {
+    format!("{at} ({})", relative(at, now))
+}

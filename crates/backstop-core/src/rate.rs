@@ -1,0 +1,146 @@
+//! How many jobs of a queue may start in which time, over all workers: a bucket that runs of jobs fill and that time
+//! empties, at an even pace (GCRA).
+//!
+//! | what | rule |
+//! |---|---|
+//! | pace | one run is forgotten every `per / count` |
+//! | burst | so many may come at once; as many as `count`, unless it is said otherwise |
+//! | any window of length `w` | at most `burst + w · count / per` runs, whoever asks and however |
+//! | a run that comes at the very instant a place is free | is let through |
+//! | a clock that is set back | what was taken counts from now on: the wait is never longer than it takes to empty a full bucket |
+//! | a limit that is changed | what was taken counts under the new one |
+//!
+//! Whole numbers throughout: one run weighs `per` microseconds, and each microsecond takes `count` away. Nothing is rounded, so a
+//! pace of 21,600 a minute stays one for ever.
+
+use crate::limits::{DELAY_MAX, RATE_COUNT_MAX, RATE_PER_MAX, RATE_PER_MIN};
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// How many jobs may start in which time, and what becomes of one that is too many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    /// So many …
+    pub count: u32,
+    /// … in this time.
+    pub per: Span,
+    /// How long a job that is over the limit goes back for.
+    #[serde(default = "over_usual")]
+    pub over: Span,
+    /// How many may start at once; `None` means `count`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+const fn over_usual() -> Span {
+    Span::minutes(5)
+}
+
+/// A limit that cannot work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRate {
+    /// Nothing, or more than anybody can count, would be let through.
+    #[error("`count` must be from 1 to {RATE_COUNT_MAX}; it is {0}")]
+    Count(u32),
+    /// The time is too short or too long.
+    #[error("`per` must be from {RATE_PER_MIN} to {RATE_PER_MAX}; it is {0}")]
+    Per(Span),
+    /// A job would come back at once, or never.
+    #[error("`over` must be longer than nothing and at most {DELAY_MAX}; it is {0}")]
+    Over(Span),
+    /// Nothing would be let through.
+    #[error("`burst` must be from 1 to {RATE_COUNT_MAX}; it is {0}; leave it out for as many as `count`")]
+    Burst(u32),
+}
+
+impl RateLimit {
+    /// So many in so long; what is over goes back for five minutes.
+    pub const fn new(count: u32, per: Span) -> Self {
+        Self { count, per, over: over_usual(), burst: None }
+    }
+
+    /// With jobs that are over the limit going back for `over`.
+    #[must_use]
+    pub const fn over(self, over: Span) -> Self {
+        Self { over, ..self }
+    }
+
+    /// With at most so many at once.
+    #[must_use]
+    pub const fn burst(self, burst: u32) -> Self {
+        Self { burst: Some(burst), ..self }
+    }
+
+    /// Whether it can work.
+    pub fn check(&self) -> Result<(), BadRate> {
+        let burst = self.burst.unwrap_or(self.count);
+        if !(1..=RATE_COUNT_MAX).contains(&self.count) {
+            Err(BadRate::Count(self.count))
+        } else if self.per < RATE_PER_MIN || self.per > RATE_PER_MAX {
+            Err(BadRate::Per(self.per))
+        } else if self.over.is_zero() || self.over > DELAY_MAX {
+            Err(BadRate::Over(self.over))
+        } else if !(1..=RATE_COUNT_MAX).contains(&burst) {
+            Err(BadRate::Burst(burst))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What one run weighs.
+    fn weight(&self) -> i128 {
+        i128::from(self.per.as_micros().max(1))
+    }
+
+    /// What the bucket holds.
+    fn room(&self) -> i128 {
+        i128::from(self.burst.unwrap_or(self.count).max(1)) * self.weight()
+    }
+}
+
+/// What was let through lately.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Rate {
+    /// What the bucket held then, in weights of runs.
+    level: i64,
+    /// When that was.
+    at: Time,
+}
+
+impl Rate {
+    /// Lets through as many of `wanted` runs as there is room for; answers how many.
+    pub fn take(&mut self, limit: &RateLimit, wanted: u32, now: Time) -> u32 {
+        let level = self.level_at(limit, now);
+        let fit = (limit.room() - level) / limit.weight();
+        let taken = fit.clamp(0, i128::from(wanted));
+        self.set(level + taken * limit.weight(), now);
+        u32::try_from(taken).unwrap_or(wanted)
+    }
+
+    /// So many of those let through did not run after all.
+    pub fn give_back(&mut self, limit: &RateLimit, unused: u32, now: Time) {
+        let level = self.level_at(limit, now) - i128::from(unused) * limit.weight();
+        self.set(level.max(0), now);
+    }
+
+    /// How long until there is room for one run.
+    pub fn free_in(&self, limit: &RateLimit, now: Time) -> Span {
+        let over = self.level_at(limit, now) + limit.weight() - limit.room();
+        let pace = i128::from(limit.count.max(1));
+        Span::micros(i64::try_from((over.max(0) + pace - 1) / pace).unwrap_or(i64::MAX))
+    }
+
+    /// What is left in the bucket; never more than it holds, whatever the clock or another limit did to it.
+    fn level_at(&self, limit: &RateLimit, now: Time) -> i128 {
+        let emptied = i128::from(now.since(self.at).as_micros()) * i128::from(limit.count);
+        (i128::from(self.level) - emptied).clamp(0, limit.room())
+    }
+
+    fn set(&mut self, level: i128, now: Time) {
+        *self = Self { level: i64::try_from(level).unwrap_or(i64::MAX), at: now };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! When a schedule is due: a cron expression on the clocks of a time zone.
+//!
+//! Which local dates and times an expression means is asked of `croner`, on a calendar without a zone. What a local time
+//! means where clocks are changed is decided here, and nowhere else:
+//!
+//! | local time | fixed (`30 2 * * *`, `0,30 1-3 * * *`) | elapsed (`0 * * * *`, `*/15 * * * *`, `*/10 2 * * *`) |
+//! |---|---|---|
+//! | ordinary | then | then |
+//! | skipped, the clock was set forward over it | once, right after the gap | not at all |
+//! | several of them skipped, or one just after the gap as well | once | as its own time says |
+//! | repeated, the clock was set back over it | once, the first | both times |
+//!
+//! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names all 24 hours: such a one
+//! means a rhythm. Any other one is *fixed*: it means a time of day, which every day has exactly once.
+//!
+//! A gap may be a whole day: Samoa had no 30 December 2011, and what was due on it is due at the first moment of the 31st.
+
+use crate::limits::{CLOCK_CHANGES_MAX, CRON_CHARS_MAX};
+use crate::time::Time;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::{Offset, TimeZone};
+use std::fmt;
+
+/// A cron expression: minute, hour, day of the month, month, day of the week; or a nickname.
+#[derive(Clone, Debug)]
+pub struct Cron {
+    text: String,
+    pattern: croner::Cron,
+    pace: Pace,
+}
+
+/// What an expression goes by where clocks are changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Fixed,
+    Elapsed,
+}
+
+/// Text that is not a cron expression that ever comes true.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadCron {
+    /// It has seconds, or years.
+    #[error(
+        "`{0}` has {1} fields; write five, without seconds and years: minute, hour, day of the month, month, day of the week, such as 30 8 * * *"
+    )]
+    Fields(String, usize),
+    /// No such nickname.
+    #[error(
+        "`{0}` is not known; there are @hourly, @daily (@midnight), @weekly, @monthly and @yearly (@annually)"
+    )]
+    Nickname(String),
+    /// A field is wrong.
+    #[error("`{0}`: {1}")]
+    Field(String, String),
+    /// It is longer than anything sensible.
+    #[error("a cron expression has at most {CRON_CHARS_MAX} characters; this one has {0}")]
+    TooLong(usize),
+    /// No date fits.
+    #[error("`{0}` never comes: no date fits it")]
+    Never(String),
+}
+
+const NICKNAMES: [(&str, &str); 7] = [
+    ("@hourly", "0 * * * *"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@monthly", "0 0 1 * *"),
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+];
+
+impl Cron {
+    /// The expression, if it is one that ever comes true.
+    pub fn new(text: &str) -> Result<Self, BadCron> {
+        let text = text.trim();
+        if text.len() > CRON_CHARS_MAX {
+            return Err(BadCron::TooLong(text.len()));
+        }
+        let fields = if text.starts_with('@') { nickname(text)? } else { text };
+        let count = fields.split_whitespace().count();
+        if count != 5 {
+            return Err(BadCron::Fields(text.to_owned(), count));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let pattern =
+            parser.parse(fields).map_err(|error| BadCron::Field(text.to_owned(), error.to_string()))?;
+        let pace = Pace::of(fields);
+        let cron = Self { text: text.to_owned(), pattern, pace };
+        // Leap days come at the latest after eight years; whatever does not come from here on never does.
+        match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
+            Some(_) => Ok(cron),
+            None => Err(BadCron::Never(text.to_owned())),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The instants behind `after`, in order, without end.
+    pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> Instants<'a> {
+        let at = after.as_micros().div_euclid(MICROS) + 1;
+        Instants { cron: self, zone, at, stretch: None }
+    }
+
+    /// The first local time of the expression that is not before `local`.
+    fn local_from(&self, local: DateTime) -> Option<DateTime> {
+        self.pattern.find_next_occurrence(&local, true).ok()
+    }
+}
+
+impl PartialEq for Cron {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Pace {
+    fn of(fields: &str) -> Self {
+        let clock: Vec<&str> = fields.split_whitespace().take(2).collect();
+        let is_rhythm = clock.iter().any(|field| field.contains(['*', '/', '?']));
+        if is_rhythm || clock.get(1) == Some(&"0-23") { Self::Elapsed } else { Self::Fixed }
+    }
+}
+
+impl fmt::Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn nickname(text: &str) -> Result<&'static str, BadCron> {
+    let known = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    known.map(|(_, fields)| *fields).ok_or_else(|| BadCron::Nickname(text.to_owned()))
+}
+
+/// A time zone of the IANA database. The database is compiled in: every process of a version has the same one, and none
+/// depends on what is installed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Zone(TimeZone);
+
+/// Text that names no time zone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time zone; write its IANA name, such as Europe/London or UTC")]
+pub struct BadZone(String);
+
+impl Zone {
+    /// The zone of this name.
+    pub fn new(name: &str) -> Result<Self, BadZone> {
+        TimeZone::get(name).map(Self).map_err(|_| BadZone(name.to_owned()))
+    }
+
+    /// Coordinated Universal Time.
+    pub const UTC: Self = Self(TimeZone::UTC);
+
+    /// Its IANA name.
+    pub fn as_str(&self) -> &str {
+        self.0.iana_name().unwrap_or("UTC")
+    }
+
+    /// The local date at an instant, such as 2026-11-16.
+    pub fn date(&self, instant: Time) -> String {
+        let second = instant.as_micros().div_euclid(MICROS);
+        local_time(second + self.offset(second)).date().to_string()
+    }
+
+    /// Seconds that local clocks are ahead of UTC at `second`.
+    fn offset(&self, second: i64) -> i64 {
+        i64::from(self.0.to_offset(timestamp(second)).seconds())
+    }
+
+    /// The latest moment up to `second` at which clocks were changed; `None` if they never were.
+    fn changed_before(&self, second: i64) -> Option<i64> {
+        let changes = self.0.preceding(timestamp(second.saturating_add(1)));
+        let seconds = changes.map(|change| change.timestamp().as_second());
+        // Some changes are of a name only.
+        seconds.take(CLOCK_CHANGES_MAX).find(|second| self.offset(*second) != self.offset(*second - 1))
+    }
+
+    /// The next moment behind `second` at which clocks are changed.
+    fn changed_after(&self, second: i64) -> Option<i64> {
+        let seconds = self.0.following(timestamp(second)).map(|change| change.timestamp().as_second());
+        seconds.take(CLOCK_CHANGES_MAX).find(|second| self.offset(*second) != self.offset(*second - 1))
+    }
+
+    /// The stretch of unchanged clocks around `second`.
+    fn stretch(&self, second: i64) -> Stretch {
+        let from = self.changed_before(second);
+        let before =
+            from.map(|from| Before { from: self.changed_before(from - 1), offset: self.offset(from - 1) });
+        Stretch { from, until: self.changed_after(second), offset: self.offset(second), before }
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+const MICROS: i64 = 1_000_000;
+
+/// The timestamp of a second; the ends of what has a date rather than an overflow.
+fn timestamp(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+/// The local time on a clock that shows so many seconds since 1970.
+fn local_time(second: i64) -> DateTime {
+    Offset::UTC.to_datetime(timestamp(second))
+}
+
+/// The reverse of [`local_time`].
+fn local_second(local: DateTime) -> i64 {
+    local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs()
+}
+
+/// Time during which local clocks are ahead of UTC by the same.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// Its first second; `None` if it always was so.
+    from: Option<i64>,
+    /// The first second behind it.
+    until: Option<i64>,
+    offset: i64,
+    before: Option<Before>,
+}
+
+/// The stretch before a stretch.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    from: Option<i64>,
+    offset: i64,
+}
+
+impl Stretch {
+    fn contains(&self, second: i64) -> bool {
+        self.from.is_none_or(|from| from <= second) && self.until.is_none_or(|until| second < until)
+    }
+
+    /// Local times that were skipped just before it: from, until.
+    fn gap(&self) -> Option<(i64, i64)> {
+        let (from, before) = (self.from?, self.before?);
+        (before.offset < self.offset).then_some((from + before.offset, from + self.offset))
+    }
+
+    /// If this local time has been before, where the repetition ends.
+    fn repeated_until(&self, local: i64) -> Option<i64> {
+        let (from, before) = (self.from?, self.before?);
+        let until = from + before.offset;
+        let has_been = before.from.is_none_or(|begun| begun + before.offset <= local);
+        (has_been && local < until).then_some(until)
+    }
+}
+
+/// The instants of an expression in a zone, in order.
+#[derive(Debug)]
+pub struct Instants<'a> {
+    cron: &'a Cron,
+    zone: &'a Zone,
+    /// The first second not looked at yet.
+    at: i64,
+    stretch: Option<Stretch>,
+}
+
+impl Instants<'_> {
+    /// The first instant of this stretch from `self.at` on.
+    fn within(&self, stretch: &Stretch) -> Option<i64> {
+        let is_fixed = self.cron.pace == Pace::Fixed;
+        if is_fixed && stretch.from == Some(self.at) && self.was_skipped(stretch) {
+            return Some(self.at);
+        }
+        let mut local = self.local_from(self.at + stretch.offset)?;
+        if is_fixed && let Some(until) = stretch.repeated_until(local) {
+            local = self.local_from(until)?;
+        }
+        let second = local - stretch.offset;
+        stretch.until.is_none_or(|until| second < until).then_some(second)
+    }
+
+    /// Whether the clock was set forward over something that was due.
+    fn was_skipped(&self, stretch: &Stretch) -> bool {
+        stretch.gap().is_some_and(|(from, until)| self.local_from(from).is_some_and(|local| local < until))
+    }
+
+    fn local_from(&self, local: i64) -> Option<i64> {
+        self.cron.local_from(local_time(local)).map(local_second)
+    }
+}
+
+impl Iterator for Instants<'_> {
+    type Item = Time;
+
+    fn next(&mut self) -> Option<Time> {
+        for _ in 0..CLOCK_CHANGES_MAX {
+            let known = self.stretch.filter(|stretch| stretch.contains(self.at));
+            let stretch = known.unwrap_or_else(|| self.zone.stretch(self.at));
+            self.stretch = Some(stretch);
+            if let Some(second) = self.within(&stretch) {
+                self.at = second + 1;
+                return Some(Time::from_micros(second * MICROS));
+            }
+            self.at = stretch.until?;
+        }
+        None
+    }
+}

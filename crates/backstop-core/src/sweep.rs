@@ -1,0 +1,108 @@
+//! What becomes of the rows that a sweep finds: work that was never queued, or got lost on its way.
+//!
+//! A finding is a row of the user's data that is unprocessed and older than the sweep's threshold. Its job is known by a
+//! unique key that is made of the row, so that a row whose work is in hand is never given a second job.
+//!
+//! | the row's key is held by | a dead letter has its key | recovered before | its fate |
+//! |---|---|---|---|
+//! | a job that waits, is ready, or runs | | | alive: nothing is done |
+//! | a dead job | | | dead: a person has to look at it |
+//! | a job that ended otherwise and keeps its key | | | spent: its key says that it must not be done twice |
+//! | nobody | yes | | dead |
+//! | nobody | no | less often than the sweep allows | recover: a job is enqueued under the key |
+//! | nobody | no | as often | give up: it is buried as a dead letter |
+//!
+//! A second row with the same key shares the fate of the first, and gets no job of its own: where the first is recovered or given up,
+//! it is repeated.
+
+mod column;
+mod query;
+mod template;
+mod turn;
+
+pub use column::{Row, decimal};
+pub use query::{BadQuery, BoundQuery, Dialect};
+pub use template::{BadRow, BadTemplate, Shape, Template, UnknownColumn};
+pub use turn::{Turn, TurnTaken};
+
+use crate::job::State;
+use crate::payload::Payload;
+use crate::port::KeyHolder;
+use crate::time::Time;
+use crate::unique::UniqueKey;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// A row that was found, and what its job is to be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Finding {
+    /// What the row is known by.
+    pub row: Value,
+    /// The unique key of its job.
+    pub key: UniqueKey,
+    /// What its job's handler gets.
+    pub payload: Payload,
+}
+
+/// What the store knows of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// Who holds its key.
+    pub holder: Option<KeyHolder>,
+    /// Whether a dead letter of its queue has its key.
+    pub is_dead: bool,
+    /// How often the sweep recovered it.
+    pub recovered: u32,
+}
+
+/// What becomes of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Its job is on its way.
+    Alive,
+    /// Its job is dead, and waits for a person.
+    Dead,
+    /// Its job ended and keeps its key, so that it is not done twice.
+    Spent,
+    /// It gets a job.
+    Recover,
+    /// It was recovered often enough, and becomes a dead letter.
+    GiveUp,
+    /// Another row has its key, and is recovered or given up.
+    Repeated,
+}
+
+/// The fate of each finding, by the table in this module's head.
+pub fn judge<'a>(
+    findings: impl IntoIterator<Item = (&'a UniqueKey, Known)>,
+    recoveries_max: u32,
+) -> Vec<Fate> {
+    let mut seen = BTreeSet::new();
+    let judged = findings.into_iter().map(|(key, known)| {
+        let fate = fate(known, recoveries_max);
+        let is_acted_on = matches!(fate, Fate::Recover | Fate::GiveUp);
+        if is_acted_on && !seen.insert(key) { Fate::Repeated } else { fate }
+    });
+    judged.collect()
+}
+
+fn fate(known: Known, recoveries_max: u32) -> Fate {
+    match known.holder {
+        Some(holder) if holder.is_live() => Fate::Alive,
+        Some(holder) if holder.state == Some(State::Dead) => Fate::Dead,
+        Some(_) if !known.is_dead => Fate::Spent,
+        _ if known.is_dead => Fate::Dead,
+        _ if known.recovered < recoveries_max => Fate::Recover,
+        _ => Fate::GiveUp,
+    }
+}
+
+/// A cutoff as text, for databases that keep times as text: `YYYY-MM-DD HH:MM:SS`, in UTC.
+pub fn cutoff_text(cutoff: Time) -> String {
+    let micros = cutoff.as_micros();
+    let whole = Time::from_micros(micros - micros.rem_euclid(1_000_000)).to_string();
+    whole.get(..19).map_or_else(|| whole.clone(), |seconds| seconds.replace('T', " "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Queries as people write them, made ready for a driver.
+//!
+//! `:cutoff` becomes the database's own word for a parameter, wherever it stands in the query's own text: not in a string, a quoted
+//! name or a comment. Nothing is ever put into the text, so what a value says can do nothing. A query is one statement.
+
+use std::fmt::Write;
+
+/// How the name of the parameter is written.
+const CUTOFF: &str = ":cutoff";
+
+/// Whose SQL it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// SQLite's.
+    Sqlite,
+    /// PostgreSQL's.
+    Postgres,
+    /// MySQL's and MariaDB's.
+    Mysql,
+}
+
+/// A query with its parameters in place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundQuery {
+    /// Its text, without the semicolon at its end.
+    pub sql: String,
+    /// How often the cutoff stands in it.
+    pub cutoffs: usize,
+}
+
+/// A query that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadQuery {
+    /// It would find work however young.
+    #[error(
+        "the query does not say `:cutoff`; compare the row's time with it, such as created_at <= :cutoff"
+    )]
+    NoCutoff,
+    /// There is more than one statement.
+    #[error("the query has a `;` with more behind it; write one statement")]
+    Several,
+}
+
+impl BoundQuery {
+    /// The query as the database takes it.
+    pub fn new(query: &str, dialect: Dialect) -> Result<Self, BadQuery> {
+        let mut bound = Self { sql: String::with_capacity(query.len()), cutoffs: 0 };
+        let (mut rest, mut has_ended) = (query, false);
+        while let Some(piece) = Piece::first(rest, dialect) {
+            let (text, behind) = rest.split_at(piece.len);
+            match piece.kind {
+                PieceKind::Blank => bound.sql.push_str(text),
+                PieceKind::End => has_ended = true,
+                _ if has_ended => return Err(BadQuery::Several),
+                PieceKind::Text => bound.sql.push_str(text),
+                PieceKind::Cutoff => bound.put_cutoff(dialect),
+            }
+            rest = behind;
+        }
+        if bound.cutoffs == 0 { Err(BadQuery::NoCutoff) } else { Ok(bound) }
+    }
+
+    fn put_cutoff(&mut self, dialect: Dialect) {
+        self.cutoffs += 1;
+        self.sql.push_str(match dialect {
+            Dialect::Sqlite => "?1",
+            Dialect::Postgres => "$1",
+            Dialect::Mysql => "?",
+        });
+    }
+
+    /// The query as a part of another, each of whose rows is one JSON text; at most `max` rows. For PostgreSQL, which knows best how
+    /// its types look as JSON.
+    #[must_use]
+    pub fn as_json_rows(&self, max: usize) -> String {
+        let mut sql = String::with_capacity(self.sql.len() + 64);
+        // On a line of its own: the query may end in a comment.
+        let _ = write!(sql, "SELECT row_to_json(q)::text FROM (\n{}\n) AS q LIMIT {max}", self.sql);
+        sql
+    }
+}
+
+/// A piece of a query: what it is, and how many bytes.
+struct Piece {
+    kind: PieceKind,
+    len: usize,
+}
+
+enum PieceKind {
+    /// Space, or a comment.
+    Blank,
+    /// A semicolon.
+    End,
+    /// `:cutoff`.
+    Cutoff,
+    /// Anything else.
+    Text,
+}
+
+impl Piece {
+    /// The piece a text begins with; `None` if there is no more.
+    fn first(text: &str, dialect: Dialect) -> Option<Self> {
+        let first = text.chars().next()?;
+        if let Some(len) = comment(text, dialect) {
+            return Some(Self { kind: PieceKind::Blank, len });
+        }
+        if let Some(len) = quoted(text, dialect) {
+            return Some(Self { kind: PieceKind::Text, len });
+        }
+        let (kind, len) = match first {
+            ';' => (PieceKind::End, 1),
+            ':' if text.starts_with("::") => (PieceKind::Text, 2),
+            ':' if is_cutoff(text) => (PieceKind::Cutoff, CUTOFF.len()),
+            first if first.is_whitespace() => (PieceKind::Blank, first.len_utf8()),
+            // A whole word, so that what is quoted right behind a letter is not taken apart.
+            first if is_word(first) => (PieceKind::Text, word(text, dialect)),
+            first => (PieceKind::Text, first.len_utf8()),
+        };
+        Some(Self { kind, len })
+    }
+}
+
+fn is_cutoff(text: &str) -> bool {
+    text.strip_prefix(CUTOFF).is_some_and(|behind| !behind.starts_with(is_word))
+}
+
+fn is_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_' || char == '$'
+}
+
+/// A word, with the string that belongs to it: PostgreSQL's `E'it\'s'`.
+fn word(text: &str, dialect: Dialect) -> usize {
+    let len = text.find(|char| !is_word(char)).unwrap_or(text.len());
+    let escapes = dialect == Dialect::Postgres && text[..len].eq_ignore_ascii_case("e");
+    if escapes && text[len..].starts_with('\'') { len + string(&text[len..], '\'', true) } else { len }
+}
+
+fn comment(text: &str, dialect: Dialect) -> Option<usize> {
+    let line = || text.find('\n').unwrap_or(text.len());
+    if let Some(behind) = text.strip_prefix("--") {
+        // MySQL takes `5--1` for a sum.
+        let is_one = dialect != Dialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
+        return is_one.then(line);
+    }
+    if dialect == Dialect::Mysql && text.starts_with('#') {
+        return Some(line());
+    }
+    text.starts_with("/*").then(|| block_comment(text, dialect == Dialect::Postgres))
+}
+
+/// Up to the end of a comment; PostgreSQL's may hold others.
+fn block_comment(text: &str, nests: bool) -> usize {
+    let (mut depth, mut at) = (1_usize, 2);
+    while at < text.len() && depth > 0 {
+        let rest = &text.as_bytes()[at..];
+        match (rest.starts_with(b"*/"), nests && rest.starts_with(b"/*")) {
+            (true, _) => (depth, at) = (depth - 1, at + 2),
+            (_, true) => (depth, at) = (depth + 1, at + 2),
+            _ => at += 1,
+        }
+    }
+    at.min(text.len())
+}
+
+/// A string or a quoted name, from its first quote to its last.
+fn quoted(text: &str, dialect: Dialect) -> Option<usize> {
+    let first = text.chars().next()?;
+    let is_mysql = dialect == Dialect::Mysql;
+    match first {
+        '\'' => Some(string(text, '\'', is_mysql)),
+        '"' => Some(string(text, '"', is_mysql)),
+        '`' if dialect != Dialect::Postgres => Some(string(text, '`', false)),
+        '[' if dialect == Dialect::Sqlite => Some(text.find(']').map_or(text.len(), |at| at + 1)),
+        '$' if dialect == Dialect::Postgres => dollars(text),
+        _ => None,
+    }
+}
+
+/// From one quote to the next that is neither doubled nor, where that counts, behind a backslash.
+fn string(text: &str, quote: char, escapes: bool) -> usize {
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, char)) = chars.next() {
+        if escapes && char == '\\' {
+            chars.next();
+        } else if char == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
+            return at + quote.len_utf8();
+        }
+    }
+    text.len()
+}
+
+/// PostgreSQL's `$tag$ … $tag$`.
+fn dollars(text: &str) -> Option<usize> {
+    let tag = text[1..].find('$').map(|at| &text[..at + 2])?;
+    let name = &tag[1..tag.len() - 1];
+    let is_tag = name.chars().all(|char| char.is_alphanumeric() || char == '_')
+        && !name.starts_with(|char: char| char.is_ascii_digit());
+    is_tag.then(|| text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
+}

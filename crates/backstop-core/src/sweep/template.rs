@@ -1,0 +1,232 @@
+//! Texts and payloads with columns of a row in braces.
+//!
+//! | written | comes to |
+//! |---|---|
+//! | `order:{id}` | the column's value as text between the rest |
+//! | `{id}` alone, in a payload | the column's value with its own type |
+//! | `{{` and `}}` | a brace |
+//! | a column that the query has not | an error that names the columns there are |
+//! | a column that is NULL, in a key | that row has no key, and is told of |
+
+use super::column::Row;
+use serde_json::{Map, Value};
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A text with columns in braces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(String),
+    Column(String),
+}
+
+/// Text that is no template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTemplate {
+    /// A brace that is not closed.
+    #[error("`{0}` has a {{ without its }}; write {{{{ for a brace")]
+    Open(String),
+    /// A brace that was not opened.
+    #[error("`{0}` has a }} without its {{; write }}}} for a brace")]
+    Close(String),
+    /// Braces with nothing between them.
+    #[error(
+        "`{0}` has braces without a column between them; write the column's name, or {{{{}}}} for braces"
+    )]
+    Empty(String),
+}
+
+/// A column that the query has not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no column `{column}` in the query; it has {}", listed(.columns))]
+pub struct UnknownColumn {
+    /// The one that was asked for.
+    pub column: String,
+    /// Those there are.
+    pub columns: Vec<String>,
+}
+
+/// A row of which nothing can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRow {
+    /// It lacks a column.
+    #[error(transparent)]
+    Unknown(#[from] UnknownColumn),
+    /// What its key is made of is NULL.
+    #[error("column `{0}` is NULL, and the unique key is made of it")]
+    Null(String),
+}
+
+fn listed(columns: &[String]) -> String {
+    let quoted: Vec<String> = columns.iter().map(|column| format!("`{column}`")).collect();
+    quoted.join(", ")
+}
+
+impl Template {
+    /// The template that a text is.
+    pub fn parse(text: &str) -> Result<Self, BadTemplate> {
+        let (mut parts, mut plain) = (Vec::new(), String::new());
+        let mut chars = text.chars().peekable();
+        while let Some(char) = chars.next() {
+            match char {
+                '{' | '}' if chars.next_if_eq(&char).is_some() => plain.push(char),
+                '}' => return Err(BadTemplate::Close(text.to_owned())),
+                '{' => {
+                    if !plain.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut plain)));
+                    }
+                    parts.push(Part::Column(column(&mut chars, text)?));
+                }
+                char => plain.push(char),
+            }
+        }
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self(parts))
+    }
+
+    /// The text with the row's values in it.
+    pub fn fill(&self, row: &Row) -> Result<String, BadRow> {
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(plain) => text.push_str(plain),
+                Part::Column(column) => match value(row, column)? {
+                    Value::Null => return Err(BadRow::Null(column.clone())),
+                    value => text.push_str(&in_text(value)),
+                },
+            }
+        }
+        Ok(text)
+    }
+
+    /// Whether a text can have come of it, whatever the row.
+    pub fn fits(&self, text: &str) -> bool {
+        let is_last = |at: usize| at + 1 == self.0.len();
+        let mut rest = Some(text);
+        let mut after_column = false;
+        for (at, part) in self.0.iter().enumerate() {
+            let Some(left) = rest else { return false };
+            match part {
+                Part::Column(_) => after_column = true,
+                Part::Text(plain) if after_column && is_last(at) => {
+                    rest = left.strip_suffix(plain.as_str()).map(|_| "");
+                    after_column = false;
+                }
+                Part::Text(plain) if after_column => {
+                    rest = left.split_once(plain.as_str()).map(|(_, behind)| behind);
+                    after_column = false;
+                }
+                Part::Text(plain) => rest = left.strip_prefix(plain.as_str()),
+            }
+        }
+        rest.is_some_and(|left| after_column || left.is_empty())
+    }
+
+    /// Whether it says the same for every row.
+    pub fn is_constant(&self) -> bool {
+        !self.0.iter().any(|part| matches!(part, Part::Column(_)))
+    }
+
+    /// Refuses columns that a query has not.
+    pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
+        let row = Row::new(columns.into(), Vec::new());
+        let mut named = self.0.iter().filter_map(|part| match part {
+            Part::Column(column) => Some(column),
+            Part::Text(_) => None,
+        });
+        named.try_for_each(|column| value(&row, column).map(drop))
+    }
+
+    /// The value of a column with its own type, if the text is nothing but that; text otherwise.
+    fn value(&self, row: &Row) -> Result<Value, UnknownColumn> {
+        if let [Part::Column(column)] = self.0.as_slice() {
+            return value(row, column).cloned();
+        }
+        let texts = self.0.iter().map(|part| match part {
+            Part::Text(plain) => Ok(plain.clone()),
+            Part::Column(column) => value(row, column).map(in_text),
+        });
+        texts.collect::<Result<String, _>>().map(Value::String)
+    }
+}
+
+/// The column named up to the next closing brace.
+fn column(chars: &mut Peekable<Chars<'_>>, text: &str) -> Result<String, BadTemplate> {
+    let mut name = String::new();
+    loop {
+        match chars.next() {
+            Some('}') if name.trim().is_empty() => return Err(BadTemplate::Empty(text.to_owned())),
+            Some('}') => return Ok(name.trim().to_owned()),
+            Some('{') | None => return Err(BadTemplate::Open(text.to_owned())),
+            Some(char) => name.push(char),
+        }
+    }
+}
+
+fn value<'r>(row: &'r Row, column: &str) -> Result<&'r Value, UnknownColumn> {
+    let unknown = || UnknownColumn { column: column.to_owned(), columns: row.columns().to_vec() };
+    row.get(column).ok_or_else(unknown)
+}
+
+/// A value as it stands between other text.
+fn in_text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A payload in the making: JSON whose texts are templates.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Shape {
+    /// The row itself, as an object of its columns.
+    Row,
+    /// The same for every row.
+    Fixed(Value),
+    /// A text.
+    Text(Template),
+    /// A list.
+    List(Vec<Shape>),
+    /// An object.
+    Object(Vec<(String, Shape)>),
+}
+
+impl Shape {
+    /// The shape that a JSON value describes.
+    pub fn parse(json: &Value) -> Result<Self, BadTemplate> {
+        Ok(match json {
+            Value::String(text) => Self::Text(Template::parse(text)?),
+            Value::Array(values) => Self::List(values.iter().map(Self::parse).collect::<Result<_, _>>()?),
+            Value::Object(fields) => {
+                let fields = fields.iter().map(|(name, value)| Ok((name.clone(), Self::parse(value)?)));
+                Self::Object(fields.collect::<Result<_, BadTemplate>>()?)
+            }
+            other => Self::Fixed(other.clone()),
+        })
+    }
+
+    /// The payload of a row.
+    pub fn fill(&self, row: &Row) -> Result<Value, UnknownColumn> {
+        Ok(match self {
+            Self::Row => row.object(),
+            Self::Fixed(value) => value.clone(),
+            Self::Text(template) => template.value(row)?,
+            Self::List(shapes) => shapes.iter().map(|shape| shape.fill(row)).collect::<Result<_, _>>()?,
+            Self::Object(fields) => {
+                let filled = fields.iter().map(|(name, shape)| Ok((name.clone(), shape.fill(row)?)));
+                Value::Object(filled.collect::<Result<Map<_, _>, UnknownColumn>>()?)
+            }
+        })
+    }
+
+    /// Refuses columns that a query has not.
+    pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
+        self.fill(&Row::new(columns.into(), Vec::new())).map(drop)
+    }
+}

@@ -1,0 +1,3 @@
+-- A job that was just taken over.
+-- ?1 id
+SELECT no, level, seq, queue, id, vanished_worker, vanished_lease, begun FROM backstop_running WHERE id = ?1

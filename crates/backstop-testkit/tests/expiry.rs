@@ -1,0 +1,138 @@
+//! A hundred thousand leases expire at once: how long until all their jobs are ready again, and what it costs those who push
+//! meanwhile. Takes minutes, and measures time, so it is asked for by name:
+//!
+//! ```text
+//! cargo test --release -p backstop-testkit --test expiry -- --ignored --nocapture --test-threads 1
+//! ```
+
+#![expect(clippy::print_stdout, reason = "what was measured belongs to what a test says")]
+
+use backstop::core::lease::{LeaseNumber, WorkerName};
+use backstop::core::plan::Want;
+use backstop::core::port::Claim;
+use backstop::{Backstop, JobId, Kind, NewJob, Payload, QueueName, QueueSettings, Run, Running, Span, State};
+use backstop_testkit::servers;
+use std::time::{Duration, Instant};
+
+const LEASES: usize = 100_000;
+/// Jobs of one claim, as a large worker takes them.
+const CLAIM: usize = 500;
+const KEEPERS: usize = 2;
+/// Between two pushes of a caller.
+const PUSH_EVERY: Duration = Duration::from_millis(10);
+const BASELINE: Duration = Duration::from_secs(10);
+/// All are ready again by then.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes and measures time"]
+async fn leases_that_expire_at_once_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    measure(&format!("sqlite:{}", folder.path().join("expiry.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes and measures time"]
+async fn leases_that_expire_at_once_on_postgres() {
+    measure(&servers::postgres().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes and measures time"]
+async fn leases_that_expire_at_once_on_redis() {
+    measure(&servers::redis().fresh_url()).await;
+}
+
+async fn measure(store: &str) {
+    let backstop = Backstop::open(store).await.expect("the store opens");
+    let keepers: Vec<Running> = (0..KEEPERS).map(|n| keeper(&backstop, n)).collect();
+    push_all(&backstop).await;
+    let until = backstop.now().after(Span::minutes(2));
+    claim_all(&backstop, until).await;
+    let before = push_for(&backstop, BASELINE).await;
+    println!("{store}: {LEASES} leases held, pushes take {}", described(&before));
+    let wait = until.since(backstop.now());
+    tokio::time::sleep(wait.into()).await;
+    let expired = Instant::now();
+    let ready = async {
+        while count(&backstop, State::Ready).await < LEASES as u64 {
+            assert!(
+                expired.elapsed() < READY_WITHIN * 3,
+                "{} are ready",
+                count(&backstop, State::Ready).await
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        expired.elapsed()
+    };
+    let (took, meanwhile) = tokio::join!(ready, push_for(&backstop, READY_WITHIN));
+    // Only what was pushed while recovery was at work counts.
+    let meanwhile: Vec<(Duration, Duration)> = meanwhile.into_iter().filter(|(at, _)| *at < took).collect();
+    println!("{store}: all ready again after {took:?}; meanwhile pushes take {}", described(&meanwhile));
+    assert!(took < READY_WITHIN, "{took:?}");
+    for keeper in keepers {
+        keeper.stop();
+        keeper.stopped().await;
+    }
+}
+
+fn keeper(backstop: &Backstop, n: usize) -> Running {
+    let worker = backstop.worker().name(&format!("keeper-{n}"));
+    let worker = worker.handle_raw("elsewhere", |_: Run| async { Ok(()) });
+    worker.queue("elsewhere", QueueSettings::default()).start().expect("started")
+}
+
+fn job(queue: &str, name: &str) -> NewJob {
+    let payload = Payload::json(&b"{}"[..]).expect("JSON");
+    NewJob::new(JobId::named(name), QueueName::new(queue).expect("a name"), Kind::default(), payload)
+}
+
+async fn push_all(backstop: &Backstop) {
+    for part in 0..LEASES / CLAIM {
+        let jobs = (0..CLAIM).map(|n| job("q", &format!("{part}-{n}"))).collect();
+        backstop.push_jobs(jobs).await.expect("pushed");
+    }
+}
+
+async fn claim_all(backstop: &Backstop, until: backstop::Time) {
+    for part in 0..LEASES / CLAIM {
+        let claim = Claim {
+            number: LeaseNumber::draw(part as u64),
+            worker: WorkerName::new(&format!("doomed-{}", part % 20)),
+            until,
+            wants: vec![Want { queue: QueueName::new("q").expect("a name"), max: CLAIM }],
+        };
+        let granted = backstop.store().claim(claim, backstop.now()).await.expect("claimed");
+        assert_eq!(granted.len(), CLAIM);
+    }
+}
+
+/// Pushes for so long; answers when each push began, and how long it took.
+async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Duration)> {
+    let began = Instant::now();
+    let caller = |caller: usize| async move {
+        let mut took = Vec::new();
+        while began.elapsed() < length {
+            let (at, name) = (began.elapsed(), format!("{caller}-{:?}", began.elapsed()));
+            backstop.push_jobs(vec![job("beside", &name)]).await.expect("pushed");
+            took.push((at, began.elapsed() - at));
+            tokio::time::sleep(PUSH_EVERY).await;
+        }
+        took
+    };
+    let (one, two, three, four) = tokio::join!(caller(0), caller(1), caller(2), caller(3));
+    [one, two, three, four].concat()
+}
+
+fn described(pushes: &[(Duration, Duration)]) -> String {
+    let mut took: Vec<Duration> = pushes.iter().map(|(_, took)| *took).collect();
+    took.sort_unstable();
+    let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
+    format!("{:?} (p50), {:?} (p99), {:?} at most, of {}", at(50), at(99), at(100), took.len())
+}
+
+async fn count(backstop: &Backstop, state: State) -> u64 {
+    let queues = backstop.store().queues(backstop.now()).await.expect("listed");
+    let of = |queue: &backstop::core::port::QueueStatus| queue.counts.of(state);
+    queues.iter().filter(|queue| queue.name.as_str() == "q").map(of).sum()
+}

@@ -1,0 +1,156 @@
+//! Rate limits of queues, shared by all workers: one cell a queue, changed once for each claimed batch.
+//!
+//! | the queue | a claim | what is too much |
+//! |---|---|---|
+//! | is within its limit | takes jobs, then asks leave for them | goes back for `over`, not charged; the queue is over its limit |
+//! | is over its limit | waits until there is room again, then asks leave first and takes no more than it got | stays where it is |
+//! | cannot be asked about, because the store does not answer | | goes back for a moment: nothing runs without leave |
+//!
+//! So the backlog of a queue that is over its limit stays in line: only what was in hand when the limit was met is put off. Leave
+//! that was asked for ahead and not used is given back; leave for jobs that are then kept back by a breaker is not.
+
+use super::Engine;
+use super::meters;
+use crate::shared::{Shared, update};
+use backstop_core::port::{Answer, StoreError};
+use backstop_core::rate::{Rate, RateLimit};
+use backstop_core::verdict::Settlement;
+use backstop_core::{Leased, Outcome, QueueName, Span};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
+
+/// A queue over its limit is looked at no more often than this: a few jobs with each look, not one.
+const LOOK_GAP: Span = Span::millis(50);
+/// How long jobs stay away for which no leave could be asked.
+const UNKNOWN_WAIT: Span = Span::secs(1);
+
+impl Shared for Rate {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// The queues over their limits, and when there is room again, by this process's own clock: one that is set back must not keep
+/// a queue shut.
+#[derive(Default)]
+pub(crate) struct Rates(Mutex<BTreeMap<QueueName, Instant>>);
+
+impl Rates {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<QueueName, Instant>> {
+        // One map, always whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is to be claimed from this queue now.
+    pub(crate) fn is_shut(&self, queue: &QueueName) -> bool {
+        self.lock().get(queue).is_some_and(|room_at| Instant::now() < *room_at)
+    }
+
+    /// Whether leave is to be asked before anything is claimed.
+    pub(crate) fn is_over(&self, queue: &QueueName) -> bool {
+        self.lock().contains_key(queue)
+    }
+
+    /// When one of the queues may be looked at again.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.lock().values().filter(|room_at| **room_at > now).min().copied()
+    }
+
+    fn shut(&self, queue: &QueueName, wait: Span) {
+        self.lock().insert(queue.clone(), Instant::now() + wait.into());
+    }
+
+    fn open(&self, queue: &QueueName) {
+        self.lock().remove(queue);
+    }
+}
+
+impl Engine {
+    fn limit_of(&self, queue: &QueueName) -> Option<RateLimit> {
+        self.queues.get(queue)?.rate_limit
+    }
+
+    /// Asks leave for runs of a queue that is over its limit, before they are claimed; answers for how many.
+    pub(crate) async fn ask_leave(&self, queue: &QueueName, wanted: u32) -> Answer<u32> {
+        let Some(limit) = self.limit_of(queue) else { return Ok(wanted) };
+        let now = self.now();
+        let (rate, taken) =
+            update(&self.backstop, &cell(queue), Rate::default(), |rate| rate.take(&limit, wanted, now))
+                .await?;
+        if taken == wanted {
+            self.rates.open(queue);
+        } else {
+            self.rates.shut(queue, rate.free_in(&limit, now).max(LOOK_GAP));
+        }
+        Ok(taken)
+    }
+
+    /// Gives back leave that was not used: there were fewer jobs.
+    pub(crate) async fn return_leave(&self, queue: &QueueName, unused: u32) {
+        let Some(limit) = self.limit_of(queue).filter(|_| unused > 0) else { return };
+        let now = self.now();
+        let give_back = |rate: &mut Rate| rate.give_back(&limit, unused, now);
+        match update(&self.backstop, &cell(queue), Rate::default(), give_back).await {
+            Ok(_) => self.rates.open(queue),
+            // It counts as used: less runs than could, for a while.
+            Err(error) => tracing::warn!(%error, %queue, "unused leave could not be given back"),
+        }
+    }
+
+    /// Of jobs that were claimed without asking first, those that may run, and the rest, to be given back. `term` is their lease: the
+    /// answer must come well within it.
+    pub(crate) async fn within_rate(
+        &self,
+        granted: Vec<Leased>,
+        term: Span,
+    ) -> (Vec<Leased>, Vec<Settlement>) {
+        let mut by_queue: BTreeMap<QueueName, Vec<Leased>> = BTreeMap::new();
+        let (mut may, mut over) = (Vec::new(), Vec::new());
+        for leased in granted {
+            if self.limit_of(&leased.lease.queue).is_none() {
+                may.push(leased);
+            } else {
+                by_queue.entry(leased.lease.queue.clone()).or_default().push(leased);
+            }
+        }
+        for (queue, mut jobs) in by_queue {
+            let (taken, wait) = self.leave_for(&queue, jobs.len(), term).await;
+            let late = jobs.split_off(taken.min(jobs.len()));
+            may.extend(jobs);
+            if !late.is_empty() {
+                meters::rate_limited(&queue, late.len());
+            }
+            let outcome = Outcome::Released { at: self.now().after(wait) };
+            let back = |leased: Leased| Settlement { lease: leased.lease, outcome: outcome.clone() };
+            over.extend(late.into_iter().map(back));
+        }
+        (may, over)
+    }
+
+    /// For how many jobs there is leave, and how long the others go back for.
+    async fn leave_for(&self, queue: &QueueName, jobs: usize, term: Span) -> (usize, Span) {
+        let wanted = u32::try_from(jobs).unwrap_or(u32::MAX);
+        let over = self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.over);
+        let asked = tokio::time::timeout(term.scaled(0.3).into(), self.ask_leave(queue, wanted)).await;
+        let asked =
+            asked.unwrap_or_else(|_| Err(StoreError::unavailable("asking leave", "no answer in time")));
+        match asked {
+            Ok(taken) => (taken as usize, over),
+            Err(error) => {
+                tracing::warn!(%error, %queue, "its rate limit could not be asked; nothing runs without leave");
+                self.rates.shut(queue, UNKNOWN_WAIT);
+                (0, UNKNOWN_WAIT)
+            }
+        }
+    }
+}
+
+fn cell(queue: &QueueName) -> String {
+    format!("rates/{queue}")
+}

@@ -1,0 +1,64 @@
+//! Runs the sweeps a worker was given, each in its period; of many workers one does.
+
+use super::Engine;
+use crate::sweeps::{Sweep, SweepError, Sweeper};
+use backstop_core::Span;
+use backstop_core::port::Answer;
+use futures_util::future::join_all;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The longest time between two looks at whose turn it is, so that a runner that died is followed soon.
+const LOOK_MAX: Span = Span::minutes(1);
+/// And the shortest.
+const LOOK_MIN: Span = Span::millis(100);
+/// How long a stopping worker tries to leave a turn to others.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// Sweeps until told to stop.
+pub(crate) async fn sweep_loop(engine: &Engine, stop: &CancellationToken) {
+    join_all(engine.sweeps.iter().map(|sweep| keep_sweeping(engine, sweep, stop))).await;
+}
+
+async fn keep_sweeping(engine: &Engine, sweep: &Sweep, stop: &CancellationToken) {
+    let sweeper = Sweeper::by(&engine.backstop, sweep, &engine.name);
+    while !stop.is_cancelled() {
+        let wait = match look(engine, &sweeper, stop).await {
+            Ok(wait) => wait,
+            Err(error) => {
+                tracing::warn!(%error, sweep = sweep.name(), "whose turn it is to sweep could not be read");
+                LOOK_MAX
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait.max(LOOK_MIN).min(LOOK_MAX).into()) => {}
+        }
+    }
+}
+
+/// Runs the sweep if it is due and nobody else does; answers how long nothing is to be done.
+async fn look(engine: &Engine, sweeper: &Sweeper, stop: &CancellationToken) -> Answer<Span> {
+    let next = sweeper.next().await?;
+    if next <= engine.now()
+        && let Some(turn) = sweeper.take_turn().await?
+    {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                // Where this fails, others follow when the turn's time is over.
+                let _ = tokio::time::timeout(LEAVE_MAX, sweeper.leave_turn(&turn)).await;
+                return Ok(Span::ZERO);
+            }
+            outcome = sweeper.run_turn(&turn, turn.began) => tell(sweeper.sweep(), outcome.map(drop)),
+        }
+    }
+    Ok(sweeper.next().await?.since(engine.now()))
+}
+
+fn tell(sweep: &Sweep, outcome: Result<(), SweepError>) {
+    if let Err(error) = outcome {
+        tracing::error!(%error, sweep = sweep.name(), "a sweep failed; nothing is looked for until its next run");
+    }
+}

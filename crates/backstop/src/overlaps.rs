@@ -1,0 +1,57 @@
+//! Runs that were alive while another worker could have had their job.
+//!
+//! A lease keeps two workers from running one job at once, unless a run goes on after its lease is over: a handler that blocks its
+//! thread and cannot be called off, a process that was stopped and went on, a machine that slept. Each such run is written down
+//! when it ends, with what it would take to look into it; the newest [`OVERLAPS_MAX`] are kept. Its outcome did not count.
+
+use crate::client::Backstop;
+use crate::journal::Journal;
+use crate::shared::Shared;
+use backstop_core::limits::OVERLAPS_MAX;
+use backstop_core::port::Answer;
+use backstop_core::{JobId, Kind, QueueName, Time};
+use serde::{Deserialize, Serialize};
+
+const PREFIX: &str = "overlaps/";
+
+/// A run that was alive while another worker could have had its job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Overlap {
+    /// The job.
+    pub job: JobId,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its kind.
+    pub kind: Kind,
+    /// Who ran it.
+    pub worker: String,
+    /// The number of the lease that was lost; as text, because it is wider than some readers' numbers.
+    pub lease: String,
+    /// When the run began.
+    pub began_at: Time,
+    /// When the worker noticed that the lease was lost.
+    pub noticed_at: Time,
+    /// When the run ended.
+    pub ended_at: Time,
+}
+
+impl Shared for Overlap {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Backstop {
+    /// Runs that were alive while another worker could have had their job, the newest first.
+    pub async fn overlaps(&self, limit: usize) -> Answer<Vec<Overlap>> {
+        Journal::new(self, PREFIX, OVERLAPS_MAX).newest(limit).await
+    }
+
+    pub(crate) async fn note_overlap(&self, overlap: &Overlap) -> Answer<()> {
+        Journal::new(self, PREFIX, OVERLAPS_MAX).add(overlap.ended_at, overlap).await.map(drop)
+    }
+}

@@ -1,0 +1,28 @@
+//! What schedules tell through the `metrics` facade. Every name has the label `schedule`.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `backstop_schedule_{fired,late,made_up,coalesced,missed,skipped,triggered}_total` | instants, by what became of them |
+//! | `backstop_schedule_lateness_seconds` (histogram) | from an instant to the arrival of its job in the queue |
+//! | `backstop_schedule_missing` (gauge) | instants found missing by the latest look, a minute ago at most; the alert is `> 0` |
+//!
+//! An instant is counted by the process that entered it: summed over all processes each counts once.
+
+use backstop_core::ScheduleName;
+use backstop_core::schedule::Entry;
+
+pub(super) fn entered(schedule: &ScheduleName, entries: &[Entry]) {
+    for entry in entries {
+        let name = format!("backstop_schedule_{}_total", entry.what);
+        metrics::counter!(name, "schedule" => schedule.to_string()).increment(1);
+        if entry.what.has_job() {
+            metrics::histogram!("backstop_schedule_lateness_seconds", "schedule" => schedule.to_string())
+                .record(entry.lateness().as_secs_f64());
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+pub(super) fn missing(schedule: &ScheduleName, count: usize) {
+    metrics::gauge!("backstop_schedule_missing", "schedule" => schedule.to_string()).set(count as f64);
+}

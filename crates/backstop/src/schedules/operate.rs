@@ -1,0 +1,165 @@
+//! What an operator sees of schedules, and can do to them.
+
+use super::look::{Looked, Memory, look};
+use super::metrics;
+use super::pages::{Pages, STANDINGS, change_page, change_standing, newest, standing, standing_at};
+use crate::breakers::cells;
+use crate::client::Backstop;
+use crate::shared::read;
+use backstop_core::port::{Answer, Enqueued, StoreError};
+use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing};
+use backstop_core::{JobId, QueueName, ScheduleName, Time};
+
+/// Schedules as all processes share them.
+#[derive(Debug)]
+pub struct Schedules<'a>(&'a Backstop);
+
+impl Backstop {
+    /// The schedules whose ledgers are in this store.
+    pub const fn schedules(&self) -> Schedules<'_> {
+        Schedules(self)
+    }
+}
+
+/// A schedule as it stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ScheduleStatus {
+    /// Its name.
+    pub name: ScheduleName,
+    /// From when on its instants are expected.
+    pub since: Time,
+    /// The next instant; `None` while it is paused.
+    pub next: Option<Time>,
+    /// Its newest run.
+    pub last: Option<Last>,
+    /// Since when it is paused, if it is.
+    pub paused: Option<Time>,
+    /// How many runs are missing.
+    pub missing: usize,
+}
+
+/// A run that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Triggered {
+    /// Its job.
+    pub id: JobId,
+    /// The instant it was given: when it was asked for.
+    pub instant: Time,
+}
+
+/// A run that was asked for and did not come about.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TriggerError {
+    /// There is no room for it.
+    #[error("queue {0} is full; nothing was put into it")]
+    Full(QueueName),
+    /// The job is there and its entry is not.
+    #[error(
+        "job {0} is in its queue, but the ledger has no room for more runs by hand today; push jobs instead"
+    )]
+    NotEntered(JobId),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Schedules<'_> {
+    /// Looks at these schedules once, fires what is due and enters what became of all others. Workers do this by themselves.
+    pub async fn look(&self, schedules: &[Schedule]) -> Answer<Vec<Looked>> {
+        let mut looked = Vec::with_capacity(schedules.len());
+        for schedule in schedules {
+            let mut memory = Memory::default();
+            let mut all = look(self.0, schedule, &mut memory).await?;
+            while all.more {
+                let next = look(self.0, schedule, &mut memory).await?;
+                all.entered.extend(next.entered);
+                (all.waiting, all.more, all.next) = (next.waiting, next.more, next.next);
+            }
+            looked.push(all);
+        }
+        Ok(looked)
+    }
+
+    /// How a schedule stands.
+    pub async fn status(&self, schedule: &Schedule) -> Answer<ScheduleStatus> {
+        let now = self.0.now();
+        let standing = standing_at(self.0, schedule, now).await?;
+        let since = standing.since(schedule);
+        let after = now.max(Time::from_micros(since.as_micros().saturating_sub(1)));
+        let missing = self.missing(schedule, &standing, now).await?.len();
+        Ok(ScheduleStatus {
+            name: schedule.name.clone(),
+            since,
+            next: schedule.next(after).filter(|_| standing.paused.is_none()),
+            last: standing.last,
+            paused: standing.paused,
+            missing,
+        })
+    }
+
+    /// The schedules this store has heard of, by name, whether or not anybody runs them.
+    pub async fn known(&self) -> Answer<Vec<(ScheduleName, Standing)>> {
+        let cells = cells(self.0, STANDINGS).await?;
+        let named = cells.iter().filter_map(|cell| {
+            let name = ScheduleName::new(cell.name.strip_prefix(STANDINGS)?).ok()?;
+            Some((name, read(cell)?))
+        });
+        Ok(named.collect())
+    }
+
+    /// The ledger of a schedule, the newest instant first.
+    pub async fn runs(&self, name: &ScheduleName, limit: usize) -> Answer<Vec<Entry>> {
+        newest(self.0, name, limit).await
+    }
+
+    /// The instants of these schedules that are missing at `at`, whatever is to become of them: by instant, then by name.
+    pub async fn missed(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<(Time, ScheduleName)>> {
+        let mut found = Vec::new();
+        for schedule in schedules {
+            let standing = standing_at(self.0, schedule, at).await?;
+            let missing = self.missing(schedule, &standing, at).await?;
+            found.extend(missing.into_iter().map(|instant| (instant, schedule.name.clone())));
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    async fn missing(&self, schedule: &Schedule, standing: &Standing, at: Time) -> Answer<Vec<Time>> {
+        let from = at.before(schedule.missed.look_back);
+        let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
+        // What is agreed to be fired and in no queue yet is as missing as what nobody has seen.
+        let known = pages.settled();
+        Ok(missing(schedule, Seen { standing, from, known: &known }, at))
+    }
+
+    /// Runs it now, whether or not it is paused; no instant of the schedule is touched.
+    pub async fn trigger(&self, schedule: &Schedule) -> Result<Triggered, TriggerError> {
+        let (id, now) = (self.0.new_id(), self.0.now());
+        let instant = Time::from_micros(now.as_micros().div_euclid(1_000_000) * 1_000_000);
+        let answers = self.0.push_jobs(vec![schedule.job_by_hand(id, instant)]).await?;
+        if answers.first() == Some(&Enqueued::Full) {
+            return Err(TriggerError::Full(schedule.queue.clone()));
+        }
+        let entry = Entry { instant, what: What::Triggered(id), at: now };
+        let enter = |page: &mut Page| page.enter_by_hand(entry);
+        let (_, is_entered) = change_page(self.0, &schedule.name, Day::of(instant), enter).await?;
+        metrics::entered(&schedule.name, &[entry]);
+        if is_entered { Ok(Triggered { id, instant }) } else { Err(TriggerError::NotEntered(id)) }
+    }
+
+    /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped. Whether it was not paused before.
+    pub async fn pause(&self, name: &ScheduleName) -> Answer<bool> {
+        let now = self.0.now();
+        Ok(change_standing(self.0, name, |standing| standing.pause(now)).await?.1)
+    }
+
+    /// Sets a paused schedule going again; what fell into the pause stays skipped. Whether it was paused.
+    pub async fn resume(&self, name: &ScheduleName) -> Answer<bool> {
+        if standing(self.0, name).await?.is_none() {
+            return Ok(false);
+        }
+        let now = self.0.now();
+        Ok(change_standing(self.0, name, |standing| standing.resume(now)).await?.1)
+    }
+}

@@ -1,0 +1,183 @@
+//! The pages of a schedule's ledger, and its standing, as cells.
+
+use crate::client::Backstop;
+use crate::shared::{Shared, read, update};
+use backstop_core::limits::{CELLS_MAX, LEDGER_KEPT};
+use backstop_core::port::{Answer, CellQuery, Swap};
+use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What};
+use backstop_core::{ScheduleName, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const STANDINGS: &str = "schedules/";
+
+impl Shared for Page {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_bytes(bytes)
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.to_bytes()
+    }
+}
+
+impl Shared for Standing {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a standing has only texts, numbers and lists")
+    }
+}
+
+pub(super) fn standing_cell(name: &ScheduleName) -> String {
+    format!("{STANDINGS}{name}")
+}
+
+fn page_cell(name: &ScheduleName, day: Day) -> String {
+    format!("ledger/{name}/{day}")
+}
+
+/// The standing of a schedule; `None` if nobody has heard of it.
+pub(super) async fn standing(backstop: &Backstop, name: &ScheduleName) -> Answer<Option<Standing>> {
+    let cell = backstop.store().cells(vec![standing_cell(name)]).await?.pop().flatten();
+    Ok(cell.as_ref().and_then(read))
+}
+
+/// The standing of a schedule as it would be if it were registered now; nothing is written.
+pub(super) async fn standing_at(backstop: &Backstop, schedule: &Schedule, now: Time) -> Answer<Standing> {
+    let known = standing(backstop, &schedule.name).await?;
+    let mut standing = known.unwrap_or_else(|| Standing::new(now));
+    standing.register(schedule, now);
+    Ok(standing)
+}
+
+/// Changes the standing of a schedule; answers what stands then, and what `change` said.
+pub(super) async fn change_standing<R>(
+    backstop: &Backstop,
+    name: &ScheduleName,
+    change: impl FnMut(&mut Standing) -> R,
+) -> Answer<(Standing, R)> {
+    update(backstop, &standing_cell(name), Standing::new(backstop.now()), change).await
+}
+
+/// Changes a page; answers what stands then, and what `change` said.
+pub(super) async fn change_page<R>(
+    backstop: &Backstop,
+    name: &ScheduleName,
+    day: Day,
+    change: impl FnMut(&mut Page) -> R,
+) -> Answer<(Page, R)> {
+    update(backstop, &page_cell(name, day), Page::empty(day), change).await
+}
+
+/// Some days of a ledger.
+pub(super) struct Pages<'a> {
+    backstop: &'a Backstop,
+    name: &'a ScheduleName,
+    pages: BTreeMap<Day, Page>,
+}
+
+impl<'a> Pages<'a> {
+    /// The pages of these days, both included.
+    pub(super) async fn read(
+        backstop: &'a Backstop,
+        name: &'a ScheduleName,
+        from: Day,
+        until: Day,
+    ) -> Answer<Self> {
+        let names = Day::through(from, until).take(CELLS_MAX).map(|day| page_cell(name, day)).collect();
+        let cells = backstop.store().cells(names).await?;
+        let pages = cells.iter().flatten().filter_map(read::<Page>).map(|page| (page.day(), page));
+        Ok(Self { backstop, name, pages: pages.collect() })
+    }
+
+    /// The instants that have an entry.
+    pub(super) fn known(&self) -> BTreeSet<Time> {
+        self.entries().map(|entry| entry.instant).collect()
+    }
+
+    /// The instants of which it is final what became of them.
+    pub(super) fn settled(&self) -> BTreeSet<Time> {
+        self.entries().filter(|entry| entry.what != What::Due).map(|entry| entry.instant).collect()
+    }
+
+    /// The instants that are to be fired, the oldest first.
+    pub(super) fn due(&self) -> Vec<Time> {
+        self.entries().filter(|entry| entry.what == What::Due).map(|entry| entry.instant).collect()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.pages.values().flat_map(Page::entries)
+    }
+
+    /// Enters what was decided where nobody was faster; answers those that count. Days go in their order: should this be cut
+    /// off, what is left over is the newest, and whoever comes next decides about that alone.
+    pub(super) async fn enter(&mut self, entries: &[Entry]) -> Answer<Vec<Entry>> {
+        self.write(entries, Page::enter).await
+    }
+
+    /// Enters what became of due instants; answers those that count.
+    pub(super) async fn conclude(&mut self, entries: &[Entry]) -> Answer<Vec<Entry>> {
+        self.write(entries, Page::conclude).await
+    }
+
+    async fn write(&mut self, entries: &[Entry], write: fn(&mut Page, Entry) -> bool) -> Answer<Vec<Entry>> {
+        let mut days: BTreeMap<Day, Vec<Entry>> = BTreeMap::new();
+        for entry in entries {
+            days.entry(Day::of(entry.instant)).or_default().push(*entry);
+        }
+        let mut counted = Vec::new();
+        for (day, entries) in days {
+            let enter = |page: &mut Page| {
+                entries.iter().copied().filter(|entry| write(page, *entry)).collect::<Vec<Entry>>()
+            };
+            let (page, said) = change_page(self.backstop, self.name, day, enter).await?;
+            self.pages.insert(day, page);
+            counted.extend(said);
+        }
+        Ok(counted)
+    }
+}
+
+/// The newest entries, at most `limit`, those of runs by hand among them.
+pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usize) -> Answer<Vec<Entry>> {
+    /// Days read at once: a schedule that runs every minute fills a cell a day.
+    const STEP: usize = 4;
+    // A day more than today: whoever wrote may have a clock that is ahead.
+    let newest = Day::of(backstop.now().after(backstop_core::Span::days(1)));
+    let days: Vec<Day> = Day::through(Day::of(backstop.now().before(LEDGER_KEPT)), newest).collect();
+    let mut entries = Vec::new();
+    for part in days.rchunks(STEP) {
+        let names = part.iter().rev().map(|day| page_cell(name, *day)).collect();
+        let cells = backstop.store().cells(names).await?;
+        entries.extend(cells.iter().flatten().filter_map(read::<Page>).flat_map(|page| page.newest_first()));
+        if entries.len() >= limit {
+            break;
+        }
+    }
+    entries.truncate(limit);
+    Ok(entries)
+}
+
+/// Removes pages older than a ledger is kept.
+pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<usize> {
+    let prefix = format!("ledger/{name}/");
+    let query = CellQuery { prefix, after: None, limit: CELLS_MAX };
+    let first_kept = page_cell(name, Day::of(now.before(LEDGER_KEPT)));
+    let mut cells = backstop.store().list_cells(query).await?;
+    cells.retain(|cell| cell.name < first_kept);
+    let version = backstop.random().bits().cast_signed();
+    let removals = cells.iter().map(|cell| Swap {
+        name: cell.name.clone(),
+        seen: Some(cell.version),
+        version,
+        value: None,
+    });
+    let removals: Vec<Swap> = removals.collect();
+    let count = removals.len();
+    if count > 0 {
+        backstop.store().swap(removals).await?;
+    }
+    Ok(count)
+}

@@ -1,0 +1,92 @@
+//! What became of past runs: the last fifty, in one cell.
+
+use super::{Report, Sweep, SweepError};
+use crate::client::Backstop;
+use crate::shared::{Shared, read, update};
+use backstop_core::failure::truncated;
+use backstop_core::limits::{SWEEP_RUNS_MAX, WHY_CHARS_MAX};
+use backstop_core::port::Answer;
+use backstop_core::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// A run that has ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PastRun {
+    /// When it began.
+    pub at: Time,
+    /// How long it took.
+    pub took: Span,
+    /// Who ran it.
+    pub runner: String,
+    /// Rows that were found.
+    pub found: usize,
+    /// Of these, those whose job is on its way.
+    pub alive: usize,
+    /// Of these, those whose job is dead.
+    pub dead: usize,
+    /// Of these, those that got a job.
+    pub enqueued: usize,
+    /// Of these, those that were given up.
+    pub buried: usize,
+    /// Rows that no job could be made of.
+    pub unusable: usize,
+    /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl PastRun {
+    pub(super) fn of(outcome: &Result<Report, SweepError>, at: Time, took: Span, runner: &str) -> Self {
+        let none = Report::default();
+        let report = outcome.as_ref().unwrap_or(&none);
+        Self {
+            at,
+            took,
+            runner: runner.to_owned(),
+            found: report.found.len(),
+            alive: report.alive.len(),
+            dead: report.dead.len(),
+            enqueued: report.enqueued.len(),
+            buried: report.buried.len(),
+            unusable: report.unusable.len(),
+            error: outcome.as_ref().err().map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
+        }
+    }
+}
+
+/// The runs, the latest last.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+struct Runs(Vec<PastRun>);
+
+impl Shared for Runs {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+fn cell(sweep: &Sweep) -> String {
+    sweep.cell("history")
+}
+
+/// The last runs, the latest first.
+pub(super) async fn runs(backstop: &Backstop, sweep: &Sweep) -> Answer<Vec<PastRun>> {
+    let cell = backstop.store().cells(vec![cell(sweep)]).await?.pop().flatten();
+    let runs = cell.as_ref().and_then(read::<Runs>).unwrap_or_default();
+    Ok(runs.0.into_iter().rev().collect())
+}
+
+/// Writes down a run. It has happened: where this fails, it is only not remembered.
+pub(super) async fn note(backstop: &Backstop, sweep: &Sweep, run: &PastRun) {
+    let add = |runs: &mut Runs| {
+        runs.0.push(run.clone());
+        let surplus = runs.0.len().saturating_sub(SWEEP_RUNS_MAX);
+        runs.0.drain(..surplus);
+    };
+    if let Err(error) = update(backstop, &cell(sweep), Runs::default(), add).await {
+        tracing::warn!(%error, sweep = sweep.name(), "a run could not be noted");
+    }
+}

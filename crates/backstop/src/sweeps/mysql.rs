@@ -1,0 +1,140 @@
+//! A query on a MySQL or MariaDB server: one read-only transaction. Without TLS: a server elsewhere is reached by a tunnel.
+
+use super::FindError;
+use super::query::hex;
+use super::source::{Rows, Search};
+use crate::address::Address;
+use backstop_core::sweep::{Row, cutoff_text, decimal};
+use backstop_core::{Span, Time};
+use mysql_async::consts::ColumnType;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Column, Conn, Opts, Params};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What connecting may take beside the query.
+const BESIDE: Duration = Duration::from_secs(15);
+/// The character set of bytes that are no text.
+const BINARY: u16 = 63;
+/// The server stopped a statement at its time limit: MariaDB's number for it, and MySQL's.
+const STOPPED: [u16; 2] = [1_969, 3_024];
+
+/// The rows that a query finds.
+pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+    let limit = search.limit;
+    let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
+    asked.unwrap_or(Err(FindError::TooSlow(limit)))
+}
+
+async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+    let url = address.as_written();
+    let url = url.strip_prefix("mariadb://").map_or_else(|| url.to_owned(), |rest| format!("mysql://{rest}"));
+    let failed = |error: &dyn std::fmt::Display| FindError::Failed(error.to_string());
+    let opts = Opts::from_url(&url).map_err(|error| failed(&error))?;
+    let mut conn = Conn::new(opts).await.map_err(|error| failed(&error))?;
+    let limit = search.limit;
+    let rows = read(&mut conn, search).await;
+    // Rows that were not asked for may still be on their way: the connection is closed, not cleaned.
+    drop(conn);
+    rows.map_err(|error| failure(&error, limit))?
+}
+
+async fn read(conn: &mut Conn, search: Search<'_>) -> mysql_async::Result<Result<Rows, FindError>> {
+    // Also for statements that would end the transaction first.
+    conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
+    conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
+    conn.query_drop(format!("SET SESSION sql_select_limit = {}", search.max)).await?;
+    let is_mariadb = is_mariadb(conn).await?;
+    conn.query_drop(time_limit(is_mariadb, search.limit)).await?;
+    conn.query_drop("START TRANSACTION READ ONLY").await?;
+    let cutoff = date(search.cutoff);
+    let params = Params::Positional(vec![cutoff; search.query.cutoffs]);
+    let mut result = conn.exec_iter(&*search.query.sql, params).await?;
+    let described = result.columns().filter(|columns| !columns.is_empty());
+    let Some(described) = described else {
+        return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
+    };
+    let columns: Arc<[String]> = described.iter().map(|column| column.name_str().into_owned()).collect();
+    let mut rows = Vec::new();
+    while rows.len() < search.max {
+        let Some(row) = result.next().await? else { break };
+        let values = row.unwrap().into_iter().zip(described.iter());
+        rows.push(Row::new(Arc::clone(&columns), values.map(|(of, column)| value(of, column)).collect()));
+    }
+    Ok(Ok(Rows { columns, rows }))
+}
+
+async fn is_mariadb(conn: &mut Conn) -> mysql_async::Result<bool> {
+    let version: Option<String> = conn.query_first("SELECT VERSION()").await?;
+    Ok(version.is_some_and(|version| version.contains("MariaDB")))
+}
+
+/// Each has its own word for it, and MariaDB counts in seconds.
+fn time_limit(is_mariadb: bool, limit: Span) -> String {
+    let millis = limit.as_millis().max(1);
+    if is_mariadb {
+        format!("SET SESSION max_statement_time = {}.{:03}", millis / 1_000, millis % 1_000)
+    } else {
+        format!("SET SESSION max_execution_time = {millis}")
+    }
+}
+
+fn failure(error: &mysql_async::Error, limit: Span) -> FindError {
+    match error {
+        mysql_async::Error::Server(said) if STOPPED.contains(&said.code) => FindError::TooSlow(limit),
+        mysql_async::Error::Server(said) => FindError::Failed(format!("{} ({})", said.message, said.code)),
+        other => FindError::Failed(other.to_string()),
+    }
+}
+
+/// A time as the driver takes it, in UTC.
+fn date(time: Time) -> mysql_async::Value {
+    let text = cutoff_text(time);
+    let mut parts = text.split(['-', ' ', ':']);
+    let mut next = || parts.next().and_then(|part| part.parse::<u16>().ok()).unwrap_or_default();
+    let (year, month, day) = (next(), next() as u8, next() as u8);
+    let (hour, minute, second) = (next() as u8, next() as u8, next() as u8);
+    let micros = u32::try_from(time.as_micros().rem_euclid(1_000_000)).unwrap_or_default();
+    mysql_async::Value::Date(year, month, day, hour, minute, second, micros)
+}
+
+fn value(of: mysql_async::Value, column: &Column) -> Value {
+    use mysql_async::Value as Sql;
+    match of {
+        Sql::NULL => Value::Null,
+        Sql::Int(number) => number.into(),
+        Sql::UInt(number) => number.into(),
+        // The shortest digits of the single: as a double it would get digits that nobody wrote.
+        Sql::Float(number) => decimal(&number.to_string()),
+        Sql::Double(number) => number.into(),
+        Sql::Bytes(bytes) => text(&bytes, column),
+        Sql::Date(year, month, day, hour, minute, second, micros) => {
+            let date = format!("{year:04}-{month:02}-{day:02}");
+            match column.column_type() {
+                ColumnType::MYSQL_TYPE_DATE => date.into(),
+                _ => format!("{date} {hour:02}:{minute:02}:{second:02}{}", part(micros)).into(),
+            }
+        }
+        Sql::Time(is_negative, days, hours, minutes, seconds, micros) => {
+            let (sign, hours) = (if is_negative { "-" } else { "" }, days * 24 + u32::from(hours));
+            format!("{sign}{hours:02}:{minutes:02}:{seconds:02}{}", part(micros)).into()
+        }
+    }
+}
+
+fn part(micros: u32) -> String {
+    if micros == 0 { String::new() } else { format!(".{micros:06}") }
+}
+
+fn text(bytes: &[u8], column: &Column) -> Value {
+    let is_number =
+        matches!(column.column_type(), ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL);
+    let is_json = column.column_type() == ColumnType::MYSQL_TYPE_JSON;
+    match std::str::from_utf8(bytes) {
+        Ok(digits) if is_number => decimal(digits),
+        Ok(json) if is_json => serde_json::from_str(json).unwrap_or_else(|_| json.into()),
+        Ok(text) if column.character_set() != BINARY => text.into(),
+        _ => hex(bytes).into(),
+    }
+}

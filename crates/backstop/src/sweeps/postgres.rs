@@ -1,0 +1,127 @@
+//! A query on a PostgreSQL server: one read-only transaction, on a connection under the same rules as the store's.
+
+use super::FindError;
+use super::source::{Rows, Search};
+use crate::address::Address;
+use backstop_core::port::StoreError;
+use backstop_core::sweep::{Row, decimal};
+use backstop_core::{Span, Time};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+/// What connecting, and ending the transaction, may take beside the query.
+const BESIDE: Duration = Duration::from_secs(15);
+
+/// The rows that a query finds.
+pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+    let limit = search.limit;
+    let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
+    asked.unwrap_or(Err(FindError::TooSlow(limit)))
+}
+
+async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+    let unreachable = |error: StoreError| FindError::Failed(error.to_string());
+    let client = backstop_postgres::connect(address.as_written()).await.map_err(unreachable)?;
+    let limit = search.limit;
+    let rows = read(&client, search).await.map_err(|error| failure(&error, limit))?;
+    // Nothing was written that could be committed; where this fails the connection ends, and the transaction with it.
+    let _ = client.batch_execute("ROLLBACK").await;
+    rows
+}
+
+async fn read(client: &Client, search: Search<'_>) -> Result<Result<Rows, FindError>, tokio_postgres::Error> {
+    let limit_ms = search.limit.as_millis().max(1);
+    let begin = format!(
+        "BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};
+         SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'"
+    );
+    client.batch_execute(&begin).await?;
+    let described = client.prepare_typed(&search.query.sql, &[Type::TIMESTAMPTZ]).await?;
+    let columns: Arc<[String]> = described.columns().iter().map(|column| column.name().to_owned()).collect();
+    if columns.is_empty() {
+        return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
+    }
+    let cutoff = system_time(search.cutoff);
+    let sql = search.query.as_json_rows(search.max);
+    let found = client.query_typed(&sql, &[(&cutoff, Type::TIMESTAMPTZ)]).await?;
+    let rows: Result<Vec<Row>, _> = found
+        .iter()
+        .map(|row| row.try_get::<_, &str>(0).map(|json| Row::new(Arc::clone(&columns), values(json))))
+        .collect();
+    Ok(Ok(Rows { columns, rows: rows? }))
+}
+
+fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {
+    match error.as_db_error() {
+        Some(said) if said.code() == &SqlState::QUERY_CANCELED => FindError::TooSlow(limit),
+        Some(said) => FindError::Failed(format!("{} ({})", said.message(), said.code().code())),
+        None => FindError::Failed(
+            std::error::Error::source(error)
+                .map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
+        ),
+    }
+}
+
+fn system_time(time: Time) -> SystemTime {
+    let micros = Duration::from_micros(time.as_micros().unsigned_abs());
+    if time.as_micros() < 0 { UNIX_EPOCH - micros } else { UNIX_EPOCH + micros }
+}
+
+/// The values of a row that came as a JSON object, in the order of its columns.
+fn values(json: &str) -> Vec<Value> {
+    let mut reader = serde_json::Deserializer::from_str(json);
+    reader.deserialize_map(InOrder).unwrap_or_default()
+}
+
+/// An object's values in the order they are written in, with its numbers as exact as they are written.
+struct InOrder;
+
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Vec<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some((_, raw)) = map.next_entry::<String, Box<RawValue>>()? {
+            values.push(value(raw.get()));
+        }
+        Ok(values)
+    }
+}
+
+fn value(raw: &str) -> Value {
+    let is_digits =
+        raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) && !raw.contains(['e', 'E']);
+    if is_digits { decimal(raw) } else { serde_json::from_str(raw).unwrap_or_else(|_| raw.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_row_keeps_its_order_its_doubles_and_its_digits() {
+        let json = r#"{"b":1,"a":"x","a":null,"n":123456789012345678901234567890,"f":1.50,"big":1e300,"o":{"k":[1]}}"#;
+        let digits = json!("123456789012345678901234567890");
+        assert_eq!(
+            values(json),
+            [json!(1), json!("x"), json!(null), digits, json!(1.5), json!(1e300), json!({"k": [1]})]
+        );
+    }
+
+    #[test]
+    fn times_before_1970_are_times() {
+        assert_eq!(system_time(Time::from_micros(-1)), UNIX_EPOCH - Duration::from_micros(1));
+    }
+}

@@ -1,0 +1,328 @@
+//! One run: look for rows, ask the store what it knows of them, let the core decide, enqueue, write down.
+
+use super::recovered::Recoveries;
+use super::{FindError, Found, PastRun, Sweep, dead, history, metrics, turn};
+use crate::client::Backstop;
+use crate::worker::usual_worker;
+use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::limits::{BURY_MAX, HOLDERS_MAX, SWEEP_RUN_MAX};
+use backstop_core::port::{Answer, Burial, Enqueued, KeyHolder, StoreError};
+use backstop_core::sweep::{Fate, Finding, Known, Turn, TurnTaken, judge};
+use backstop_core::unique::{Unique, UniqueKey};
+use backstop_core::verdict::Reason;
+use backstop_core::{JobId, NewJob, Span, Time, WorkerName};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The run gives up a little before others take its runner for dead.
+const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000 - 60);
+
+/// A row that no job can be made of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Unusable {
+    /// What it is known by.
+    pub row: Value,
+    /// Why.
+    pub why: String,
+}
+
+/// What a run found, and what it did. Lists hold what rows are known by.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// All that were found and can be used.
+    pub found: Vec<Value>,
+    /// Those whose job is on its way.
+    pub alive: Vec<Value>,
+    /// Those whose work was given up: a dead letter has their key, or is made by this run.
+    pub dead: Vec<Value>,
+    /// Those whose job has ended and keeps its key: it is not to be done twice.
+    pub spent: Vec<Value>,
+    /// Those that are to get a job.
+    pub would_enqueue: Vec<Value>,
+    /// Those that got one. Empty in a dry run.
+    pub enqueued: Vec<Value>,
+    /// Those that this run gave up. Empty in a dry run.
+    pub buried: Vec<Value>,
+    /// Those that a full queue, or full dead letters, did not take; the next run looks again.
+    pub refused: Vec<Value>,
+    /// Rows that no job can be made of.
+    pub unusable: Vec<Unusable>,
+    /// Whether there may be more than one run looks at.
+    pub is_cut: bool,
+}
+
+/// A run that failed. Nothing is enqueued by a run whose search fails.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SweepError {
+    /// The search failed.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Somebody else runs it.
+    #[error("the sweep is being run already: {0}")]
+    Taken(#[from] TurnTaken),
+    /// It took too long.
+    #[error("the run was not through after {0:?}")]
+    TooSlow(Duration),
+}
+
+/// A sweep on a store.
+#[derive(Clone, Debug)]
+pub struct Sweeper {
+    backstop: Backstop,
+    sweep: Sweep,
+    runner: WorkerName,
+}
+
+impl Backstop {
+    /// A sweep, to be run and looked at by hand. Workers run theirs by themselves.
+    pub fn sweeper(&self, sweep: &Sweep) -> Sweeper {
+        Sweeper { backstop: self.clone(), sweep: sweep.clone(), runner: usual_worker(self) }
+    }
+}
+
+/// Whether anything is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Dry,
+    Real,
+}
+
+impl Sweeper {
+    pub(crate) fn by(backstop: &Backstop, sweep: &Sweep, runner: &WorkerName) -> Self {
+        Self { backstop: backstop.clone(), sweep: sweep.clone(), runner: runner.clone() }
+    }
+
+    /// The sweep.
+    pub const fn sweep(&self) -> &Sweep {
+        &self.sweep
+    }
+
+    pub(super) const fn backstop(&self) -> &Backstop {
+        &self.backstop
+    }
+
+    /// Runs it now, whenever it ran last; refused while somebody else does.
+    pub async fn run(&self) -> Result<Report, SweepError> {
+        self.run_at(self.backstop.now()).await
+    }
+
+    /// As [`Sweeper::run`], with rows looked for as if it were `at`.
+    pub async fn run_at(&self, at: Time) -> Result<Report, SweepError> {
+        let taken = turn::take(&self.backstop, &self.sweep, self.runner.as_str(), Span::ZERO).await?;
+        self.run_turn(&taken?, at).await
+    }
+
+    /// What a run would do if it were `at`. Changes nothing.
+    pub async fn dry_run(&self, at: Time) -> Result<Report, SweepError> {
+        self.in_time(self.perform(at, Mode::Dry)).await
+    }
+
+    /// The last runs, the latest first.
+    pub async fn history(&self) -> Answer<Vec<PastRun>> {
+        history::runs(&self.backstop, &self.sweep).await
+    }
+
+    /// When the next run may begin.
+    pub(crate) async fn next(&self) -> Answer<Time> {
+        turn::next(&self.backstop, &self.sweep).await
+    }
+
+    /// Takes the turn of this period; `None` if somebody else has it.
+    pub(crate) async fn take_turn(&self) -> Answer<Option<Turn>> {
+        let taken =
+            turn::take(&self.backstop, &self.sweep, self.runner.as_str(), self.sweep.period()).await?;
+        Ok(taken.ok())
+    }
+
+    /// Leaves a turn to others, because this process stops.
+    pub(crate) async fn leave_turn(&self, turn: &Turn) {
+        turn::leave(&self.backstop, &self.sweep, turn).await;
+    }
+
+    /// Runs it, once the turn is ours, and writes down what came of it.
+    pub(crate) async fn run_turn(&self, turn: &Turn, at: Time) -> Result<Report, SweepError> {
+        let outcome = self.in_time(self.perform(at, Mode::Real)).await;
+        let took = self.backstop.now().since(turn.began);
+        metrics::run(&self.sweep, &outcome, took);
+        let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
+        history::note(&self.backstop, &self.sweep, &run).await;
+        turn::end(&self.backstop, &self.sweep, turn).await;
+        outcome
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, SweepError>>) -> Result<T, SweepError> {
+        tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(SweepError::TooSlow(DEADLINE)))
+    }
+
+    async fn perform(&self, at: Time, mode: Mode) -> Result<Report, SweepError> {
+        let cutoff = at.before(self.sweep.older_than);
+        let found = self.find(cutoff).await?;
+        let recoveries = Recoveries::read(&self.backstop, &self.sweep).await?;
+        let fates = self.judge(&found.findings, &recoveries).await?;
+        let is_cut = found.len() >= self.sweep.max_per_run;
+        let judged: Vec<(Finding, Fate)> = found.findings.into_iter().zip(fates).collect();
+        let judged = self.confirmed(judged, cutoff).await?;
+        let mut report = Report { unusable: found.unusable, is_cut, ..Report::of(&judged) };
+        if mode == Mode::Real {
+            self.recover(&judged, &recoveries, &mut report).await?;
+            self.give_up(&judged, &recoveries, &mut report).await?;
+            let keys = judged.iter().map(|(finding, _)| &finding.key).collect();
+            recoveries.clear(&keys, !is_cut).await?;
+        }
+        Ok(report)
+    }
+
+    async fn find(&self, cutoff: Time) -> Result<Found, FindError> {
+        let max = self.sweep.max_per_run;
+        let mut found = self.sweep.finder.find(cutoff, max).await?;
+        found.findings.truncate(max);
+        Ok(found)
+    }
+
+    async fn judge(&self, findings: &[Finding], recoveries: &Recoveries<'_>) -> Answer<Vec<Fate>> {
+        let keys: Vec<UniqueKey> = findings.iter().map(|finding| finding.key.clone()).collect();
+        let holders = self.holders(&keys).await?;
+        let free = keys.iter().zip(&holders).filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
+        let dead = dead::with_letters(&self.backstop, self.sweep.queue(), &free.collect()).await?;
+        let known = keys.iter().zip(holders).map(|(key, holder)| {
+            (key, Known { holder, is_dead: dead.contains(key), recovered: recoveries.count(key) })
+        });
+        Ok(judge(known, self.sweep.max_recoveries))
+    }
+
+    /// Who holds these keys, in their order.
+    pub(super) async fn holders(&self, keys: &[UniqueKey]) -> Answer<Vec<Option<KeyHolder>>> {
+        let mut holders = Vec::with_capacity(keys.len());
+        for part in keys.chunks(HOLDERS_MAX) {
+            let queue = self.sweep.queue().clone();
+            holders.extend(self.backstop.store().holders(queue, part.to_vec(), self.backstop.now()).await?);
+        }
+        Ok(holders)
+    }
+
+    /// Without what was processed meanwhile. A job that ended between the search and the question who holds its key looks lost: its
+    /// row is looked for once more, now that no job was seen, and is not found again.
+    async fn confirmed(
+        &self,
+        judged: Vec<(Finding, Fate)>,
+        cutoff: Time,
+    ) -> Result<Vec<(Finding, Fate)>, FindError> {
+        let is_acted_on = |fate: Fate| matches!(fate, Fate::Recover | Fate::GiveUp);
+        if !judged.iter().any(|(_, fate)| is_acted_on(*fate)) {
+            return Ok(judged);
+        }
+        let again = self.find(cutoff).await?;
+        let still: BTreeSet<UniqueKey> = again.findings.into_iter().map(|finding| finding.key).collect();
+        let is_there =
+            |(finding, fate): &(Finding, Fate)| !is_acted_on(*fate) || still.contains(&finding.key);
+        Ok(judged.into_iter().filter(is_there).collect())
+    }
+
+    async fn recover(
+        &self,
+        judged: &[(Finding, Fate)],
+        recoveries: &Recoveries<'_>,
+        report: &mut Report,
+    ) -> Answer<()> {
+        let lost: Vec<&Finding> = with_fate(judged, Fate::Recover).collect();
+        let jobs = lost.iter().map(|finding| self.job(finding, self.backstop.new_id())).collect();
+        let answers = self.backstop.push_jobs(jobs).await?;
+        let mut recovered = Vec::new();
+        for (finding, answer) in lost.into_iter().zip(answers) {
+            match answer {
+                Enqueued::Inserted | Enqueued::Same => {
+                    report.enqueued.push(finding.row.clone());
+                    recovered.push(finding.key.clone());
+                }
+                // Somebody gave it a job meanwhile.
+                Enqueued::Duplicate(_) => report.alive.push(finding.row.clone()),
+                Enqueued::Full => report.refused.push(finding.row.clone()),
+            }
+        }
+        recoveries.add(&recovered).await
+    }
+
+    async fn give_up(
+        &self,
+        judged: &[(Finding, Fate)],
+        recoveries: &Recoveries<'_>,
+        report: &mut Report,
+    ) -> Answer<()> {
+        let hopeless: Vec<&Finding> = with_fate(judged, Fate::GiveUp).collect();
+        let mut buried = Vec::new();
+        for part in hopeless.chunks(BURY_MAX) {
+            let burials = part.iter().map(|finding| self.burial(finding, recoveries)).collect();
+            let answers = self.backstop.store().bury(burials, self.backstop.now()).await?;
+            for (finding, answer) in part.iter().zip(answers) {
+                if answer == Enqueued::Full {
+                    report.refused.push(finding.row.clone());
+                } else {
+                    tracing::warn!(
+                        sweep = self.sweep.name(), row = %finding.row,
+                        "recovered {} times in vain; it is a dead letter now", recoveries.count(&finding.key)
+                    );
+                    report.buried.push(finding.row.clone());
+                    buried.push(finding.key.clone());
+                }
+            }
+        }
+        // The letter speaks from here on. Should a person requeue it, the count begins anew.
+        recoveries.forget(&buried).await
+    }
+
+    fn job(&self, finding: &Finding, id: JobId) -> NewJob {
+        let (queue, kind) = (self.sweep.queue.clone(), self.sweep.kind.clone());
+        let job = NewJob::new(id, queue, kind, finding.payload.clone());
+        NewJob { unique: Some(Unique::live(finding.key.clone())), ..job }
+    }
+
+    fn burial(&self, finding: &Finding, recoveries: &Recoveries<'_>) -> Burial {
+        let (now, count) = (self.backstop.now(), recoveries.count(&finding.key));
+        let last = recoveries.last(&finding.key).unwrap_or(now);
+        // The same id for whoever gives it up at the same time: one letter.
+        let name = format!("sweep {} {} {}", self.sweep.name, finding.key, last.as_micros());
+        let message = format!(
+            "sweep {} recovered row {} {count} times, the last time at {last}, and still finds it: its jobs end without marking the row as processed",
+            self.sweep.name, finding.row
+        );
+        let error =
+            ErrorReport { error_type: Some("SweptInVain".to_owned()), ..ErrorReport::message(message) };
+        let failure = Failure::new(now, count, Cause::Failed, &self.runner, error);
+        Burial {
+            job: self.job(finding, JobId::named(&name)),
+            attempts: count,
+            lost_leases: 0,
+            requeues: 0,
+            inserted_at: now,
+            finished_at: now,
+            reason: Reason::AttemptsExhausted,
+            history: History::default().with(failure),
+        }
+    }
+}
+
+fn with_fate(judged: &[(Finding, Fate)], wanted: Fate) -> impl Iterator<Item = &Finding> {
+    judged.iter().filter(move |(_, fate)| *fate == wanted).map(|(finding, _)| finding)
+}
+
+impl Report {
+    fn of(judged: &[(Finding, Fate)]) -> Self {
+        let rows = |fates: &[Fate]| {
+            let those = judged.iter().filter(|(_, fate)| fates.contains(fate));
+            those.map(|(finding, _)| finding.row.clone()).collect()
+        };
+        Self {
+            found: judged.iter().map(|(finding, _)| finding.row.clone()).collect(),
+            alive: rows(&[Fate::Alive]),
+            dead: rows(&[Fate::Dead, Fate::GiveUp]),
+            spent: rows(&[Fate::Spent]),
+            would_enqueue: rows(&[Fate::Recover]),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A query on a SQLite file, on a thread that may wait for it.
+
+use super::FindError;
+use super::source::{Rows, Search};
+use crate::address::Address;
+use backstop_core::sweep::{Row, cutoff_text};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, InterruptHandle, OpenFlags};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long somebody who writes may hold the query up.
+const BUSY: Duration = Duration::from_secs(5);
+/// Between two tries to stop a query: one that has not begun yet does not hear the first.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Tries to stop it.
+const TRIES_MAX: usize = 500;
+
+/// Stops a query when whoever waits for it goes away.
+#[derive(Clone, Default)]
+struct Stop {
+    told: Arc<AtomicBool>,
+    handle: Arc<OnceLock<InterruptHandle>>,
+}
+
+impl Stop {
+    fn now(&self) {
+        self.told.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.handle.get() {
+            handle.interrupt();
+        }
+    }
+}
+
+struct StopAtEnd(Stop);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.now();
+    }
+}
+
+/// The rows that a query finds.
+pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+    let file = address.sqlite_file().map(ToOwned::to_owned).unwrap_or_default();
+    let stop = StopAtEnd(Stop::default());
+    let (sql, cutoff, max) = (search.query.sql.clone(), cutoff_text(search.cutoff), search.max);
+    let stopped = stop.0.clone();
+    let mut reading = tokio::task::spawn_blocking(move || read(file, &sql, &cutoff, max, &stopped));
+    let panicked = |error: tokio::task::JoinError| FindError::Failed(error.to_string());
+    if let Ok(read) = tokio::time::timeout(search.limit.into(), &mut reading).await {
+        return read.map_err(panicked)?.map_err(|error| FindError::Failed(error.to_string()));
+    }
+    for _ in 0..TRIES_MAX {
+        stop.0.now();
+        if tokio::time::timeout(AGAIN, &mut reading).await.is_ok() {
+            break;
+        }
+    }
+    Err(FindError::TooSlow(search.limit))
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("the query must be a SELECT: it would write, or gives no columns")]
+    NotASelect,
+    #[error("the query has parameters besides :cutoff")]
+    Parameters,
+}
+
+fn read(file: PathBuf, sql: &str, cutoff: &str, max: usize, stop: &Stop) -> Result<Rows, ReadError> {
+    // Never made by looking at it, and never written to.
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(file, flags)?;
+    let _ = stop.handle.set(db.get_interrupt_handle());
+    db.busy_timeout(BUSY)?;
+    db.execute_batch("PRAGMA query_only = ON")?;
+    let mut statement = db.prepare(sql)?;
+    if !statement.readonly() || statement.column_count() == 0 {
+        return Err(ReadError::NotASelect);
+    }
+    if statement.parameter_count() != 1 {
+        return Err(ReadError::Parameters);
+    }
+    let names = (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
+    let columns: Arc<[String]> = names.collect::<Result<_, _>>()?;
+    let mut found = Vec::new();
+    let mut rows = statement.query([cutoff])?;
+    while found.len() < max && !stop.told.load(Ordering::Relaxed) {
+        let Some(row) = rows.next()? else { break };
+        let values = (0..columns.len()).map(|column| row.get_ref(column).map(value));
+        found.push(Row::new(Arc::clone(&columns), values.collect::<Result<_, _>>()?));
+    }
+    Ok(Rows { columns, rows: found })
+}
+
+fn value(of: ValueRef<'_>) -> Value {
+    match of {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => number.into(),
+        ValueRef::Text(bytes) => String::from_utf8_lossy(bytes).into(),
+        ValueRef::Blob(bytes) => super::query::hex(bytes).into(),
+    }
+}

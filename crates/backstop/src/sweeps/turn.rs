@@ -1,0 +1,76 @@
+//! Whose turn it is to run a sweep, among all processes: a cell that one of them changes first. The rule is [`Turn`]'s.
+
+use super::Sweep;
+use crate::client::Backstop;
+use crate::shared::{Shared, read, update};
+use backstop_core::limits::SWEEP_RUN_MAX;
+use backstop_core::port::Answer;
+use backstop_core::sweep::{Turn, TurnTaken};
+use backstop_core::{Span, Time};
+
+/// The turn that stands, if any.
+#[derive(Clone, PartialEq, Debug)]
+struct Standing(Option<Turn>);
+
+impl Shared for Standing {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().map(Self)
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.0).unwrap_or_default()
+    }
+}
+
+fn cell(sweep: &Sweep) -> String {
+    sweep.cell("turn")
+}
+
+/// When the next run may begin.
+pub(super) async fn next(backstop: &Backstop, sweep: &Sweep) -> Answer<Time> {
+    let cell = backstop.store().cells(vec![cell(sweep)]).await?.pop().flatten();
+    let standing = cell.as_ref().and_then(read::<Standing>).and_then(|standing| standing.0);
+    Ok(Turn::next(standing.as_ref(), sweep.period(), backstop.now()))
+}
+
+/// Takes the turn, if it may be taken. `every` is the period, nothing for a run by hand.
+pub(super) async fn take(
+    backstop: &Backstop,
+    sweep: &Sweep,
+    runner: &str,
+    every: Span,
+) -> Answer<Result<Turn, TurnTaken>> {
+    let change = |standing: &mut Standing| {
+        let begun = Turn::begin(standing.0.as_ref(), runner, every, SWEEP_RUN_MAX, backstop.now());
+        if let Ok(turn) = &begun {
+            standing.0 = Some(turn.clone());
+        }
+        begun
+    };
+    let (_, begun) = update(backstop, &cell(sweep), Standing(None), change).await?;
+    Ok(begun)
+}
+
+/// Notes that a turn has ended, unless somebody has followed its runner meanwhile.
+pub(super) async fn end(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+    change(backstop, sweep, turn, |own| own.ended = true).await;
+}
+
+/// Leaves a turn to whoever comes next: its runner is told to stop.
+pub(super) async fn leave(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+    let now = backstop.now();
+    change(backstop, sweep, turn, |own| own.until = now).await;
+}
+
+async fn change(backstop: &Backstop, sweep: &Sweep, turn: &Turn, change: impl Fn(&mut Turn)) {
+    let cell = cell(sweep);
+    let changed = update(backstop, &cell, Standing(None), |standing| {
+        let own = standing.0.as_mut().filter(|own| own.began == turn.began && own.runner == turn.runner);
+        if let Some(own) = own {
+            change(own);
+        }
+    });
+    if let Err(error) = changed.await {
+        tracing::warn!(%error, sweep = sweep.name(), "the end of a run was not noted; the next begins {SWEEP_RUN_MAX} after it");
+    }
+}

@@ -1,0 +1,150 @@
+//! Rate limits of queues, shared by all workers: on a store in memory, by a clock that is moved.
+
+use backstop::core::rate::RateLimit;
+use backstop::core::{Job, State};
+use backstop::testing::{self, Test, VirtualClock};
+use backstop::{Backstop, JobId, QueueSettings, Random, Run, Running, Services, Span};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Fault, Flaky};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn limited(limit: RateLimit) -> QueueSettings {
+    QueueSettings { concurrency: 4, prefetch: Some(4), ..QueueSettings::default() }.rate_limited(limit)
+}
+
+fn five_a_minute() -> RateLimit {
+    RateLimit::new(5, Span::secs(60)).over(Span::minutes(5))
+}
+
+async fn push(backstop: &Backstop, jobs: usize) {
+    for n in 0..jobs {
+        backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+    }
+}
+
+async fn job(backstop: &Backstop, n: usize) -> Job {
+    backstop.job(JobId::named(&n.to_string())).await.expect("memory answers").expect("the job is there")
+}
+
+async fn count(backstop: &Backstop, state: State) -> u64 {
+    let queues = backstop.store().queues(backstop.now()).await.expect("memory answers");
+    queues.iter().map(|queue| queue.counts.of(state)).sum()
+}
+
+/// Runs what is ready, and answers how many were done.
+async fn drained(test: &Test, settings: QueueSettings) -> u64 {
+    let worker = test.backstop.worker().handle_raw("q", |_: Run| async { Ok(()) }).queue("q", settings);
+    worker.drain().await.expect("drained").done
+}
+
+#[tokio::test]
+async fn what_is_over_the_limit_goes_back_and_is_not_charged() {
+    let test = testing::start();
+    push(&test.backstop, 8).await;
+    assert_eq!(drained(&test, limited(five_a_minute())).await, 5);
+    let late = job(&test.backstop, 7).await;
+    assert_eq!((late.state, late.attempt, late.lost_leases), (State::Scheduled, 0, 0));
+    assert_eq!(late.run_at.since(test.backstop.now()), Span::minutes(5));
+    test.clock.advance(Span::minutes(4));
+    assert_eq!(
+        drained(&test, limited(five_a_minute())).await,
+        0,
+        "they stay away as long as they were told to"
+    );
+    test.clock.advance(Span::minutes(1));
+    assert_eq!(drained(&test, limited(five_a_minute())).await, 3);
+}
+
+#[tokio::test]
+async fn two_workers_share_one_limit() {
+    let test = testing::start();
+    push(&test.backstop, 3).await;
+    assert_eq!(drained(&test, limited(five_a_minute())).await, 3);
+    for n in 3..8 {
+        test.backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+    }
+    assert_eq!(drained(&test, limited(five_a_minute())).await, 2, "another worker, the same minute");
+    test.clock.advance(Span::secs(12));
+    test.backstop.draft("q").id("late").push().await.expect("pushed");
+    assert_eq!(drained(&test, limited(five_a_minute())).await, 1, "a fifth of a minute is room for one");
+}
+
+#[tokio::test]
+async fn nothing_runs_without_leave() {
+    let memory = Arc::new(MemoryStore::new());
+    let flaky = Arc::new(Flaky::new(memory, 1));
+    let clock = Arc::new(backstop::ManualClock::at(backstop::Time::from_millis(1_000_000)));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(1));
+    push(&backstop, 1).await;
+    // Seizing, promoting and claiming go well; what was taken before cannot be read.
+    for fault in [Fault::DelayBefore, Fault::DelayBefore, Fault::DelayBefore, Fault::Refused] {
+        flaky.next_call(fault);
+    }
+    let worker = backstop.worker().handle_raw("q", |_: Run| async { Ok(()) });
+    let progress = worker.queue("q", limited(five_a_minute())).drain().await.expect("drained");
+    assert_eq!((progress.started, progress.released, flaky.injected(Fault::Refused)), (0, 1, 1));
+    let job = job(&backstop, 0).await;
+    assert_eq!((job.state, job.attempt), (State::Scheduled, 0));
+    assert_eq!(job.run_at.since(backstop.now()), Span::secs(1), "it was not over the limit");
+}
+
+struct Crew {
+    backstop: Backstop,
+    workers: Vec<Running>,
+    started: Arc<AtomicUsize>,
+}
+
+impl Crew {
+    /// Two workers on virtual time.
+    fn start(limit: RateLimit) -> Self {
+        let store = Arc::new(MemoryStore::new());
+        let clock = Arc::new(VirtualClock::start());
+        let backstop = Backstop::on(store, clock, Random::seeded(3));
+        let started = Arc::new(AtomicUsize::new(0));
+        let worker = |name: &str| {
+            let seen = Arc::clone(&started);
+            let handler = move |_: Run| {
+                seen.fetch_add(1, Ordering::SeqCst);
+                async { Ok(()) }
+            };
+            let worker = backstop.worker().name(name).services(Services::CallersRuntime);
+            worker.handle_raw("q", handler).queue("q", limited(limit)).start().expect("started")
+        };
+        let workers = vec![worker("one"), worker("two")];
+        Self { backstop, workers, started }
+    }
+
+    async fn stop(self) {
+        for worker in self.workers {
+            worker.stop();
+            worker.stopped().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_runs_at_the_pace_of_the_limit_and_stays_in_line() {
+    let crew = Crew::start(RateLimit::new(10, Span::secs(10)).over(Span::minutes(5)));
+    push(&crew.backstop, 200).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let started = crew.started.load(Ordering::SeqCst);
+    assert!((65..=70).contains(&started), "{started} of at most ten and one a second");
+    let put_off = count(&crew.backstop, State::Scheduled).await;
+    assert!(put_off > 0 && put_off <= 16, "{put_off}: only what was in hand when the limit was met");
+    assert_eq!(job(&crew.backstop, 199).await.state, State::Ready, "the rest was not touched");
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(count(&crew.backstop, State::Done).await, 200);
+    crew.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_queue_costs_its_limit_nothing() {
+    let crew = Crew::start(five_a_minute());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    push(&crew.backstop, 5).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(crew.started.load(Ordering::SeqCst), 5);
+    crew.stop().await;
+}

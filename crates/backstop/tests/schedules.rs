@@ -1,0 +1,467 @@
+//! Schedules at work: fired once for each instant, made up where they are missing, whatever fails in between.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+
+use backstop::core::amend::Filter;
+use backstop::core::port::{PageQuery, Store};
+use backstop::core::schedule::job_id;
+use backstop::core::{Bounds, Job};
+use backstop::schedules::{Cron, Entry, Missed, Policy, TriggerError, What, Why, Zone};
+use backstop::testing::VirtualClock;
+use backstop::{
+    Backstop, Clock, ManualClock, QueueName, Random, Run, Schedule, ScheduleName, Services, Span, State, Time,
+};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Fault, Flaky, Odds};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn time(text: &str) -> Time {
+    text.parse().unwrap()
+}
+
+fn schedule(name: &str, cron: &str) -> Schedule {
+    Schedule {
+        timezone: Zone::new("Europe/London").unwrap(),
+        missed: Missed { policy: Policy::All, ..Missed::default() },
+        ..Schedule::new(
+            ScheduleName::new(name).unwrap(),
+            Cron::new(cron).unwrap(),
+            QueueName::new("digests").unwrap(),
+        )
+    }
+}
+
+fn daily() -> Schedule {
+    let payload = serde_json::json!({ "range": "daily" }).as_object().unwrap().clone();
+    Schedule { payload, ..schedule("daily", "30 8 * * *") }
+}
+
+fn weekly() -> Schedule {
+    let payload = serde_json::json!({ "range": "weekly" }).as_object().unwrap().clone();
+    Schedule { payload, ..schedule("weekly", "30 8 * * 6") }
+}
+
+/// A store and a clock that several processes share.
+struct Place {
+    store: Arc<dyn Store>,
+    clock: Arc<ManualClock>,
+}
+
+impl Place {
+    fn in_memory(now: &str) -> Self {
+        Self::on(Arc::new(MemoryStore::new()), now)
+    }
+
+    fn on(store: Arc<dyn Store>, now: &str) -> Self {
+        Self { store, clock: Arc::new(ManualClock::at(time(now))) }
+    }
+
+    /// A process of its own.
+    fn process(&self, seed: u64) -> Backstop {
+        self.process_on(Arc::clone(&self.store), seed)
+    }
+
+    fn process_on(&self, store: Arc<dyn Store>, seed: u64) -> Backstop {
+        Backstop::on(store, Arc::<ManualClock>::clone(&self.clock), Random::seeded(seed))
+    }
+
+    fn set(&self, now: &str) {
+        let now = time(now);
+        assert!(now >= self.clock.now());
+        self.clock.advance(now.since(self.clock.now()));
+    }
+
+    /// Looks at the schedules with so many processes at once.
+    async fn race(&self, processes: u64, schedules: &[Schedule]) {
+        let looks = (0..processes).map(|seed| {
+            let (process, schedules) = (self.process(seed), schedules.to_vec());
+            tokio::spawn(async move { process.schedules().look(&schedules).await.unwrap() })
+        });
+        for look in looks.collect::<Vec<_>>() {
+            look.await.unwrap();
+        }
+    }
+
+    async fn jobs(&self) -> Vec<Job> {
+        let query = PageQuery { filter: Filter::default(), limit: 1_000, ..PageQuery::default() };
+        self.store.jobs(query, self.clock.now()).await.unwrap().jobs
+    }
+
+    /// Range and date of every job, in order.
+    async fn digests(&self) -> Vec<String> {
+        let told = |job: &Job| {
+            let payload: serde_json::Value = serde_json::from_slice(job.payload.as_bytes()).unwrap();
+            format!("{} {}", payload["range"].as_str().unwrap(), payload["date"].as_str().unwrap())
+        };
+        let mut digests: Vec<String> = self.jobs().await.iter().map(told).collect();
+        digests.sort();
+        digests
+    }
+
+    /// The ledger in words, the oldest first.
+    async fn ledger(&self, schedule: &Schedule) -> Vec<String> {
+        let runs = self.process(99).schedules().runs(&schedule.name, 1_000).await.unwrap();
+        let told = |entry: &Entry| {
+            let why = entry.what.why().map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("{} {}{why}", &entry.instant.to_string()[5..16], entry.what)
+        };
+        runs.iter().rev().map(told).collect()
+    }
+}
+
+/// Daily at 08:30 and Saturdays at 08:30, London: all of it lost for a week, except the one that ran on Wednesday.
+async fn a_lost_week_is_made_up(place: Place) {
+    let (daily, weekly) = (daily(), weekly());
+    let both = [daily.clone(), weekly.clone()];
+    place.race(3, &both).await;
+    assert_eq!(place.digests().await, Vec::<String>::new(), "nothing was expected before it was registered");
+    place.set("2026-10-27T08:30:00Z");
+    place.race(3, &both).await;
+    assert_eq!(place.digests().await, ["daily 2026-10-27"]);
+    // Summer time ended on the 25th; the week that is lost is one of winter time.
+    place.set("2026-11-03T09:31:00Z");
+    let missed = place.process(5).schedules().missed(&both, place.clock.now()).await.unwrap();
+    let missed: Vec<String> =
+        missed.iter().map(|(at, name)| format!("{} {name}", &at.to_string()[5..16])).collect();
+    let expected = [
+        "10-28T08:30 daily",
+        "10-29T08:30 daily",
+        "10-30T08:30 daily",
+        "10-31T08:30 daily",
+        "10-31T08:30 weekly",
+        "11-01T08:30 daily",
+        "11-02T08:30 daily",
+        "11-03T08:30 daily",
+    ];
+    assert_eq!(missed, expected);
+    for _ in 0..3 {
+        place.race(3, &both).await;
+    }
+    let digests = [
+        "daily 2026-10-27",
+        "daily 2026-10-28",
+        "daily 2026-10-29",
+        "daily 2026-10-30",
+        "daily 2026-10-31",
+        "daily 2026-11-01",
+        "daily 2026-11-02",
+        "daily 2026-11-03",
+        "weekly 2026-10-31",
+    ];
+    assert_eq!(place.digests().await, digests, "exactly the missing dates, none twice");
+    assert_eq!(place.ledger(&weekly).await, ["10-31T08:30 made_up"]);
+    let ledger = place.ledger(&daily).await;
+    assert_eq!(
+        (ledger.len(), ledger[0].as_str(), ledger[1].as_str()),
+        (8, "10-27T08:30 fired", "10-28T08:30 made_up")
+    );
+    assert!(place.process(5).schedules().missed(&both, place.clock.now()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_week_is_made_up_in_memory() {
+    a_lost_week_is_made_up(Place::in_memory("2026-10-26T12:00:00Z")).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_week_is_made_up_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", folder.path().join("b.db").display());
+    let opened = Backstop::open(&address).await.unwrap();
+    a_lost_week_is_made_up(Place::on(Arc::clone(opened.store()), "2026-10-26T12:00:00Z")).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_week_is_made_up_on_postgresql() {
+    let opened = Backstop::open(&backstop_testkit::servers::postgres().fresh_url()).await.unwrap();
+    a_lost_week_is_made_up(Place::on(Arc::clone(opened.store()), "2026-10-26T12:00:00Z")).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_week_is_made_up_on_redis() {
+    let opened = Backstop::open(&backstop_testkit::servers::redis().fresh_url()).await.unwrap();
+    a_lost_week_is_made_up(Place::on(Arc::clone(opened.store()), "2026-10-26T12:00:00Z")).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_scheduler_was_killed_before_it_was_entered_is_entered_and_not_repeated() {
+    let place = Place::in_memory("2026-11-16T00:00:00Z");
+    let daily = daily();
+    place.race(1, std::slice::from_ref(&daily)).await;
+    place.set("2026-11-16T08:30:01Z");
+    // Killed at each of its calls in turn: before the store sees it, and after.
+    let mut calls = 0;
+    for fault in [Fault::Refused, Fault::LostReply] {
+        for at in 0..8 {
+            place.clock.advance(Span::days(1));
+            let flaky = Arc::new(Flaky::new(Arc::clone(&place.store), 1));
+            let process = place.process_on(Arc::<Flaky>::clone(&flaky), 7 + at);
+            let doomed = process.clone();
+            let schedule = daily.clone();
+            let calls_before = flaky.injected(fault);
+            let killed = tokio::spawn(async move {
+                for _ in 0..at {
+                    flaky.next_call(Fault::LostHint);
+                }
+                for _ in 0..100 {
+                    flaky.next_call(fault);
+                }
+                let _ =
+                    tokio::time::timeout(Duration::from_millis(100), doomed.schedules().look(&[schedule]))
+                        .await;
+                flaky.injected(fault)
+            });
+            calls += killed.await.unwrap() - calls_before;
+            place.race(2, std::slice::from_ref(&daily)).await;
+        }
+    }
+    assert!(calls > 16, "{calls} calls were hit");
+    let (jobs, ledger) = (place.jobs().await.len(), place.ledger(&daily).await);
+    assert_eq!((jobs, ledger.len()), (17, 17), "{ledger:?}");
+    assert!(ledger.iter().skip(1).all(|line| line.ends_with(" fired")), "{ledger:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
+    for seed in 1..4 {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let clock = Arc::new(VirtualClock::start());
+        let often = Schedule { missed: Missed::default(), ..schedule("often", "*/5 * * * *") };
+        let worker = |n: u64| {
+            let flaky = Flaky::with_odds(
+                Arc::clone(&store),
+                seed * 10 + n,
+                Odds { refused: 0.2, lost_reply: 0.2, ..Odds::default() },
+            );
+            let backstop = Backstop::on(
+                Arc::new(flaky),
+                Arc::<VirtualClock>::clone(&clock),
+                Random::seeded(seed * 10 + n),
+            );
+            backstop
+                .worker()
+                .name(&n.to_string())
+                .services(Services::CallersRuntime)
+                .schedule(often.clone())
+                .start()
+                .unwrap()
+        };
+        let workers: Vec<_> = (0..3).map(worker).collect();
+        tokio::time::sleep(Duration::from_secs(62 * 60)).await;
+        for worker in workers {
+            worker.stop();
+            worker.stopped().await;
+        }
+        let backstop =
+            Backstop::on(Arc::clone(&store), Arc::<VirtualClock>::clone(&clock), Random::seeded(9));
+        let runs = backstop.schedules().runs(&often.name, 100).await.unwrap();
+        // The first may have been registered late, by a store that did not answer at once.
+        assert!(runs.len() == 12 || runs.len() == 13, "seed {seed}: {runs:?}");
+        assert!(
+            runs.iter().all(|entry| matches!(entry.what, What::Fired | What::Late)),
+            "seed {seed}: {runs:?}"
+        );
+        let query = PageQuery { limit: 1_000, ..PageQuery::default() };
+        assert_eq!(store.jobs(query, clock.now()).await.unwrap().jobs.len(), runs.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_fires_at_the_instant_and_runs_what_it_fired() {
+    let clock = Arc::new(VirtualClock::start());
+    let backstop =
+        Backstop::on(Arc::new(MemoryStore::new()), Arc::<VirtualClock>::clone(&clock), Random::seeded(3));
+    let minutely = schedule("minutely", "* * * * *");
+    let start = |name: &str| {
+        let worker =
+            backstop.worker().name(name).services(Services::CallersRuntime).schedule(minutely.clone());
+        worker.handle_raw("digests", |_: Run| async { Ok(()) }).start().unwrap()
+    };
+    let (a, b) = (start("a"), start("b"));
+    tokio::time::sleep(Duration::from_secs(30 * 60 + 30)).await;
+    let runs = backstop.schedules().runs(&minutely.name, 100).await.unwrap();
+    assert_eq!(runs.len(), 31, "the first instant is that of its registration");
+    for entry in &runs {
+        assert_eq!(entry.what, What::Fired);
+        assert!(entry.lateness() < Span::millis(200), "{entry:?}");
+        let job = backstop.job(entry.job(&minutely.name).unwrap()).await.unwrap().unwrap();
+        assert_eq!(job.state, State::Done);
+    }
+    let status = backstop.schedules().status(&minutely).await.unwrap();
+    assert_eq!((status.missing, status.last.unwrap().instant), (0, runs[0].instant));
+    assert_eq!(status.next, Some(runs[0].instant.after(Span::minutes(1))));
+    a.stop();
+    b.stop();
+    assert_eq!(a.stopped().await.done + b.stopped().await.done, 31);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
+    for (policy, expected) in [(Policy::Skip, 1), (Policy::One, 2), (Policy::All, 4)] {
+        let clock = Arc::new(VirtualClock::start());
+        let backstop =
+            Backstop::on(Arc::new(MemoryStore::new()), Arc::<VirtualClock>::clone(&clock), Random::seeded(3));
+        let missed = Missed { policy, max: 3, ..Missed::default() };
+        let hourly = Schedule { missed, ..schedule("hourly", "0 * * * *") };
+        let worker =
+            backstop.worker().services(Services::CallersRuntime).schedule(hourly.clone()).start().unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        clock.jump(Span::hours(6).plus(Span::minutes(50)).as_micros());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
+        let fired: Vec<&Entry> = runs.iter().filter(|entry| entry.what.has_job()).collect();
+        assert_eq!((runs.len(), fired.len()), (7, expected), "{policy:?}: {runs:?}");
+        if policy == Policy::One {
+            let newest = fired[0].instant;
+            assert_eq!((fired[0].what, newest.to_string().as_str()), (What::MadeUp, "2026-01-01T06:00:00Z"));
+            assert!(runs[1..6].iter().all(|entry| entry.what == What::Coalesced(newest)));
+        }
+        worker.stop();
+        worker.stopped().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pause_outlasts_restarts_and_what_falls_into_it_is_skipped() {
+    let place = Place::in_memory("2026-11-16T00:00:00Z");
+    let daily = daily();
+    let one = std::slice::from_ref(&daily);
+    place.race(1, one).await;
+    assert!(place.process(1).schedules().pause(&daily.name).await.unwrap());
+    assert!(!place.process(2).schedules().pause(&daily.name).await.unwrap());
+    assert!(place.process(2).schedules().status(&daily).await.unwrap().paused.is_some());
+    for day in [16, 17, 18] {
+        place.set(&format!("2026-11-{day}T08:30:00Z"));
+        place.race(2, one).await;
+    }
+    // Nobody looks on the 19th: what falls into a pause is explained later, too.
+    place.set("2026-11-20T08:00:00Z");
+    assert!(place.process(3).schedules().resume(&daily.name).await.unwrap());
+    assert!(!place.process(3).schedules().resume(&daily.name).await.unwrap());
+    place.set("2026-11-20T08:30:00Z");
+    place.race(2, one).await;
+    let skipped = |day| format!("11-{day}T08:30 skipped (paused)");
+    let expected = [skipped(16), skipped(17), skipped(18), skipped(19), "11-20T08:30 fired".to_owned()];
+    assert_eq!(place.ledger(&daily).await, expected);
+    assert_eq!(place.digests().await, ["daily 2026-11-20"]);
+}
+
+#[tokio::test]
+async fn a_full_queue_is_tried_again_and_nothing_is_entered_meanwhile() {
+    let place = Place::in_memory("2026-11-16T00:00:00Z");
+    let daily = daily();
+    let one = std::slice::from_ref(&daily);
+    place.race(1, one).await;
+    let bounds = |max| Bounds { max_size: Some(max), ..Bounds::default() };
+    place.store.set_bounds(daily.queue.clone(), bounds(1), place.clock.now()).await.unwrap();
+    place.process(1).draft("digests").payload(&br#"{"range":"other","date":"-"}"#[..]).push().await.unwrap();
+    place.set("2026-11-16T08:30:00Z");
+    let looked = place.process(2).schedules().look(one).await.unwrap().remove(0);
+    assert_eq!((looked.waiting, looked.entered.len()), (1, 0));
+    assert_eq!(place.ledger(&daily).await, ["11-16T08:30 due"]);
+    assert!(place.process(2).schedules().missed(one, place.clock.now()).await.unwrap().is_empty());
+    place.set("2026-11-16T10:00:00Z");
+    place.race(2, one).await;
+    let missed = place.process(2).schedules().missed(one, place.clock.now()).await.unwrap();
+    assert_eq!(missed, [(time("2026-11-16T08:30:00Z"), daily.name.clone())], "in no queue is missing");
+    let refused = place.process(2).schedules().trigger(&daily).await;
+    assert!(matches!(refused, Err(TriggerError::Full(_))), "{refused:?}");
+    place.store.set_bounds(daily.queue.clone(), bounds(10), place.clock.now()).await.unwrap();
+    place.race(2, one).await;
+    assert_eq!(place.ledger(&daily).await, ["11-16T08:30 made_up"]);
+    // One that stays full for longer than anybody looks back is given up, and that is said.
+    place.store.set_bounds(daily.queue.clone(), bounds(2), place.clock.now()).await.unwrap();
+    place.set("2026-11-17T08:30:00Z");
+    place.race(2, one).await;
+    place.set("2026-11-24T08:31:00Z");
+    place.race(2, one).await;
+    let ledger = place.ledger(&daily).await;
+    assert_eq!(ledger[1], "11-17T08:30 missed (queue full)", "{ledger:?}");
+}
+
+#[tokio::test]
+async fn a_run_by_hand_is_entered_under_its_own_id_and_touches_no_instant() {
+    let place = Place::in_memory("2026-11-16T08:00:00.25Z");
+    let daily = daily();
+    place.race(1, std::slice::from_ref(&daily)).await;
+    let process = place.process(1);
+    process.schedules().pause(&daily.name).await.unwrap();
+    let first = process.schedules().trigger(&daily).await.unwrap();
+    let second = process.schedules().trigger(&daily).await.unwrap();
+    process.schedules().resume(&daily.name).await.unwrap();
+    assert_ne!(first.id, second.id);
+    place.set("2026-11-16T08:30:00Z");
+    place.race(1, std::slice::from_ref(&daily)).await;
+    let runs = process.schedules().runs(&daily.name, 10).await.unwrap();
+    assert_eq!(
+        runs.iter().map(|entry| entry.what.as_str()).collect::<Vec<_>>(),
+        ["fired", "triggered", "triggered"]
+    );
+    assert_eq!(runs[0].job(&daily.name), Some(job_id(&daily.name, time("2026-11-16T08:30:00Z"))));
+    assert!(runs[1..].iter().any(|entry| entry.job(&daily.name) == Some(first.id)));
+    assert_eq!(place.digests().await, ["daily 2026-11-16"; 3]);
+    assert_eq!(first.instant, time("2026-11-16T08:00:00Z"));
+}
+
+#[tokio::test]
+async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost() {
+    let place = Place::in_memory("2026-11-16T00:00:00Z");
+    let daily = Schedule { since: Some(time("2026-11-16T00:00:00Z")), ..daily() };
+    let one = std::slice::from_ref(&daily);
+    place.race(1, one).await;
+    place.set("2026-11-16T08:30:00Z");
+    place.race(1, one).await;
+    let worked = place.process(1).worker().handle_raw("digests", |_: Run| async { Ok(()) });
+    let gone = backstop::QueueSettings {
+        shelf: backstop::core::port::Shelf { done_for: Span::ZERO, ..Default::default() },
+        ..Default::default()
+    };
+    assert_eq!(worked.queue("digests", gone).drain().await.unwrap().done, 1);
+    assert!(place.jobs().await.is_empty());
+    let query = backstop::core::port::CellQuery { prefix: "ledger/".to_owned(), after: None, limit: 10 };
+    for cell in place.store.list_cells(query).await.unwrap() {
+        let removal =
+            backstop::core::port::Swap { name: cell.name, seen: Some(cell.version), version: 1, value: None };
+        place.store.swap(vec![removal]).await.unwrap();
+    }
+    place.set("2026-11-17T08:00:00Z");
+    place.race(3, one).await;
+    assert!(place.jobs().await.is_empty(), "its key outlasts it");
+    assert_eq!(place.ledger(&daily).await, ["11-16T08:30 made_up"]);
+}
+
+#[tokio::test]
+async fn the_ledger_is_bounded_and_years_leave_a_month_behind() {
+    let place = Place::in_memory("2026-01-01T00:00:00Z");
+    let hourly = Schedule {
+        missed: Missed { policy: Policy::Skip, ..Missed::default() },
+        ..schedule("hourly", "0 * * * *")
+    };
+    let one = std::slice::from_ref(&hourly);
+    place.race(1, one).await;
+    for _ in 0..100 {
+        place.clock.advance(Span::days(3));
+        place.race(1, one).await;
+    }
+    let query = backstop::core::port::CellQuery { prefix: "ledger/".to_owned(), after: None, limit: 1_000 };
+    let pages = place.store.list_cells(query).await.unwrap().len();
+    assert!((30..40).contains(&pages), "{pages} pages");
+    // Away for longer than it looks back: what is older is explained as far as the ledger goes.
+    place.clock.advance(Span::days(10));
+    place.race(1, one).await;
+    let runs = place.process(1).schedules().runs(&hourly.name, 24 * 11).await.unwrap();
+    let old = runs.iter().filter(|entry| entry.what == What::Missed(Why::TooOld)).count();
+    assert!((71..=73).contains(&old), "{old}");
+}
+
+#[tokio::test]
+async fn a_worker_whose_schedule_cannot_work_does_not_start() {
+    let place = Place::in_memory("2026-01-01T00:00:00Z");
+    let bad = Schedule { missed: Missed { max: 0, ..Missed::default() }, ..daily() };
+    let refused = place.process(1).worker().schedule(bad).start().err().unwrap().to_string();
+    assert!(refused.contains("schedule daily: missed.max is 0"), "{refused}");
+}

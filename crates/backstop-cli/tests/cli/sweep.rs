@@ -2,7 +2,7 @@
 
 use crate::place::{Place, ended, json_args, signal, wait_until};
 use crate::stores::on_every_store;
-use backstop_testkit::servers::{mariadb, postgres};
+use backstop_testkit::servers;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -166,17 +166,17 @@ fn tables_on_servers_are_swept_and_no_password_is_shown() {
     let place = Place::new();
     let rows = "CREATE TABLE sweep_cli (id BIGINT PRIMARY KEY, created_at TIMESTAMP NULL, processed_at TIMESTAMP NULL);
          INSERT INTO sweep_cli VALUES (1, '2026-03-01 10:00:00', NULL), (2, '2026-03-01 11:30:00', NULL)";
-    postgres().sql(&format!("SET ROLE backstop; {rows}"));
-    let maria = mariadb().fresh_url();
-    mariadb().sql_in(&maria, &format!("SET time_zone = '+00:00'; {rows}"));
-    for url in [postgres().url(), maria.clone()] {
+    servers::postgres().sql(&format!("SET ROLE backstop; {rows}"));
+    let maria = servers::mariadb().fresh_url();
+    servers::mariadb().sql_in(&maria, &format!("SET time_zone = '+00:00'; {rows}"));
+    for url in [servers::postgres().url(), maria.clone()] {
         place.write(
             "backstop.toml",
             &SWEEP.replace("sqlite:app.db", &url).replace("FROM content_changes", "FROM sweep_cli"),
         );
         assert_eq!(dry_run(&place)["would_enqueue"], json!([1]), "{url}");
     }
-    let wrong = maria.replace(mariadb::PASSWORD, "n0t-this-one");
+    let wrong = maria.replace(servers::mariadb::PASSWORD, "n0t-this-one");
     place.write("backstop.toml", &SWEEP.replace("sqlite:app.db", &wrong));
     let told = place.run(["sweep", "content_changes"]).complains(1, &["[redacted]@127.0.0.1"]);
     assert!(!told.stderr.contains("n0t-this-one"), "{told:#?}");

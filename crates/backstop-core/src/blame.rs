@@ -35,7 +35,7 @@ pub fn is_suspect(run: &Leased, now: Time) -> bool {
 }
 
 /// The workers that vanished while a suspect ran.
-pub fn accused<'a>(batch: &'a [Seized], now: Time) -> impl Iterator<Item = &'a WorkerName> + 'a {
+pub fn accused(batch: &[Seized], now: Time) -> impl Iterator<Item = &WorkerName> {
     let begun = batch.iter().filter(move |seized| seized.begun && is_suspect(&seized.run, now));
     begun.map(|seized| &seized.vanished.worker)
 }

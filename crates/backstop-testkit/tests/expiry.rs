@@ -115,7 +115,7 @@ async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Durat
         while began.elapsed() < length {
             let (at, name) = (began.elapsed(), format!("{caller}-{:?}", began.elapsed()));
             backstop.push_jobs(vec![job("beside", &name)]).await.expect("pushed");
-            took.push((at, began.elapsed() - at));
+            took.push((at, began.elapsed().saturating_sub(at)));
             tokio::time::sleep(PUSH_EVERY).await;
         }
         took

@@ -128,7 +128,7 @@ impl Crew {
 async fn a_backlog_runs_at_the_pace_of_the_limit_and_stays_in_line() {
     let crew = Crew::start(RateLimit::new(10, Span::secs(10)).over(Span::minutes(5)));
     push(&crew.backstop, 200).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let started = crew.started.load(Ordering::SeqCst);
     assert!((65..=70).contains(&started), "{started} of at most ten and one a second");
     let put_off = count(&crew.backstop, State::Scheduled).await;

@@ -216,7 +216,7 @@ async fn suspects_are_shared_by_workers_that_have_their_place_free() {
     }
     world.claim_and_vanish(2).await;
     let slow = |_: Run| async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         Ok(())
     };
     let (one, two) = (world.process(1), world.process(2));

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// The queue of all drills. What is in it is a drill's: it is removed before and after.
 const QUEUE: &str = "backstop.drill";
 /// What no step of a drill takes, its lease apart.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

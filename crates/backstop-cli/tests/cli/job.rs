@@ -1,4 +1,4 @@
-use crate::place::{Place, ended, json_args, lines, wait_until};
+use crate::place::{Place, ended, json_args, lines, signal, wait_until};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -186,4 +186,33 @@ fn why_names_the_gate() {
     assert_eq!(gate("a"), "cancelled");
     let answer = place.run(["job", "why", "nobody"]).exits(1);
     assert!(answer.stdout.contains("there is no such job"), "{answer:#?}");
+}
+
+#[test]
+fn a_run_that_outlived_its_lease_is_listed() {
+    let place = Place::new();
+    assert_eq!(place.json(["job", "overlaps"]), json!({ "overlaps": [] }));
+    place.json(["push", "q", "1", "--id", "a", "--kind", "k"]);
+    let started = place.path("started");
+    let slow = format!("touch {}; exec sleep 1", started.display());
+    let first = place.start(["work", "q", "--exec", &slow, "--lease", "500ms"]);
+    wait_until("a first run", || started.exists());
+    signal(&first, "STOP");
+    place.run(["work", "q", "--exec", "exit 0", "--lease", "500ms", "--until-empty"]).succeeded();
+    signal(&first, "CONT");
+    let overlaps = || place.json(["job", "overlaps"])["overlaps"].take();
+    wait_until("the overlap", || overlaps().as_array().is_some_and(|overlaps| overlaps.len() == 1));
+    signal(&first, "TERM");
+    ended(first);
+    let overlap = overlaps()[0].take();
+    assert_eq!(
+        keys(&overlap),
+        ["began_at", "ended_at", "job", "kind", "lease", "noticed_at", "queue", "worker"]
+    );
+    assert_eq!(
+        (&overlap["job"], &overlap["queue"], &overlap["kind"]),
+        (&place.job("a")["id"], &json!("q"), &json!("k"))
+    );
+    let text = place.run(["job", "overlaps"]).succeeded().stdout;
+    assert!(text.starts_with("JOB\tQUEUE\tKIND\tWORKER\tLEASE"), "{text}");
 }

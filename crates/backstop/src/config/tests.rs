@@ -1,4 +1,5 @@
 use super::*;
+use backstop_core::rate::RateLimit;
 use backstop_core::{RetryPolicy, Span};
 
 const FILE: &str = r#"
@@ -257,4 +258,24 @@ fn a_schedule_that_cannot_be_is_refused_with_what_to_write() {
     check_refused(&entry("cron = \"@daily\"\nmissed = { policy = \"some\" }"), &["line 4", "`some`"]);
     check_refused(&entry("cron = \"@daily\"\nmissed = { max = 0 }"), &["missed.max is 0"]);
     check_refused("[schedules.\"a b\"]\ncron = \"@daily\"\nqueue = \"q\"\n", &["not a schedule's name"]);
+}
+
+#[test]
+fn a_rate_limit_arrives_and_one_that_cannot_work_is_refused() {
+    let of = |text: &str| {
+        let config = file(&format!("[queues.q]\nrate_limit = {text}\n")).unwrap();
+        config.queues[&QueueName::new("q").unwrap()].settings.rate_limit.unwrap()
+    };
+    let limit = RateLimit::new(21_600, Span::secs(60));
+    assert_eq!(of(r#"{ count = 21600, per = "60s", over = "5m" }"#), limit.over(Span::minutes(5)));
+    assert_eq!(
+        of(r#"{ count = 21600, per = "60s", over = "1s", burst = 3 }"#),
+        limit.over(Span::secs(1)).burst(3)
+    );
+    assert_eq!(of(r#"{ count = 21600, per = "60s" }"#).over, Span::minutes(5));
+    check_refused(
+        "[queues.q]\nrate_limit = { count = 0, per = \"60s\" }",
+        &["[queues.q]", "rate_limit", "`count`"],
+    );
+    check_refused("[queues.q]\nrate_limit = { count = 1, per = \"60s\", each = 1 }", &["each", "line 2"]);
 }

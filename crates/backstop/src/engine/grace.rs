@@ -35,9 +35,11 @@ impl Grace {
         Self { until, pace: Pace::default(), contact: Contact::default() }
     }
 
-    /// Whether expired leases may be taken over.
-    pub(super) fn is_over(&self, now: Time) -> bool {
-        self.until.is_none_or(|until| until <= now)
+    /// Whether expired leases may be taken over. No grace is longer than a lease: one that looks so is from before the clock was
+    /// set back.
+    pub(super) fn is_over(&self, engine: &Engine) -> bool {
+        let (now, lease) = (engine.now(), engine.longest_lease());
+        self.until.is_none_or(|until| until <= now || until.since(now) > lease)
     }
 
     /// Takes note of the time.

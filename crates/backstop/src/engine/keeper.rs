@@ -19,7 +19,6 @@ const ROUNDS_MAX: usize = 20;
 const PRUNE_ROUNDS_MAX: usize = 500;
 /// How often the store's clock is read.
 const CLOCK_PERIOD: Span = Span::secs(10);
-
 /// How long the last news of a worker that stops may take.
 const LAST_NEWS: Duration = Duration::from_secs(2);
 
@@ -89,12 +88,15 @@ impl Duties {
     async fn recover(&mut self, engine: &Engine) {
         let now = engine.now();
         let is_due = self.sweep.is_due(now, engine.timing.sweep) || self.more_expired;
-        if !is_due || !self.grace.is_over(now) {
+        if !is_due || !self.grace.is_over(engine) {
             return;
         }
         let recovered = match recover_some(engine).await {
             Ok(recovered) => recovered,
-            Err(error) => return tracing::warn!(%error, "jobs of dead workers were not taken over"),
+            Err(error) => {
+                self.more_expired = false;
+                return tracing::warn!(%error, "jobs of dead workers were not taken over");
+            }
         };
         let waited = if recovered.jobs == 0 { Span::ZERO } else { now.since(self.none_expired_at) };
         meters::oldest_expired(waited);

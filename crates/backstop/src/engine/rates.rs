@@ -72,6 +72,11 @@ impl Rates {
 }
 
 impl Engine {
+    /// Whether any of the queues has a limit; most workers have none, and their claims pay nothing.
+    pub(crate) fn has_rate_limits(&self) -> bool {
+        self.queues.values().any(|settings| settings.rate_limit.is_some())
+    }
+
     fn limit_of(&self, queue: &QueueName) -> Option<RateLimit> {
         self.queues.get(queue)?.rate_limit
     }

@@ -1,7 +1,8 @@
 //! Takes over what dead workers left.
 //!
-//! Paced: a batch, and then a pause as long as the batch took, so that recovery has at most half of a store's time however much
-//! there is to do, and producers keep their place. Several workers may do so at once; they take different jobs.
+//! Paced: a batch, and then a pause twice as long as the batch took, so that recovery has at most a third of a store's time however
+//! much there is to do, and producers keep their place. Several workers may do so at once: they take different jobs, and because
+//! a batch that waits for another's counts that wait as its own, they make room for each other too.
 
 use super::Engine;
 use super::meters;
@@ -17,6 +18,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Jobs of one batch: whoever pushes meanwhile waits for no more than one of them.
+const BATCH: usize = 250;
+const _: () = assert!(BATCH <= SEIZE_MAX);
+/// The pause after a batch, in lengths of that batch.
+const PAUSE_LENGTHS: u32 = 2;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 5;
 /// The shortest pause between two batches: whoever waits for the store gets in.
@@ -41,10 +47,10 @@ pub(super) async fn recover_some(engine: &Engine) -> Answer<Recovered> {
         let began = Instant::now();
         let recovered = recover(engine).await?;
         jobs += recovered;
-        if recovered < SEIZE_MAX {
+        if recovered < BATCH {
             return Ok(Recovered { jobs, more: false });
         }
-        tokio::time::sleep(began.elapsed().clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
     }
     Ok(Recovered { jobs, more: true })
 }
@@ -56,7 +62,7 @@ pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
         number: engine.backstop.random().lease_number(),
         worker: engine.name.clone(),
         until: now.after(engine.longest_lease()),
-        max: SEIZE_MAX,
+        max: BATCH,
     };
     // Seize before judging: from here on the old worker's word is stale.
     let seized = engine.store().seize(seize, now).await?;

@@ -48,7 +48,8 @@ impl Running {
         &self.engine.name
     }
 
-    /// The longest time from a worker's death to the next run of its job, as the settings give it.
+    /// The longest time from a worker's death to the next run of its job, as the settings give it, while another worker lives and has room
+    /// for it. After a restart of the store, or of everything, it counts from then on.
     pub fn recovery_bound(&self) -> Span {
         self.engine.recovery_bound()
     }

@@ -77,11 +77,13 @@ impl Scheduler {
                 self.step = Step::Decided(decision.enter);
                 Some(now)
             }
-            Step::Decided(entries) => {
-                for entry in entries {
+            Step::Decided(mut entries) => {
+                // A page at a time, as a store has it.
+                let day = entries.first().map(|entry| Day::of(entry.instant));
+                for entry in entries.extract_if(.., |entry| Some(Day::of(entry.instant)) == day) {
                     shared.page(entry.instant).enter(entry);
                 }
-                self.step = Step::Entered;
+                self.step = if entries.is_empty() { Step::Entered } else { Step::Decided(entries) };
                 Some(now)
             }
             Step::Entered => {

@@ -12,6 +12,7 @@ use backstop::{
     Backstop, Clock, ManualClock, QueueName, Random, Run, Schedule, ScheduleName, Services, Span, State, Time,
 };
 use backstop_memory::MemoryStore;
+use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Fault, Flaky, Odds};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,7 +252,7 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
                 .unwrap()
         };
         let workers: Vec<_> = (0..3).map(worker).collect();
-        tokio::time::sleep(Duration::from_secs(62 * 60)).await;
+        tokio::time::sleep(Duration::from_mins(62)).await;
         for worker in workers {
             worker.stop();
             worker.stopped().await;
@@ -300,6 +301,54 @@ async fn a_worker_fires_at_the_instant_and_runs_what_it_fired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_workers_leave_an_instant_to_the_one_that_was_first() {
+    let store = Arc::new(Counted::new(Arc::new(MemoryStore::new())));
+    let clock = Arc::new(VirtualClock::start());
+    let minutely = schedule("minutely", "* * * * *");
+    let start = |n: u64| {
+        let (store, clock) = (Arc::<Counted>::clone(&store), Arc::<VirtualClock>::clone(&clock));
+        let worker = Backstop::on(store, clock, Random::seeded(n)).worker().name(&n.to_string());
+        worker.services(Services::CallersRuntime).schedule(minutely.clone()).start().unwrap()
+    };
+    let workers: Vec<_> = (0..10).map(start).collect();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    store.take_calls();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let calls = store.take_calls();
+    assert_eq!(calls["enqueue"], 10, "one for each instant: {calls:?}");
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_seconds() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let clock = Arc::new(VirtualClock::start());
+    let backstop =
+        |store: Arc<dyn Store>| Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(2));
+    let hourly = schedule("hourly", "0 * * * *");
+    let flaky = Arc::new(Flaky::new(Arc::clone(&store), 1));
+    // It reads its standing, its page, the page to change it, and changes it; nothing it says after that is heard.
+    for _ in 0..5 {
+        flaky.next_call(Fault::LostHint);
+    }
+    for _ in 0..100 {
+        flaky.next_call(Fault::Refused);
+    }
+    let doomed = backstop(Arc::<Flaky>::clone(&flaky));
+    let one = std::slice::from_ref(&hourly);
+    let killed = tokio::time::timeout(Duration::from_millis(500), doomed.schedules().look(one)).await;
+    assert!(killed.is_err() && flaky.injected_into("enqueue", Fault::Refused) > 0, "{flaky:?}");
+    let other = backstop(Arc::clone(&store));
+    assert_eq!(other.schedules().runs(&hourly.name, 9).await.unwrap()[0].what, What::Due);
+    let worker = other.worker().services(Services::CallersRuntime).schedule(hourly.clone()).start().unwrap();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let runs = other.schedules().runs(&hourly.name, 9).await.unwrap();
+    assert_eq!((runs.len(), runs[0].what), (1, What::Fired), "{runs:?}");
+    worker.stop();
+    worker.stopped().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
     for (policy, expected) in [(Policy::Skip, 1), (Policy::One, 2), (Policy::All, 4)] {
         let clock = Arc::new(VirtualClock::start());
@@ -309,9 +358,9 @@ async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
         let hourly = Schedule { missed, ..schedule("hourly", "0 * * * *") };
         let worker =
             backstop.worker().services(Services::CallersRuntime).schedule(hourly.clone()).start().unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         clock.jump(Span::hours(6).plus(Span::minutes(50)).as_micros());
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
         let fired: Vec<&Entry> = runs.iter().filter(|entry| entry.what.has_job()).collect();
         assert_eq!((runs.len(), fired.len()), (7, expected), "{policy:?}: {runs:?}");

@@ -105,7 +105,8 @@ fn missing_runs_are_made_up_once_by_whoever_works(place: &Place) {
     place.run(["work", "--until-empty"]).succeeded();
     let (runs, ran) = (runs(place), ran(place));
     let of = |what: &str| runs.iter().filter(|run| run["what"] == what).count();
-    assert_eq!(of("made_up"), 3, "{runs:#?}");
+    // One that was at the end of its grace may have come in just behind it.
+    assert!((3..=4).contains(&of("made_up")), "{runs:#?}");
     assert!(of("missed") >= 4 && of("due") == 0, "{runs:#?}");
     let mut fired: Vec<&str> = runs
         .iter()
@@ -152,11 +153,15 @@ fn workers_that_are_killed_while_they_fire_leave_nothing_out_and_nothing_twice(p
             worker.wait().unwrap();
         }
     }
+    let until = now().to_string();
     place.run(["work", "q", "--exec", "exit 0", "--until-empty", "--lease", "1s"]).succeeded();
-    let runs = runs(place);
+    let mut runs = runs(place);
+    // What became due since then may be on its way.
+    runs.retain(|run| run["instant"].as_str().unwrap() < until.as_str());
     assert!((300..=302).contains(&runs.len()), "{}", runs.len());
     assert!(runs.iter().all(|run| run["job"].is_string()), "each has its job");
-    assert_eq!(place.count("q", "done"), runs.len() as u64, "and there are no others");
+    let others = place.count("q", "done") - runs.len() as u64;
+    assert!(others <= 1, "{others} jobs of no instant");
 }
 
 #[test]

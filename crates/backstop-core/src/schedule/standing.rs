@@ -47,7 +47,8 @@ pub struct Last {
 /// A rule and how far it has been dealt with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Rule {
-    rule: String,
+    /// Cron and zone.
+    text: String,
     /// When it took the place of another one; `None` for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Time>,
@@ -64,20 +65,20 @@ impl Standing {
     /// Notes that the schedule is under its rule.
     pub fn register(&mut self, schedule: &Schedule, now: Time) {
         let rule = schedule.rule();
-        if self.rules.iter().any(|known| known.rule == rule) {
+        if self.rules.iter().any(|known| known.text == rule) {
             return;
         }
         let since = (!self.rules.is_empty()).then_some(now);
         // What is older than the window was never expected by anybody.
         let settled = now.before(schedule.missed.look_back);
-        self.rules.push(Rule { rule, since, settled });
+        self.rules.push(Rule { text: rule, since, settled });
         let surplus = self.rules.len().saturating_sub(RULES_MAX);
         self.rules.drain(..surplus);
     }
 
     /// The latest rule: cron and zone.
     pub fn rule(&self) -> Option<&str> {
-        self.rules.last().map(|rule| rule.rule.as_str())
+        self.rules.last().map(|rule| rule.text.as_str())
     }
 
     /// From when on its instants are expected.
@@ -97,7 +98,7 @@ impl Standing {
     /// Notes how far the schedule's rule has been dealt with. It never falls: a process that is behind knows less.
     pub fn settle(&mut self, schedule: &Schedule, through: Time) {
         let rule = schedule.rule();
-        if let Some(known) = self.rules.iter_mut().find(|known| known.rule == rule) {
+        if let Some(known) = self.rules.iter_mut().find(|known| known.text == rule) {
             known.settled = known.settled.max(through);
         }
     }
@@ -136,6 +137,6 @@ impl Standing {
 
     fn of(&self, schedule: &Schedule) -> Option<&Rule> {
         let rule = schedule.rule();
-        self.rules.iter().find(|known| known.rule == rule)
+        self.rules.iter().find(|known| known.text == rule)
     }
 }

@@ -83,6 +83,25 @@ fn five_fields_and_nicknames_are_read_and_nothing_else() {
 }
 
 #[test]
+fn the_fields_mean_what_they_mean_to_cron() {
+    let november = |cron: &str| -> Vec<String> {
+        let schedule = schedule(cron, "UTC");
+        let instants = schedule.between(time("2026-10-31T23:59:59Z"), time("2026-11-30T23:59:59Z"));
+        instants.map(|at| at.to_string()[8..16].to_owned()).collect()
+    };
+    assert_eq!(november("0 0 13 * 5"), ["06T00:00", "13T00:00", "20T00:00", "27T00:00"], "day or weekday");
+    assert_eq!(november("0 0 1 * 0"), november("0 0 1 * 7"), "Sunday has two numbers");
+    assert_eq!(november("30 8 L * *"), ["30T08:30"]);
+    assert_eq!(november("30 8 * NOV SAT#2"), ["14T08:30"]);
+    assert_eq!(november("@monthly"), ["01T00:00"]);
+    assert_eq!(november("@weekly"), ["01T00:00", "08T00:00", "15T00:00", "22T00:00", "29T00:00"]);
+    assert_eq!(
+        (november("@daily").len(), november("@hourly").len(), november("@yearly").len()),
+        (30, 720, 0)
+    );
+}
+
+#[test]
 fn zones_are_there_without_any_files() {
     for name in zones::ZONES {
         assert_eq!(Zone::new(name).unwrap().as_str(), name);
@@ -213,7 +232,7 @@ fn a_rhythm_goes_by_elapsed_time() {
     );
     // Casablanca, Ramadan 2026: 15 February 03:00 → 02:00, 22 March 02:00 → 03:00.
     let casablanca = |from, until, expected: &[&str]| {
-        check_instants("0 * * * *", "Africa/Casablanca", from, until, expected)
+        check_instants("0 * * * *", "Africa/Casablanca", from, until, expected);
     };
     casablanca(
         "2026-02-15T01:00:00Z",

@@ -53,7 +53,7 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(schedule: &'a Schedule) -> Self {
-        Self { schedule, memory: Memory::default(), next: None, failed_again: FAILED_AGAIN.0 }
+        Self { schedule, memory: Memory::among_many(), next: None, failed_again: FAILED_AGAIN.0 }
     }
 
     async fn look(&mut self, engine: &Engine) {
@@ -75,6 +75,6 @@ impl<'a> Watch<'a> {
 /// When to look again.
 fn again(looked: &Looked, now: Time) -> Time {
     let patrol = if looked.waiting > 0 { FULL_AGAIN } else { PATROL };
-    let patrol = now.after(patrol);
-    if looked.more { now } else { looked.next.map_or(patrol, |next| next.min(patrol)) }
+    let soonest = [looked.next, looked.follow_up].into_iter().flatten().chain([now.after(patrol)]).min();
+    if looked.more { now } else { soonest.unwrap_or(now) }
 }

@@ -14,6 +14,8 @@ use backstop_core::{Span, Time};
 /// How far a schedule has been dealt with is written down this often, beside with every run: it is only needed to explain what
 /// is older than anybody looks back.
 const SETTLED_PERIOD: Span = Span::hours(1);
+/// An instant that is agreed on and in no queue after this has lost its process. Well within what counts as fired in time.
+const PATIENCE: Span = Span::secs(3);
 /// A full queue is complained about this often.
 const COMPLAINT_PERIOD: Span = Span::minutes(1);
 
@@ -22,9 +24,18 @@ const COMPLAINT_PERIOD: Span = Span::minutes(1);
 pub(crate) struct Memory {
     /// Every instant up to here is dealt with. A process that starts looks through the whole window.
     settled: Option<Time>,
+    /// What another process has agreed to fire is left to that one for so long.
+    patience: Span,
     /// When old pages were last looked for.
     pruned: Option<Day>,
     complained: Option<Time>,
+}
+
+impl Memory {
+    /// For one of many processes that look at the same moment: all but one find that there is nothing left to do.
+    pub(crate) fn among_many() -> Self {
+        Self { patience: PATIENCE, ..Self::default() }
+    }
 }
 
 /// What a look found and did.
@@ -36,6 +47,8 @@ pub struct Looked {
     pub missing: usize,
     /// How many instants still wait for room in their queue.
     pub waiting: usize,
+    /// When to see whether others have fired what they agreed to.
+    pub follow_up: Option<Time>,
     /// Whether there is more to be fired at once.
     pub more: bool,
     /// The next instant.
@@ -51,21 +64,24 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
     let mut pages = Pages::read(backstop, &schedule.name, Day::of(from), Day::of(now)).await?;
     let known = pages.known();
     let decision = decide(schedule, Seen { standing: &standing, from, known: &known }, now);
-    let mut entered = pages.enter(&decision.enter).await?;
-    entered.retain(|entry| entry.what != What::Due);
+    let (own, mut entered): (Vec<Entry>, Vec<Entry>) =
+        pages.enter(&decision.enter).await?.into_iter().partition(|entry| entry.what == What::Due);
 
-    let due = pages.due();
-    let fired = fire(backstop, schedule, &due[..due.len().min(FIRE_MAX)]).await?;
+    let is_ours =
+        |entry: &Entry| own.contains(entry) || now.since(entry.at) >= memory.patience || now < entry.at;
+    let (mut due, others): (Vec<Entry>, Vec<Entry>) = pages.due().into_iter().partition(is_ours);
+    let more = due.len() > FIRE_MAX;
+    due.truncate(FIRE_MAX);
+    let fired = fire(backstop, schedule, &due).await?;
     entered.extend(pages.conclude(&fired).await?);
-    let left = pages.due();
-    let waiting = due.len().min(FIRE_MAX) - fired.len();
+    let (left, waiting) = (pages.due(), due.len() - fired.len());
 
     metrics::entered(&schedule.name, &entered);
-    let overdue = left.iter().filter(|instant| now.since(**instant) > schedule.missed.grace).count();
+    let overdue = left.iter().filter(|entry| now.since(entry.instant) > schedule.missed.grace).count();
     metrics::missing(&schedule.name, decision.missing + overdue);
     tell(schedule, decision.missing, waiting, memory, now);
 
-    let through = left.first().map_or(now, |oldest| oldest.before(Span::micros(1)));
+    let through = left.first().map_or(now, |oldest| oldest.instant.before(Span::micros(1)));
     note(backstop, schedule, &standing, &entered, through).await?;
     memory.settled = Some(through.max(from));
     prune(backstop, schedule, memory, now).await?;
@@ -73,7 +89,8 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
         entered,
         missing: decision.missing,
         waiting,
-        more: due.len() > FIRE_MAX && waiting == 0,
+        follow_up: (!others.is_empty()).then(|| now.after(memory.patience)),
+        more: more && waiting == 0,
         next: decision.wake,
     })
 }
@@ -86,26 +103,26 @@ fn first_from(standing: &Standing, schedule: &Schedule, now: Time) -> Time {
 }
 
 /// Puts the jobs of due instants into their queue; answers what became of those that are in it, or never will be.
-async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Time]) -> Answer<Vec<Entry>> {
+async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer<Vec<Entry>> {
     if due.is_empty() {
         return Ok(Vec::new());
     }
-    let jobs = due.iter().map(|instant| schedule.job(*instant)).collect();
+    let jobs = due.iter().map(|entry| schedule.job(entry.instant)).collect();
     let answers = backstop.push_jobs(jobs).await?;
     let now = backstop.now();
     let mut fired = Vec::with_capacity(due.len());
-    for (instant, answer) in due.iter().zip(answers) {
+    for (&Entry { instant, .. }, answer) in due.iter().zip(answers) {
         let at = match answer {
             Enqueued::Inserted => now,
-            Enqueued::Same | Enqueued::Duplicate(_) => came_in(backstop, schedule, *instant, now).await?,
-            Enqueued::Full if *instant <= now.before(schedule.missed.look_back) => {
-                fired.push(Entry { instant: *instant, what: What::Missed(Why::QueueFull), at: now });
+            Enqueued::Same | Enqueued::Duplicate(_) => came_in(backstop, schedule, instant, now).await?,
+            Enqueued::Full if instant <= now.before(schedule.missed.look_back) => {
+                fired.push(Entry { instant, what: What::Missed(Why::QueueFull), at: now });
                 continue;
             }
             Enqueued::Full => continue,
         };
-        let what = What::after(at.since(*instant), schedule.missed.grace);
-        fired.push(Entry { instant: *instant, what, at });
+        let what = What::after(at.since(instant), schedule.missed.grace);
+        fired.push(Entry { instant, what, at });
     }
     Ok(fired)
 }

@@ -73,8 +73,8 @@ impl Schedules<'_> {
             let mut all = look(self.0, schedule, &mut memory).await?;
             while all.more {
                 let next = look(self.0, schedule, &mut memory).await?;
-                all.entered.extend(next.entered);
-                (all.waiting, all.more, all.next) = (next.waiting, next.more, next.next);
+                all.entered.extend_from_slice(&next.entered);
+                all = Looked { entered: all.entered, missing: all.missing, ..next };
             }
             looked.push(all);
         }

@@ -75,7 +75,7 @@ pub(super) async fn change_page<R>(
 pub(super) struct Pages<'a> {
     backstop: &'a Backstop,
     name: &'a ScheduleName,
-    pages: BTreeMap<Day, Page>,
+    by_day: BTreeMap<Day, Page>,
 }
 
 impl<'a> Pages<'a> {
@@ -89,7 +89,7 @@ impl<'a> Pages<'a> {
         let names = Day::through(from, until).take(CELLS_MAX).map(|day| page_cell(name, day)).collect();
         let cells = backstop.store().cells(names).await?;
         let pages = cells.iter().flatten().filter_map(read::<Page>).map(|page| (page.day(), page));
-        Ok(Self { backstop, name, pages: pages.collect() })
+        Ok(Self { backstop, name, by_day: pages.collect() })
     }
 
     /// The instants that have an entry.
@@ -103,12 +103,12 @@ impl<'a> Pages<'a> {
     }
 
     /// The instants that are to be fired, the oldest first.
-    pub(super) fn due(&self) -> Vec<Time> {
-        self.entries().filter(|entry| entry.what == What::Due).map(|entry| entry.instant).collect()
+    pub(super) fn due(&self) -> Vec<Entry> {
+        self.entries().filter(|entry| entry.what == What::Due).copied().collect()
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.pages.values().flat_map(Page::entries)
+        self.by_day.values().flat_map(Page::entries)
     }
 
     /// Enters what was decided where nobody was faster; answers those that count. Days go in their order: should this be cut
@@ -133,7 +133,7 @@ impl<'a> Pages<'a> {
                 entries.iter().copied().filter(|entry| write(page, *entry)).collect::<Vec<Entry>>()
             };
             let (page, said) = change_page(self.backstop, self.name, day, enter).await?;
-            self.pages.insert(day, page);
+            self.by_day.insert(day, page);
             counted.extend(said);
         }
         Ok(counted)

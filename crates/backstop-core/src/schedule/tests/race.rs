@@ -77,11 +77,13 @@ impl Scheduler {
                 self.step = Step::Decided(decision.enter);
                 Some(now)
             }
-            Step::Decided(entries) => {
-                for entry in entries {
+            Step::Decided(mut entries) => {
+                // A page at a time, as a store has it.
+                let day = entries.first().map(|entry| Day::of(entry.instant));
+                for entry in entries.extract_if(.., |entry| Some(Day::of(entry.instant)) == day) {
                     shared.page(entry.instant).enter(entry);
                 }
-                self.step = Step::Entered;
+                self.step = if entries.is_empty() { Step::Entered } else { Step::Decided(entries) };
                 Some(now)
             }
             Step::Entered => {
@@ -178,7 +180,8 @@ fn check_raced(cron: &str, zone: &str, missed: Missed, seed: u64) {
     }
     // The last one sees everything through, undisturbed.
     let mut last = Scheduler::new(end);
-    for _ in 0..4 {
+    last.go_on(&schedule, &mut shared, end);
+    while !matches!(last.step, Step::Idle) {
         last.go_on(&schedule, &mut shared, end);
     }
     check_ledger(
@@ -191,14 +194,12 @@ fn check_raced(cron: &str, zone: &str, missed: Missed, seed: u64) {
 }
 
 fn check_ledger(schedule: &Schedule, shared: &Shared, begin: Time, end: Time, case: &str) {
-    let expected: Vec<Time> = schedule.between(begin.before(Span::micros(1)), end).collect();
+    let expected: BTreeSet<Time> = schedule.between(begin.before(Span::micros(1)), end).collect();
     let entries: BTreeMap<Time, Entry> =
         shared.pages.values().flat_map(|page| page.entries().map(|entry| (entry.instant, *entry))).collect();
-    assert_eq!(
-        entries.keys().copied().collect::<Vec<_>>(),
-        expected,
-        "{case}: one entry for each instant, and no other"
-    );
+    let entered: BTreeSet<Time> = entries.keys().copied().collect();
+    let differ: Vec<String> = entered.symmetric_difference(&expected).map(Time::to_string).collect();
+    assert_eq!(differ, Vec::<String>::new(), "{case}: one entry for each instant, and no other");
     for (instant, entry) in &entries {
         assert_ne!(entry.what, What::Due, "{case}: {instant} is still due");
         assert_eq!(entry.what.has_job(), shared.jobs.contains_key(instant), "{case}: {entry:?}");
@@ -226,8 +227,8 @@ fn three_that_race_sleep_and_are_killed_fire_each_instant_once_and_explain_the_o
     ];
     let expressions = ["30 2 * * *", "10 */6 * * *", "15,45 1 * * 6", "30 8 * * *"];
     for (seed, zone) in (1..).zip(ZONES) {
-        for (at, cron) in expressions.into_iter().enumerate() {
-            check_raced(cron, zone, policies[(at + seed) % 4], seed as u64 * 7_919);
+        for at in [seed, seed + 1] {
+            check_raced(expressions[at % 4], zone, policies[(at + seed / 4) % 4], seed as u64 * 7_919);
         }
     }
     check_raced("0 * * * *", "Australia/Lord_Howe", all, 104_729);

@@ -8,8 +8,7 @@ use backstop::core::{Bounds, Job, Payload, State, Time};
 use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep, SweepError};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Clock, Fail, ManualClock, QueueName, QueueSettings, Random, RetryPolicy, Run, Services, Span,
-    Timing,
+    Backstop, Fail, ManualClock, QueueName, QueueSettings, Random, RetryPolicy, Run, Services, Span,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
@@ -177,36 +176,32 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead() {
-    let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()));
-    let backstop = Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(5));
-    let table = Table::default();
-    table.write(1, clock.now());
-    let sweep = Sweep::new("lost", "q", table).expect("a sweep");
+    let world = world();
+    world.table.write(1, START);
     // Longer than the threshold and the period together, as in the system this comes from: 9 tries in about 2 h 40 min.
     let retry = br#"{"kind":"constant","every":"20m","max_attempts":9}"#;
-    let settings =
-        QueueSettings { retry: RetryPolicy::from_json(retry).expect("a policy"), ..QueueSettings::default() };
-    let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
-    let worker = backstop.worker().services(Services::CallersRuntime).handle_raw("q", failing);
-    // A day of looks every second is long even where time costs nothing.
-    let every = Span::minutes(1);
-    let timing = Timing { poll: every, sweep: every, prune: every, ..Timing::default() };
-    let worker = worker.queue("q", settings).timing(timing).sweep(sweep.clone()).start().expect("started");
-    for minute in 0..24 * 60 {
-        tokio::time::sleep(std::time::Duration::from_mins(1)).await;
-        let all = jobs(&backstop, None).await;
+    let retry = RetryPolicy::from_json(retry).expect("a policy");
+    let settings = QueueSettings { retry, ..QueueSettings::default() };
+    let mut enqueued = 0;
+    for minute in 1..=24 * 60 {
+        world.clock.advance(Span::minutes(1));
+        if minute % 30 == 0 {
+            enqueued += world.run().await.enqueued.len();
+        }
+        let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
+        let worker = world.backstop.worker().handle_raw("q", failing).queue("q", settings.clone());
+        worker.drain().await.expect("drained");
+        let all = jobs(&world.backstop, None).await;
         assert!(all.len() <= 1, "minute {minute}: {all:?}");
     }
-    let dead = jobs(&backstop, Some(State::Dead)).await;
-    assert_eq!((dead.len(), dead[0].attempt), (1, 9));
-    let runs = backstop.sweeper(&sweep).history().await.expect("the history");
-    assert!((48..=50).contains(&runs.len()), "{}", runs.len());
-    assert_eq!(runs.iter().map(|run| run.enqueued).sum::<usize>(), 1, "never again");
+    let dead = world.jobs(State::Dead).await;
+    assert_eq!((dead.len(), dead[0].attempt, enqueued), (1, 9, 1), "never again");
+    let report = world.run().await;
+    assert_eq!((report.dead, report.would_enqueue), (vec![json!(1)], vec![]));
+    let runs = world.backstop.sweeper(&world.sweep()).history().await.expect("the history");
     assert!(runs[..30].iter().all(|run| run.dead == 1 && run.error.is_none()), "{:?}", runs[0]);
-    worker.stop();
-    worker.stopped().await;
 }
 
 #[tokio::test]
@@ -432,11 +427,11 @@ fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) {
 
 #[tokio::test(start_paused = true)]
 async fn of_many_workers_one_sweeps_in_each_period() {
-    let (backstop, table, sweep, workers) = crew(5);
+    let (backstop, table, sweep, workers) = crew(3);
     table.write(1, backstop.now());
-    tokio::time::sleep(std::time::Duration::from_mins(6 * 60 + 5)).await;
+    tokio::time::sleep(std::time::Duration::from_mins(2 * 60 + 5)).await;
     let runs = backstop.sweeper(&sweep).history().await.expect("the history");
-    assert!((12..=13).contains(&runs.len()), "every half hour for six hours: {}", runs.len());
+    assert!((4..=5).contains(&runs.len()), "every half hour for two hours: {}", runs.len());
     assert_eq!(runs.iter().map(|run| run.enqueued).sum::<usize>(), 1);
     assert_eq!(jobs(&backstop, None).await.len(), 1);
     for worker in workers {

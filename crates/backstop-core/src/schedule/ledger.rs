@@ -203,7 +203,7 @@ impl Page {
     }
 
     /// The entries of the schedule's instants, in order.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
@@ -212,16 +212,6 @@ impl Page {
         let mut all: Vec<Entry> = self.entries.values().chain(&self.by_hand).copied().collect();
         all.sort_by_key(|entry| std::cmp::Reverse(entry.instant));
         all
-    }
-
-    /// What became of an instant.
-    pub fn get(&self, instant: Time) -> Option<&Entry> {
-        self.entries.get(&instant)
-    }
-
-    /// Whether nothing is left to be done about its instants.
-    pub fn is_settled(&self) -> bool {
-        self.entries.values().all(|entry| entry.what != What::Due)
     }
 
     /// Enters what was decided about an instant, unless somebody has decided already; whether it counts.

@@ -144,8 +144,11 @@ impl Schedules<'_> {
         let entry = Entry { instant, what: What::Triggered(id), at: now };
         let enter = |page: &mut Page| page.enter_by_hand(entry);
         let (_, is_entered) = change_page(self.0, &schedule.name, Day::of(instant), enter).await?;
+        if !is_entered {
+            return Err(TriggerError::NotEntered(id));
+        }
         metrics::entered(&schedule.name, &[entry]);
-        if is_entered { Ok(Triggered { id, instant }) } else { Err(TriggerError::NotEntered(id)) }
+        Ok(Triggered { id, instant })
     }
 
     /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped. Whether it was not paused before.

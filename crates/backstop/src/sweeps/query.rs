@@ -114,6 +114,7 @@ impl Finder for Query {
 }
 
 /// Bytes that are no text, as PostgreSQL writes them.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 + 2 * bytes.len());

@@ -38,6 +38,10 @@ pub(super) struct Rows {
 }
 
 /// A search: what, from before when, how much of it, for how long.
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+    expect(dead_code, reason = "there is no database to look at")
+)]
 pub(super) struct Search<'a> {
     pub(super) query: &'a BoundQuery,
     pub(super) cutoff: Time,
@@ -72,6 +76,10 @@ impl Source {
         self.dialect
     }
 
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no database to look at")
+    )]
     pub(super) async fn rows(&self, search: Search<'_>) -> Result<Rows, FindError> {
         let found = match self.dialect {
             #[cfg(feature = "sqlite")]

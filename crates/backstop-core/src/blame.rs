@@ -14,6 +14,9 @@
 //! begins, before it does ([`crate::port::Backlog::begin`]): when it dies, there is one name. The price of an ordinary job is
 //! nothing: what never lost a worker is not noted.
 //!
+//! A suspect at its *last strike*, whose next loss would be its death, has the whole worker to itself for a while, so that what kills the
+//! worker beside it cannot be put down to it.
+//!
 //! Judged per vanished worker, not per job. The jobs of one worker may come in several batches, because they expire at
 //! different times or are more than one call takes over. Each batch is safe by itself: an innocent job can be charged once, without
 //! proof, and never again, because from then on only a run of its own can cost it anything. Whoever remembers which workers
@@ -23,7 +26,7 @@
 //! them may have done it.
 
 use crate::lease::{Leased, WorkerName};
-use crate::limits::LOST_WITHIN;
+use crate::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use crate::port::Seized;
 use crate::time::Time;
 use crate::verdict::{Outcome, Settlement, judge_lost};
@@ -32,6 +35,11 @@ use std::collections::BTreeSet;
 /// Whether a job has lost a worker lately, and runs alone among its like.
 pub fn is_suspect(run: &Leased, now: Time) -> bool {
     run.lost_leases > 0 && run.history.lost_since(now, LOST_WITHIN) > 0
+}
+
+/// Whether the next loss of a worker would be this job's death.
+pub fn is_at_last_strike(run: &Leased, now: Time) -> bool {
+    is_suspect(run, now) && run.history.lost_since(now, LOST_WITHIN) + 1 >= LOST_LEASES_MAX
 }
 
 /// The workers that vanished while a suspect ran.

@@ -3,6 +3,7 @@
 //! | the lock is | somebody asks for it | its holder asks for more time |
 //! |---|---|---|
 //! | free, or its time is over | theirs, under a higher term | lost: the term is over, whoever has it now |
+//! | held in the same name | theirs, under a higher term: the one before is gone, or is told that it lost it | theirs for longer |
 //! | held | taken: until then, by that one | theirs for longer, under the same term |
 //! | held by somebody else since | taken | lost |
 //!
@@ -20,7 +21,7 @@ pub struct Held {
     pub term: u64,
     /// From then on it is free, unless it was extended.
     pub until: Time,
-    /// For people.
+    /// In whose name. Who comes again in the same name takes it over.
     pub holder: String,
 }
 
@@ -28,7 +29,7 @@ impl Held {
     /// What stands once `holder` has asked for the lock; the other one, if it is not free.
     pub fn acquire(standing: Option<&Self>, holder: &str, span: Span, now: Time) -> Result<Self, Self> {
         match standing {
-            Some(held) if !is_expired(held.until, now) => Err(held.clone()),
+            Some(held) if held.holder != holder && !is_expired(held.until, now) => Err(held.clone()),
             _ => {
                 let by_clock = u64::try_from(now.as_micros()).unwrap_or_default();
                 let term = standing.map_or(by_clock, |held| by_clock.max(held.term + 1));
@@ -70,8 +71,24 @@ mod tests {
         let first = taken(None, 0).unwrap();
         assert_eq!((first.until, first.holder.as_str()), (at(10), "me"));
         assert_eq!(Held::acquire(Some(&first), "you", Span::secs(10), at(9)), Err(first.clone()));
-        assert_eq!(taken(Some(&first), 10), Err(first.clone()), "its last moment is its own");
+        assert_eq!(
+            Held::acquire(Some(&first), "you", Span::secs(10), at(10)),
+            Err(first.clone()),
+            "its last moment is its own"
+        );
         assert!(taken(Some(&first), 11).unwrap().term > first.term);
+    }
+
+    #[test]
+    fn who_comes_again_in_the_same_name_takes_it_over() {
+        let first = taken(None, 0).unwrap();
+        let again = taken(Some(&first), 1).unwrap();
+        assert!(again.term > first.term);
+        assert_eq!(
+            Held::extend(Some(&again), first.term, Span::secs(10), at(2)),
+            None,
+            "the one before is told"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | the work | use | a second copy |
 //! |---|---|---|
 //! | has a service behind it that takes an idempotency key | [`crate::Run::id`] as that key | is recognised there |
-//! | is slow | [`Backstop::try_lock`], then [`Backstop::already_done`] | ends at once, as done, without an effect |
+//! | is slow | [`Backstop::try_lock_for`], then [`Backstop::already_done`] | ends at once, as done, without an effect |
 //! | is fast, with its effect in a database | a row lock in its own transaction, see below | waits for the first, then finds it done |
 //! | is fast, on Redis | [`Backstop::lock_within`], then [`Backstop::already_done`] | the same |
 //!
@@ -19,10 +19,10 @@
 //! # struct ContentChange { id: u64 }
 //! # impl Task for ContentChange { const KIND: &'static str = "content_change"; }
 //! # async fn send_everything(_: &ContentChange) -> Result<(), std::io::Error> { Ok(()) }
-//! async fn process(change: ContentChange, backstop: Backstop) -> Result<(), Fail> {
+//! async fn process(change: ContentChange, run: Run, backstop: Backstop) -> Result<(), Fail> {
 //!     let name = format!("content_change:{}", change.id);
-//!     let Some(lock) = backstop.try_lock(&name).await? else {
-//!         return Ok(()); // somebody is at it
+//!     let Some(lock) = backstop.try_lock_for(&run, &name).await? else {
+//!         return Ok(()); // another job is at it
 //!     };
 //!     if backstop.already_done(&name).await? {
 //!         return Ok(());
@@ -37,7 +37,9 @@
 //! }
 //! ```
 //!
-//! A lock is held for [`LOCK_SPAN`] and extended while its guard lives. It outlives a holder that was killed by no more than that. Whoever
+//! A lock is taken in the name of the job: when its worker is killed, the next run of the same job takes it over at once. Taken in nobody's
+//! name ([`Backstop::try_lock`]) it would still be held then, by the dead; a handler that ends as done because of that would lose its work.
+//! It is held for [`LOCK_SPAN`] and extended while its guard lives. It outlives a holder that was killed by no more than that. Whoever
 //! loses it to a long pause is told by [`Lock::lost`], and can give [`Lock::term`] to services that refuse an older one.
 //!
 //! # Fast work in a database
@@ -57,6 +59,7 @@
 //! [`Backstop::enqueue_in`] or [`Backstop::enqueue_in_postgres`].
 
 use crate::client::Backstop;
+use crate::handler::Run;
 use crate::shared::{Shared, update};
 use backstop_core::limits::CELL_NAME_BYTES_MAX;
 use backstop_core::lock::Held;
@@ -90,14 +93,25 @@ pub(crate) struct Mark {
 }
 
 impl Backstop {
-    /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does not wait.
+    /// Takes the lock `name` for a run of a job, for as long as what it answers lives; `None` if another job has it. Does not wait.
     ///
-    /// A handler that finds its lock taken ends as done: whoever has it does the work.
+    /// A handler that finds its lock taken ends as done: whoever has it does the work. A later run of the same job takes it over from
+    /// the one before, whose worker is dead or no longer counts.
+    pub async fn try_lock_for(&self, run: &Run, name: &str) -> Answer<Option<Lock>> {
+        self.acquire(name, &format!("job {}", run.id())).await
+    }
+
+    /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does not wait. In handlers of jobs
+    /// use [`Backstop::try_lock_for`]: this one is held by a killed worker for up to [`LOCK_SPAN`], also against the next run of its job.
     pub async fn try_lock(&self, name: &str) -> Answer<Option<Lock>> {
+        self.acquire(name, &format!("process {} ({})", std::process::id(), self.new_id())).await
+    }
+
+    async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
         let asked = Instant::now();
-        let (cell, holder) = (cell_name(LOCK, name), self.holder());
+        let cell = cell_name(LOCK, name);
         let (slot, is_ours) = update(self, &cell, Slot::default(), |slot: &mut Slot| {
-            let held = Held::acquire(slot.0.as_ref(), &holder, LOCK_SPAN, self.now());
+            let held = Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, self.now());
             held.is_ok_and(|held| {
                 slot.0 = Some(held);
                 true
@@ -147,11 +161,6 @@ impl Backstop {
         })
         .await?;
         Ok(is_first)
-    }
-
-    /// Whom a lock names as its holder.
-    fn holder(&self) -> String {
-        format!("process {} ({})", std::process::id(), self.new_id())
     }
 }
 

@@ -84,6 +84,41 @@ fn a_lock_outlives_a_dead_holder_by_its_span_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_run_of_a_killed_job_takes_its_lock_over_and_works() {
+    let World { backstop, .. } = world();
+    backstop.draft("q").id("one").push().await.unwrap();
+    let begun = Arc::new(AtomicU32::new(0));
+    let (seen, store) = (Arc::clone(&begun), backstop.clone());
+    let worker = |stays: bool| {
+        let (begun, backstop) = (Arc::clone(&seen), store.clone());
+        store.worker().services(Services::CallersRuntime).handle_raw("q", move |run: Run| {
+            let (begun, backstop) = (Arc::clone(&begun), backstop.clone());
+            async move {
+                let Some(lock) = backstop.try_lock_for(&run, "change:7").await? else { return Ok(()) };
+                begun.fetch_add(1, Ordering::Relaxed);
+                if stays {
+                    // Its process dies here: nobody beats, nobody releases.
+                    std::mem::forget(lock);
+                    std::future::pending::<()>().await;
+                } else {
+                    backstop.mark_done("change:7", Span::hours(1)).await?;
+                    lock.release().await?;
+                }
+                Ok::<(), Fail>(())
+            }
+        })
+    };
+    let dying = worker(true).start().unwrap();
+    pass(Span::secs(1)).await;
+    drop(dying);
+    let living = worker(false).start().unwrap();
+    pass(Span::minutes(2)).await;
+    assert_eq!(begun.load(Ordering::Relaxed), 2);
+    assert!(backstop.already_done("change:7").await.unwrap());
+    living.stop();
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_for_a_lock_has_it_when_it_is_free_or_gives_up() {
     let World { backstop, .. } = world();
     let lock = backstop.try_lock("a").await.unwrap().unwrap();
@@ -149,10 +184,11 @@ async fn of_two_copies_of_a_slow_job_one_works_and_the_other_ends_at_once() {
         let backstop = Backstop::open(&address).await.unwrap();
         let effects = Arc::new(AtomicU32::new(0));
         let (seen, store) = (Arc::clone(&effects), backstop.clone());
-        two_copies(&backstop, move |_| {
+        two_copies(&backstop, move |run| {
             let (effects, backstop) = (Arc::clone(&seen), store.clone());
             async move {
-                let Some(lock): Option<Lock> = backstop.try_lock("change:7").await? else { return Ok(()) };
+                let lock: Option<Lock> = backstop.try_lock_for(&run, "change:7").await?;
+                let Some(lock) = lock else { return Ok(()) };
                 if backstop.already_done("change:7").await? {
                     return Ok(());
                 }

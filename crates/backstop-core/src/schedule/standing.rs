@@ -6,13 +6,16 @@
 //! | under a later rule: another cron, another zone | not before `since`, nor before that rule was first seen |
 //! | in a pause | it is skipped; the first moment of a pause counts to it, the last does not |
 //!
-//! A changed cron therefore does not make its past week up. Rules are remembered side by side: while an old and a new
+//! A changed cron therefore does not make its past week up, nor does one that is changed back. Rules are remembered side by side: while an old and a new
 //! version run together, each finds its own.
 
 use super::Schedule;
 use crate::limits::{LEDGER_KEPT, PAUSES_MAX, RULES_MAX};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
+
+/// A rule that nobody has looked by for so long, while another was in force, was put aside.
+const RULE_RESTS: Span = Span::hours(6);
 
 /// What is remembered of a schedule beside its ledger.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,8 +68,13 @@ impl Standing {
     /// Notes that the schedule is under its rule.
     pub fn register(&mut self, schedule: &Schedule, now: Time) {
         let rule = schedule.rule();
-        if self.rules.iter().any(|known| known.text == rule) {
-            return;
+        if let Some(at) = self.rules.iter().position(|known| known.text == rule) {
+            let is_last = at + 1 == self.rules.len();
+            if is_last || now.since(self.rules[at].settled) <= RULE_RESTS {
+                return;
+            }
+            // It was put aside and comes back: what it would have been due for meanwhile was another rule's.
+            self.rules.remove(at);
         }
         let since = (!self.rules.is_empty()).then_some(now);
         // What is older than the window was never expected by anybody.

@@ -2,10 +2,10 @@
 
 use super::Engine;
 use super::execute::pass;
-use super::lane::{ServedQueue, Waiting};
-use super::suspects::Alone;
+use super::lane::{ServedQueue, Standing, Waiting};
+use super::suspects::{Alone, QUIET_WAIT};
 use crate::worker::QueueSettings;
-use backstop_core::blame::is_suspect;
+use backstop_core::blame::{is_at_last_strike, is_suspect};
 use backstop_core::breaker::{Admission, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
@@ -35,6 +35,8 @@ pub(crate) struct Dispatcher {
     freed: Arc<Notify>,
     turn: usize,
     retry_in: Span,
+    /// Since when a suspect at its last strike waits for what runs to end.
+    quiet_since: Option<Instant>,
     /// A hint came while a claim was under way: its answer may be older than the hint.
     hinted: bool,
 }
@@ -64,6 +66,7 @@ impl Dispatcher {
             freed: Arc::default(),
             turn: 0,
             retry_in: CLAIM_RETRY_FIRST,
+            quiet_since: None,
             hinted: false,
         }
     }
@@ -121,12 +124,38 @@ impl Dispatcher {
     }
 
     fn start_buffered(&mut self) {
+        if self.engine.suspects.is_quiet() || self.awaits_quiet() {
+            return;
+        }
         for at in 0..self.lanes.len() {
             let is_shut = self.is_shut(at);
             while let Some((waiting, alone)) = self.lanes[at].next_to_start(is_shut, &self.engine.suspects) {
                 self.start(at, waiting, alone);
             }
         }
+    }
+
+    /// Whether a suspect at its last strike waits for what runs to end. Once nothing does, or it has waited for long enough, it starts.
+    fn awaits_quiet(&mut self) -> bool {
+        let wants_quiet = |at: &usize| self.lanes[*at].has_last_strike(self.is_shut(*at));
+        let Some(at) = (0..self.lanes.len()).find(wants_quiet).filter(|_| self.engine.suspects.is_free())
+        else {
+            self.quiet_since = None;
+            return false;
+        };
+        let is_quiet = self.lanes.iter().all(|lane| lane.running.load(Ordering::Acquire) == 0);
+        let since = *self.quiet_since.get_or_insert_with(Instant::now);
+        if !is_quiet && since.elapsed() < QUIET_WAIT {
+            return true;
+        }
+        self.quiet_since = None;
+        let is_shut = self.is_shut(at);
+        let Some((waiting, alone)) = self.lanes[at].next_last_strike(is_shut, &self.engine.suspects) else {
+            return false;
+        };
+        alone.keep_quiet();
+        self.start(at, waiting, Some(alone));
+        true
     }
 
     fn start(&mut self, at: usize, Waiting { leased, epoch, .. }: Waiting, alone: Option<Arc<Alone>>) {
@@ -151,6 +180,9 @@ impl Dispatcher {
 
     /// What to ask for now. Queues with the same lease go into one claim.
     fn next_claim(&mut self) -> Option<Asked> {
+        if self.quiet_since.is_some() || self.engine.suspects.is_quiet() {
+            return None;
+        }
         let open = |lane: &&ServedQueue| {
             !lane.dry
                 && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
@@ -250,8 +282,12 @@ impl Dispatcher {
             if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == leased.lease.queue) {
                 let pass = asked.passes.iter().find(|pass| pass.queue == lane.queue);
                 let (epoch, is_probe) = pass.map_or((0, false), |pass| (pass.epoch, pass.is_probation));
-                let is_suspect = is_suspect(&leased, now);
-                lane.take_in(leased, epoch, is_probe, is_suspect);
+                let standing = match (is_suspect(&leased, now), is_at_last_strike(&leased, now)) {
+                    (_, true) => Standing::LastStrike,
+                    (true, false) => Standing::Suspect,
+                    (false, false) => Standing::Ordinary,
+                };
+                lane.take_in(leased, epoch, is_probe, standing);
             }
         }
     }
@@ -263,7 +299,8 @@ impl Dispatcher {
                 let all = self.lanes[at].empty();
                 self.give_back(all).await;
             }
-            let suspects = self.lanes[at].impatient_suspects(self.engine.timing.poll);
+            let suspects =
+                self.lanes[at].impatient_suspects(self.engine.timing.poll, self.quiet_since.is_some());
             if !suspects.is_empty() {
                 // They go back to the head of the line: others, with their place free, may have them first.
                 self.engine.note_stranger();
@@ -288,10 +325,16 @@ impl Dispatcher {
 
     async fn give_back(&mut self, unused: Vec<Waiting>) {
         let now = self.engine.now();
+        let mut leave: BTreeMap<QueueName, u32> = BTreeMap::new();
         for Waiting { leased, epoch, .. } in unused {
             self.engine.report(&leased.lease.queue, epoch, Sign::Neutral);
+            *leave.entry(leased.lease.queue.clone()).or_default() += 1;
             let outcome = Outcome::Released { at: now };
             let _ = self.ended.send(Settlement { lease: leased.lease, outcome }).await;
+        }
+        // Leave that was got for them is for others.
+        for (queue, unused) in leave {
+            self.engine.return_leave(&queue, unused).await;
         }
     }
 }

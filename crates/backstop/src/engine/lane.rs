@@ -34,6 +34,16 @@ pub(crate) struct Waiting {
     pub(crate) epoch: u64,
     /// Whether it has a permit of its own, and may start although the breaker is not closed.
     is_probe: bool,
+    is_at_last_strike: bool,
+}
+
+/// What a job is accused of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ordinary,
+    Suspect,
+    /// The next loss of a worker would be its death.
+    LastStrike,
 }
 
 impl ServedQueue {
@@ -63,9 +73,28 @@ impl ServedQueue {
         }
     }
 
-    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool, is_suspect: bool) {
-        let line = if is_suspect { &mut self.suspects } else { &mut self.buffered };
-        line.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe });
+    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool, standing: Standing) {
+        let line = if standing == Standing::Ordinary { &mut self.buffered } else { &mut self.suspects };
+        let is_at_last_strike = standing == Standing::LastStrike;
+        line.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe, is_at_last_strike });
+    }
+
+    /// Whether a suspect at its last strike waits here that may start.
+    pub(crate) fn has_last_strike(&self, is_shut: bool) -> bool {
+        self.suspects.iter().any(|waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe))
+    }
+
+    /// The first suspect at its last strike, with its place.
+    pub(crate) fn next_last_strike(
+        &mut self,
+        is_shut: bool,
+        suspects: &Suspects,
+    ) -> Option<(Waiting, Arc<Alone>)> {
+        let may_start = |waiting: &Waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe);
+        let next = self.suspects.iter().position(may_start)?;
+        let alone = suspects.enter()?;
+        self.started += 1;
+        Some((self.suspects.remove(next)?, alone))
     }
 
     /// The next job, if a handler is free for it; of a queue whose service is left alone, the next probe. A suspect if one may run,
@@ -89,9 +118,11 @@ impl ServedQueue {
         Some(next)
     }
 
-    /// Suspects that have waited here for `patience`: another worker may have its place free.
-    pub(crate) fn impatient_suspects(&mut self, patience: Span) -> Vec<Waiting> {
-        let is_over = |waiting: &Waiting| waiting.since.elapsed() >= patience.into();
+    /// Suspects that have waited here for `patience`: another worker may have its place free. One that waits for quiet stays.
+    pub(crate) fn impatient_suspects(&mut self, patience: Span, is_awaiting_quiet: bool) -> Vec<Waiting> {
+        let is_over = |waiting: &Waiting| {
+            waiting.since.elapsed() >= patience.into() && !(is_awaiting_quiet && waiting.is_at_last_strike)
+        };
         let (over, rest) = self.suspects.drain(..).partition::<VecDeque<_>, _>(is_over);
         self.suspects = rest;
         over.into()

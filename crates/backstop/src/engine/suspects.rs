@@ -2,11 +2,19 @@
 //! killer. What that means for whom is decided by [`backstop_core::blame`].
 //!
 //! The place is taken until the store knows how the run ended, not only until it did: a process that dies in between would
-//! leave two suspects that had begun. All others go on beside it.
+//! leave two suspects that had begun. All others go on beside it, unless it is at its last strike: then nothing else starts for a while, and
+//! it starts when what ran before it has ended, or has been waited for long enough.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long a suspect at its last strike waits for the others to end.
+pub(crate) const QUIET_WAIT: Duration = Duration::from_secs(15);
+/// How long it has the worker to itself. What kills, kills early; and a job of hours must not keep everything else waiting.
+const QUIET_FOR: Duration = Duration::from_mins(1);
 
 /// The one place in which a suspect runs.
 #[derive(Default)]
@@ -15,7 +23,16 @@ pub(crate) struct Suspects(Arc<Place>);
 #[derive(Default)]
 struct Place {
     is_taken: AtomicBool,
+    /// Until then nothing starts beside the one that has the place.
+    quiet_until: Mutex<Option<Instant>>,
     freed: Notify,
+}
+
+impl Place {
+    fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        // A time is whole between any two of its changes.
+        self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The place, taken. It is free again when the last of those who hold on to it lets go.
@@ -28,14 +45,32 @@ impl Suspects {
         (!was_taken).then(|| Arc::new(Alone(Arc::clone(&self.0))))
     }
 
+    /// Whether it is free.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.0.is_taken.load(Ordering::Acquire)
+    }
+
+    /// Whether the one that has it has the worker to itself.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.is_free() && self.0.quiet_until().is_some_and(|until| Instant::now() < until)
+    }
+
     /// Returns when the place has become free.
     pub(crate) async fn freed(&self) {
         self.0.freed.notified().await;
     }
 }
 
+impl Alone {
+    /// Nothing starts beside it for a while.
+    pub(crate) fn keep_quiet(&self) {
+        *self.0.quiet_until() = Some(Instant::now() + QUIET_FOR);
+    }
+}
+
 impl Drop for Alone {
     fn drop(&mut self) {
+        *self.0.quiet_until() = None;
         self.0.is_taken.store(false, Ordering::Release);
         self.0.freed.notify_one();
     }

@@ -60,7 +60,9 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
     let now = backstop.now();
     let (standing, ()) =
         change_standing(backstop, &schedule.name, |standing| standing.register(schedule, now)).await?;
-    let from = memory.settled.unwrap_or_else(|| first_from(&standing, schedule, now)).min(now);
+    // A clock that was set right after decades does not make this one walk through them.
+    let from = memory.settled.unwrap_or_else(|| first_from(&standing, schedule, now));
+    let from = from.min(now).max(now.before(LEDGER_KEPT));
     let mut pages = Pages::read(backstop, &schedule.name, Day::of(from), Day::of(now)).await?;
     let known = pages.known();
     let decision = decide(schedule, Seen { standing: &standing, from, known: &known }, now);

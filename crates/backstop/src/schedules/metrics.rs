@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `backstop_schedule_{fired,late,made_up,coalesced,missed,skipped,triggered}_total` | instants, by what became of them |
 //! | `backstop_schedule_lateness_seconds` (histogram) | from an instant to the arrival of its job in the queue |
-//! | `backstop_schedule_missing` (gauge) | instants found missing by the latest look, a minute ago at most; the alert is `> 0` |
+//! | `backstop_schedule_missing` (gauge) | instants found missing by the latest look, a minute ago at most |
+//!
+//! The alert for a schedule is an increase of `made_up`, `missed` or `late`, which no scrape can miss, or `missing > 0`.
 //!
 //! An instant is counted by the process that entered it: summed over all processes each counts once.
 

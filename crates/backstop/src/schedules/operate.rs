@@ -128,8 +128,8 @@ impl Schedules<'_> {
     async fn missing(&self, schedule: &Schedule, standing: &Standing, at: Time) -> Answer<Vec<Time>> {
         let from = at.before(schedule.missed.look_back);
         let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
-        // What is agreed to be fired and in no queue yet is as missing as what nobody has seen.
-        let known = pages.settled();
+        // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
+        let known = pages.answered();
         Ok(missing(schedule, Seen { standing, from, known: &known }, at))
     }
 

@@ -4,7 +4,7 @@ use crate::client::Backstop;
 use crate::shared::{Shared, read, update};
 use backstop_core::limits::{CELLS_MAX, LEDGER_KEPT};
 use backstop_core::port::{Answer, CellQuery, Swap};
-use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What};
+use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What, Why};
 use backstop_core::{ScheduleName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,9 +97,12 @@ impl<'a> Pages<'a> {
         self.entries().map(|entry| entry.instant).collect()
     }
 
-    /// The instants of which it is final what became of them.
-    pub(super) fn settled(&self) -> BTreeSet<Time> {
-        self.entries().filter(|entry| entry.what != What::Due).map(|entry| entry.instant).collect()
+    /// The instants that nobody misses: they have a run, another one stands for them, or they fell into a pause.
+    pub(super) fn answered(&self) -> BTreeSet<Time> {
+        let is_answered = |what: What| {
+            what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused))
+        };
+        self.entries().filter(|entry| is_answered(entry.what)).map(|entry| entry.instant).collect()
     }
 
     /// The instants that are to be fired, the oldest first.

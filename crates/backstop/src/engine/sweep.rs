@@ -1,7 +1,7 @@
 //! Runs the sweeps a worker was given, each in its period; of many workers one does.
 
 use super::Engine;
-use crate::sweeps::{Sweep, SweepError, Sweeper};
+use crate::sweeps::{Report, Sweep, SweepError, Sweeper};
 use backstop_core::Span;
 use backstop_core::port::Answer;
 use futures_util::future::join_all;
@@ -51,14 +51,24 @@ async fn look(engine: &Engine, sweeper: &Sweeper, stop: &CancellationToken) -> A
                 let _ = tokio::time::timeout(LEAVE_MAX, sweeper.leave_turn(&turn)).await;
                 return Ok(Span::ZERO);
             }
-            outcome = sweeper.run_turn(&turn, turn.began) => tell(sweeper.sweep(), outcome.map(drop)),
+            outcome = sweeper.run_turn(&turn, turn.began) => tell(sweeper.sweep(), &outcome),
         }
     }
     Ok(sweeper.next().await?.since(engine.now()))
 }
 
-fn tell(sweep: &Sweep, outcome: Result<(), SweepError>) {
-    if let Err(error) = outcome {
-        tracing::error!(%error, sweep = sweep.name(), "a sweep failed; nothing is looked for until its next run");
+fn tell(sweep: &Sweep, outcome: &Result<Report, SweepError>) {
+    let sweep = sweep.name();
+    match outcome {
+        Err(error) => tracing::error!(%error, sweep, "a sweep failed; its next run looks again"),
+        Ok(report) => {
+            if !report.enqueued.is_empty() {
+                tracing::warn!(sweep, count = report.enqueued.len(), "lost work was found, and has jobs now");
+            }
+            if let Some(first) = report.unusable.first() {
+                let (count, row, why) = (report.unusable.len(), &first.row, &first.why);
+                tracing::error!(sweep, count, %row, why, "rows were found that no job can be made of");
+            }
+        }
     }
 }

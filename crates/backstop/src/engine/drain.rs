@@ -5,7 +5,7 @@ use super::execute::execute;
 use super::progress::Progress;
 use super::recover::recover;
 use super::settle::settle;
-use backstop_core::limits::PROMOTE_MAX;
+use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
 use backstop_core::port::{Answer, Claim};
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
-        recover(&engine).await?;
+        recover(&engine, SEIZE_MAX).await?;
         while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
         if !run_ready(&engine).await? {
             return Ok(engine.tally.progress());

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::grace::Grace;
 use super::meters;
-use super::recover::recover_some;
+use super::recover::{Stride, recover_some};
 use super::tidy::Tidy;
 use backstop_core::limits::PROMOTE_MAX;
 use backstop_core::port::Answer;
@@ -65,6 +65,7 @@ struct Duties {
     tidy: Tidy,
     clock: Duty,
     grace: Grace,
+    stride: Stride,
     /// When a sweep last left no expired lease.
     none_expired_at: Time,
     /// The last sweep stopped before it came to an end.
@@ -79,6 +80,7 @@ impl Duties {
             tidy: Tidy::default(),
             clock: Duty::default(),
             grace: Grace::at_start(engine).await,
+            stride: Stride::default(),
             none_expired_at: engine.now(),
             more_expired: false,
         }
@@ -91,7 +93,7 @@ impl Duties {
         if !is_due || !self.grace.is_over(engine) {
             return;
         }
-        let recovered = match recover_some(engine).await {
+        let recovered = match recover_some(engine, &mut self.stride).await {
             Ok(recovered) => recovered,
             Err(error) => {
                 self.more_expired = false;

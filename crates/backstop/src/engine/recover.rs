@@ -1,8 +1,9 @@
 //! Takes over what dead workers left.
 //!
-//! Paced: a batch, and then a pause twice as long as the batch took, so that recovery has at most a third of a store's time however
-//! much there is to do, and producers keep their place. Several workers may do so at once: they take different jobs, and because
-//! a batch that waits for another's counts that wait as its own, they make room for each other too.
+//! Paced: a short batch, and then a pause as long as the batch took. Whoever pushes meanwhile waits for no more than one batch, so a
+//! batch takes no more jobs than keep it short; and recovery has at most half of a store's time however much there is to do. Several
+//! workers may do so at once: they take different jobs, and because a batch that waits for another's counts that wait as its own,
+//! they make room for each other too.
 
 use super::Engine;
 use super::meters;
@@ -18,11 +19,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Jobs of one batch: whoever pushes meanwhile waits for no more than one of them.
-const BATCH: usize = 250;
-const _: () = assert!(BATCH <= SEIZE_MAX);
-/// The pause after a batch, in lengths of that batch.
-const PAUSE_LENGTHS: u32 = 2;
+/// A batch that takes longer is too large.
+const BATCH_TIME: Duration = Duration::from_millis(20);
+/// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
+const BATCH_MIN: usize = 100;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 5;
 /// The shortest pause between two batches: whoever waits for the store gets in.
@@ -31,6 +31,26 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workers remembered to have vanished while a suspect ran.
 const ACCUSED_MAX: usize = 1_000;
+
+/// How many jobs a batch takes: as many as keep it short.
+pub(super) struct Stride(usize);
+
+impl Default for Stride {
+    fn default() -> Self {
+        Self(BATCH_MIN)
+    }
+}
+
+impl Stride {
+    /// Follows how long the last batch took.
+    fn follow(&mut self, took: Duration) {
+        if took > BATCH_TIME {
+            self.0 = (self.0 / 2).max(BATCH_MIN);
+        } else if took < BATCH_TIME / 2 {
+            self.0 = (self.0 * 2).min(SEIZE_MAX);
+        }
+    }
+}
 
 /// What recovery came to.
 pub(super) struct Recovered {
@@ -41,28 +61,30 @@ pub(super) struct Recovered {
 }
 
 /// Takes over expired leases, a few batches of them.
-pub(super) async fn recover_some(engine: &Engine) -> Answer<Recovered> {
+pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride) -> Answer<Recovered> {
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
-        let began = Instant::now();
-        let recovered = recover(engine).await?;
+        let (began, wanted) = (Instant::now(), stride.0);
+        let recovered = recover(engine, wanted).await?;
         jobs += recovered;
-        if recovered < BATCH {
+        if recovered < wanted {
             return Ok(Recovered { jobs, more: false });
         }
-        tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        let took = began.elapsed();
+        stride.follow(took);
+        tokio::time::sleep(took.clamp(PAUSE_MIN, PAUSE_MAX)).await;
     }
     Ok(Recovered { jobs, more: true })
 }
 
-/// Takes over expired leases and puts their jobs back, or to rest; answers how many there were.
-pub(crate) async fn recover(engine: &Engine) -> Answer<usize> {
+/// Takes over at most `max` expired leases and puts their jobs back, or to rest; answers how many there were.
+pub(crate) async fn recover(engine: &Engine, max: usize) -> Answer<usize> {
     let now = engine.now();
     let seize = Seize {
         number: engine.backstop.random().lease_number(),
         worker: engine.name.clone(),
         until: now.after(engine.longest_lease()),
-        max: BATCH,
+        max,
     };
     // Seize before judging: from here on the old worker's word is stale.
     let seized = engine.store().seize(seize, now).await?;
@@ -130,5 +152,28 @@ impl Accused {
             }
         }
         known.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
+        let mut stride = Stride::default();
+        let mut check = |millis, expected| {
+            stride.follow(Duration::from_millis(millis));
+            assert_eq!(stride.0, expected, "after {millis} ms");
+        };
+        check(5, 200);
+        check(9, 400);
+        check(15, 400);
+        check(5, SEIZE_MAX);
+        check(5, SEIZE_MAX);
+        check(21, 250);
+        check(500, 125);
+        check(500, BATCH_MIN);
+        check(500, BATCH_MIN);
     }
 }

@@ -51,7 +51,7 @@ impl Operator for MemoryStore {
     ) -> Answer<Vec<Option<KeyHolder>>> {
         check_keys(&keys)?;
         let shelves = self.shelves("looking for holders")?;
-        Ok(keys.iter().map(|key| shelves.key_holder(&queue, key, now)).collect())
+        Ok(keys.iter().map(|key| shelves.holder_or_live(&queue, key, now)).collect())
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {

@@ -98,11 +98,20 @@ impl Shelves {
 
     /// Who holds a unique key now.
     pub(crate) fn key_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<KeyHolder> {
+        self.last_holder(queue, key, now).filter(|(_, is_held)| *is_held).map(|(holder, _)| holder)
+    }
+
+    /// Who holds a unique key now, or had it last and still lives.
+    pub(crate) fn holder_or_live(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<KeyHolder> {
+        let last = self.last_holder(queue, key, now);
+        last.filter(|(holder, is_held)| *is_held || holder.is_live()).map(|(holder, _)| holder)
+    }
+
+    fn last_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<(KeyHolder, bool)> {
         let holding = self.keys.get(&(queue.clone(), key.clone()))?;
         let record = self.ids.get(&holding.job).and_then(|arrival| self.jobs.get(arrival));
         let state = record.map(|record| record.state);
-        let holder = KeyHolder { job: holding.job, state };
-        holding.hold.is_held_by(state, now).then_some(holder)
+        Some((KeyHolder { job: holding.job, state }, holding.hold.is_held_by(state, now)))
     }
 
     pub(crate) fn count(&self, queue: &QueueName, state: State) -> u64 {

@@ -17,16 +17,22 @@ pub(crate) fn holders(
 ) -> Result<Vec<Option<KeyHolder>>> {
     let mut find = db.prepare_cached(HOLDER)?;
     let mut holder_of = |key: &UniqueKey| {
-        let found = find.query_row(params![queue.as_str(), key.as_str()], |row| holder(row, now));
-        found.optional().map(Option::flatten)
+        let found = find.query_row(params![queue.as_str(), key.as_str()], |row| last_holder(row, now));
+        let found = found.optional()?.flatten();
+        Ok(found.filter(|(holder, is_held)| *is_held || holder.is_live()).map(|(holder, _)| holder))
     };
     keys.iter().map(&mut holder_of).collect()
 }
 
 /// The holder in a row of `key_find.sql` or `holder.sql`, if it still has the key.
 pub(crate) fn holder(row: &Row<'_>, now: Time) -> Result<Option<KeyHolder>> {
+    Ok(last_holder(row, now)?.filter(|(_, is_held)| *is_held).map(|(holder, _)| holder))
+}
+
+/// Who had the key last, and whether it still has it.
+fn last_holder(row: &Row<'_>, now: Time) -> Result<Option<(KeyHolder, bool)>> {
     let is_running = row::whole(row, 4)? != 0;
     let state = row::maybe_whole(row, 3)?.map(|code| row::state(code, is_running));
     let is_held = row::hold(row, 1)?.is_held_by(state, now);
-    Ok(row::id(row, 0)?.filter(|_| is_held).map(|job| KeyHolder { job, state }))
+    Ok(row::id(row, 0)?.map(|job| (KeyHolder { job, state }, is_held)))
 }

@@ -196,7 +196,7 @@ macro_rules! store_contract {
             holders: run {
                 a_holder_is_named_with_its_state_until_it_ends
                 a_key_that_outlasts_its_job_names_it
-                a_key_whose_period_is_over_has_no_holder
+                a_live_job_is_named_although_its_key_is_free
                 holders_come_in_the_order_of_the_keys
                 a_key_follows_what_an_operator_does
                 too_many_keys_at_once_are_misuse

@@ -313,7 +313,7 @@ async fn a_key_that_outlasts_its_job_keeps_the_row_from_being_done_twice() {
 }
 
 #[tokio::test]
-async fn one_run_finds_no_more_than_it_may_and_the_next_goes_on() {
+async fn one_run_recovers_no_more_than_it_may_and_the_next_goes_on_behind_what_is_alive() {
     let world = world();
     for id in 0..25 {
         world.table.write(id, START);
@@ -322,11 +322,29 @@ async fn one_run_finds_no_more_than_it_may_and_the_next_goes_on() {
     let sweep = world.sweep().max_per_run(10).expect("in range");
     let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
     assert_eq!((report.enqueued.len(), report.is_cut), (10, true));
-    for id in 0..10 {
-        world.table.process(id);
-    }
     let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
     assert_eq!(report.enqueued, (10..20).map(|id| json!(id)).collect::<Vec<_>>());
+    assert_eq!(report.alive.len(), 10);
+    let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
+    assert_eq!((report.enqueued.len(), report.is_cut), (5, false));
+}
+
+/// Looks for work by doing something stupid.
+struct Stupid;
+
+#[async_trait::async_trait]
+impl Finder for Stupid {
+    async fn find(&self, _: Time, _: usize) -> Result<Found, FindError> {
+        panic!("an odd row")
+    }
+}
+
+#[tokio::test]
+async fn a_finder_that_panics_is_a_failed_run_and_nothing_else() {
+    let world = world();
+    let sweep = Sweep::new("stupid", "q", Stupid).expect("a sweep");
+    let error = world.backstop.sweeper(&sweep).run().await.expect_err("it fails");
+    assert!(error.to_string().contains("an odd row"), "{error}");
 }
 
 #[tokio::test]

@@ -166,7 +166,7 @@ fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let served = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
-    if queues.is_empty() && config.schedules.is_empty() {
+    if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() {
         return Err(Trouble::misuse("there is nothing to run: no queue has a handler in the configuration")
             .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
     }

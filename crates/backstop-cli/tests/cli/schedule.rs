@@ -124,8 +124,11 @@ fn missing_runs_are_made_up_once_by_whoever_works(place: &Place) {
     let job = place.job(runs.iter().find(|run| run["what"] == "made_up").unwrap()["job"].as_str().unwrap());
     assert_eq!((&job["state"], &job["payload"]["n"]), (&json!("done"), &json!(1)));
     let still = place.json(["schedule", "missed"])["missed"].as_array().unwrap().clone();
-    let mut given_up: Vec<&str> =
-        runs.iter().filter(|run| run["what"] == "missed").map(|run| run["instant"].as_str().unwrap()).collect();
+    let mut given_up: Vec<&str> = runs
+        .iter()
+        .filter(|run| run["what"] == "missed")
+        .map(|run| run["instant"].as_str().unwrap())
+        .collect();
     given_up.reverse();
     let still: Vec<&str> = still.iter().map(|missed| missed["instant"].as_str().unwrap()).collect();
     assert_eq!(still, given_up, "what was given up is still missing");

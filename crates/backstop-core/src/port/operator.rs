@@ -331,7 +331,8 @@ pub trait Operator: Send + Sync {
     /// state, or `Full`. They count as taken in and as dead. No unique key is taken: a dead job holds none.
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
 
-    /// Who holds these unique keys of a queue, in the order of the keys; nobody where [`crate::unique`] says that a key is free.
+    /// Who holds these unique keys of a queue, in the order of the keys. Where [`crate::unique`] says that a key is free, it is still
+    /// answered who took it last, as long as that job has not ended: its work is on its way, whoever may push more of it.
     async fn holders(
         &self,
         queue: QueueName,

@@ -10,7 +10,7 @@ BEGIN
   RETURN (SELECT k.id FROM key k WHERE k.queue = p_queue AND k.key = p_key AND is_held(k.states, k.until, state_of(k.id), p_now));
 END $$;
 
--- Who holds these keys of a queue: their numbers from 1 on; those that nobody holds are left out. No state: the job is gone.
+-- Who holds these keys of a queue, or had them last and still lives: their numbers from 1 on; others are left out. No state: the job is gone.
 CREATE FUNCTION holders(p_queue text, p_keys text[], p_now bigint) RETURNS TABLE (at int, id uuid, state smallint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -18,7 +18,7 @@ BEGIN
   RETURN QUERY SELECT u.o::int, k.id, k.state FROM unnest(p_keys) WITH ORDINALITY u(key, o)
     CROSS JOIN LATERAL (SELECT k.id, k.states, k.until, state_of(k.id) AS state FROM key k
       WHERE k.queue = (SELECT q.id FROM queue q WHERE q.name = p_queue) AND k.key = u.key OFFSET 0) k
-    WHERE is_held(k.states, k.until, k.state, p_now);
+    WHERE is_held(k.states, k.until, k.state, p_now) OR k.state < 4;
 END $$;
 
 -- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it all along.

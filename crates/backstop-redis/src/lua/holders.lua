@@ -1,13 +1,15 @@
--- Who holds unique keys.
+-- Who holds unique keys, or had them last and still lives.
 -- ARGV[1] now
 -- ARGV[2] and on: the keys
 -- Answers: for each key nothing, or: the holder, and the digit of its state; no digit if it is gone.
 
 local now, answer = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do
-  local id = holder_of(ARGV[i], now)
+  local holding = call('HGET', UNIQUE, ARGV[i])
+  local id = holding and sub(holding, 1, 16)
   local record = id and call('HGET', RECORDS, id)
   local state = record and (call('HEXISTS', LEASES, id) == 1 and '2' or sub(record, 1, 1)) or ''
-  answer[i - 1] = id and id .. state or ''
+  local lives = state ~= '' and state < '4'
+  answer[i - 1] = (lives or holder_of(ARGV[i], now)) and id .. state or ''
 end
 return answer

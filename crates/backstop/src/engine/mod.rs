@@ -52,6 +52,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use suspects::Suspects;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -68,6 +69,8 @@ pub(crate) struct Engine {
     pub(crate) states: States,
     /// What this worker looks for; shared with all who look for the same.
     pub(crate) sweeps: Vec<Sweep>,
+    /// The runtime that started the worker, for what must not hold up the loops of this one.
+    pub(crate) callers: Option<Handle>,
     pub(crate) timing: Timing,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
@@ -116,6 +119,7 @@ impl Engine {
             schedules: Vec::new(),
             states,
             sweeps: Vec::new(),
+            callers: Handle::try_current().ok(),
             timing,
             held: Held::default(),
             tally: Tally::default(),

@@ -21,7 +21,7 @@ pub(crate) async fn sweep_loop(engine: &Engine, stop: &CancellationToken) {
 }
 
 async fn keep_sweeping(engine: &Engine, sweep: &Sweep, stop: &CancellationToken) {
-    let sweeper = Sweeper::by(&engine.backstop, sweep, &engine.name);
+    let sweeper = Sweeper::by(&engine.backstop, sweep, &engine.name, engine.callers.clone());
     while !stop.is_cancelled() {
         let wait = match look(engine, &sweeper, stop).await {
             Ok(wait) => wait,
@@ -64,6 +64,20 @@ fn tell(sweep: &Sweep, outcome: &Result<Report, SweepError>) {
         Ok(report) => {
             if !report.enqueued.is_empty() {
                 tracing::warn!(sweep, count = report.enqueued.len(), "lost work was found, and has jobs now");
+            }
+            if !report.refused.is_empty() {
+                tracing::warn!(
+                    sweep,
+                    count = report.refused.len(),
+                    "lost work was found, and there is no room for it; the next run tries again"
+                );
+            }
+            if report.is_cut {
+                tracing::warn!(
+                    sweep,
+                    found = report.found.len(),
+                    "there is more than one run deals with; the next one goes on. Raise max_per_run if it does not catch up"
+                );
             }
             if let Some(first) = report.unusable.first() {
                 let (count, row, why) = (report.unusable.len(), &first.row, &first.why);

@@ -99,9 +99,8 @@ impl<'a> Pages<'a> {
 
     /// The instants that nobody misses: they have a run, another one stands for them, or they fell into a pause.
     pub(super) fn answered(&self) -> BTreeSet<Time> {
-        let is_answered = |what: What| {
-            what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused))
-        };
+        let is_answered =
+            |what: What| what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused));
         self.entries().filter(|entry| is_answered(entry.what)).map(|entry| entry.instant).collect()
     }
 

@@ -62,8 +62,11 @@ impl Sweeper {
         let now = self.backstop().now();
         let mut reconciled =
             Reconciliation { older_than: self.sweep().threshold(), ..Reconciliation::default() };
-        self.compare_rows(now, &mut reconciled).await?;
-        self.compare_jobs(now, &mut reconciled).await?;
+        self.in_time(async {
+            self.compare_rows(now, &mut reconciled).await?;
+            self.compare_jobs(now, &mut reconciled).await
+        })
+        .await?;
         metrics::reconciled(self.sweep(), &reconciled);
         Ok(reconciled)
     }
@@ -111,7 +114,7 @@ impl Sweeper {
 
     /// The rows from before a time, by key.
     async fn rows(&self, cutoff: Time) -> Result<Vec<(UniqueKey, Value)>, SweepError> {
-        let found = self.sweep().finder.find(cutoff, RECONCILE_MAX).await?;
+        let found = self.search(cutoff, RECONCILE_MAX).await?;
         if found.len() >= RECONCILE_MAX {
             return Err(too_many("rows").into());
         }

@@ -5,7 +5,7 @@ use super::{FindError, Found, PastRun, Sweep, dead, history, metrics, turn};
 use crate::client::Backstop;
 use crate::worker::usual_worker;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
-use backstop_core::limits::{BURY_MAX, HOLDERS_MAX, SWEEP_RUN_MAX};
+use backstop_core::limits::{BURY_MAX, HOLDERS_MAX, RECONCILE_MAX, SWEEP_RUN_MAX};
 use backstop_core::port::{Answer, Burial, Enqueued, KeyHolder, StoreError};
 use backstop_core::sweep::{Fate, Finding, Known, Turn, TurnTaken, judge};
 use backstop_core::unique::{Unique, UniqueKey};
@@ -13,10 +13,19 @@ use backstop_core::verdict::Reason;
 use backstop_core::{JobId, NewJob, Span, Time, WorkerName};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// The run gives up a little before others take its runner for dead.
 const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000 - 60);
+
+/// A run looks at so many times the rows it may act on, and at no fewer than this.
+const LOOKED_AT_TIMES: usize = 10;
+const LOOKED_AT_MIN: usize = 10_000;
+/// What two readings of a clock may be apart.
+const A_MOMENT: Span = Span::minutes(1);
 
 /// A row that no job can be made of.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,7 +57,7 @@ pub struct Report {
     pub refused: Vec<Value>,
     /// Rows that no job can be made of.
     pub unusable: Vec<Unusable>,
-    /// Whether there may be more than one run looks at.
+    /// Whether there is more than one run looks at, or acts on; the next one goes on.
     pub is_cut: bool,
 }
 
@@ -76,12 +85,14 @@ pub struct Sweeper {
     backstop: Backstop,
     sweep: Sweep,
     runner: WorkerName,
+    /// Where the search runs; where it is asked for, if none is named.
+    runtime: Option<Handle>,
 }
 
 impl Backstop {
     /// A sweep, to be run and looked at by hand. Workers run theirs by themselves.
     pub fn sweeper(&self, sweep: &Sweep) -> Sweeper {
-        Sweeper { backstop: self.clone(), sweep: sweep.clone(), runner: usual_worker(self) }
+        Sweeper { backstop: self.clone(), sweep: sweep.clone(), runner: usual_worker(self), runtime: None }
     }
 }
 
@@ -93,8 +104,13 @@ enum Mode {
 }
 
 impl Sweeper {
-    pub(crate) fn by(backstop: &Backstop, sweep: &Sweep, runner: &WorkerName) -> Self {
-        Self { backstop: backstop.clone(), sweep: sweep.clone(), runner: runner.clone() }
+    pub(crate) fn by(
+        backstop: &Backstop,
+        sweep: &Sweep,
+        runner: &WorkerName,
+        runtime: Option<Handle>,
+    ) -> Self {
+        Self { backstop: backstop.clone(), sweep: sweep.clone(), runner: runner.clone(), runtime }
     }
 
     /// The sweep.
@@ -151,11 +167,20 @@ impl Sweeper {
         metrics::run(&self.sweep, &outcome, took);
         let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
         history::note(&self.backstop, &self.sweep, &run).await;
+        if outcome.is_ok() {
+            // For the metrics: nobody else looks in both directions while nobody asks.
+            if let Err(error) = self.reconcile().await {
+                tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
+            }
+        }
         turn::end(&self.backstop, &self.sweep, turn).await;
         outcome
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, SweepError>>) -> Result<T, SweepError> {
+    pub(super) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, SweepError>>,
+    ) -> Result<T, SweepError> {
         tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(SweepError::TooSlow(DEADLINE)))
     }
 
@@ -164,24 +189,58 @@ impl Sweeper {
         let found = self.find(cutoff).await?;
         let recoveries = Recoveries::read(&self.backstop, &self.sweep).await?;
         let fates = self.judge(&found.findings, &recoveries).await?;
-        let is_cut = found.len() >= self.sweep.max_per_run;
+        let is_all_seen = found.len() < self.looked_at_max();
         let judged: Vec<(Finding, Fate)> = found.findings.into_iter().zip(fates).collect();
-        let judged = self.confirmed(judged, cutoff).await?;
+        let (judged, is_all_done) = self.within_bound(self.confirmed(judged, cutoff).await?);
+        let is_cut = !(is_all_seen && is_all_done);
         let mut report = Report { unusable: found.unusable, is_cut, ..Report::of(&judged) };
         if mode == Mode::Real {
             self.recover(&judged, &recoveries, &mut report).await?;
             self.give_up(&judged, &recoveries, &mut report).await?;
             let keys = judged.iter().map(|(finding, _)| &finding.key).collect();
-            recoveries.clear(&keys, !is_cut).await?;
+            // Looked for as of an earlier time, what is younger was not found although it is there.
+            let is_gone_for_good = !is_cut && at >= self.backstop.now().before(A_MOMENT);
+            recoveries.clear(&keys, is_gone_for_good).await?;
         }
         Ok(report)
     }
 
+    /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not hide those behind them.
+    fn looked_at_max(&self) -> usize {
+        self.sweep.max_per_run.saturating_mul(LOOKED_AT_TIMES).clamp(LOOKED_AT_MIN, RECONCILE_MAX)
+    }
+
     async fn find(&self, cutoff: Time) -> Result<Found, FindError> {
-        let max = self.sweep.max_per_run;
-        let mut found = self.sweep.finder.find(cutoff, max).await?;
+        let max = self.looked_at_max();
+        let mut found = self.search(cutoff, max).await?;
         found.findings.truncate(max);
         Ok(found)
+    }
+
+    /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or panic.
+    pub(super) async fn search(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
+        let finder = Arc::clone(&self.sweep.finder);
+        let looking = async move { finder.find(cutoff, max).await };
+        let task = match &self.runtime {
+            Some(runtime) => runtime.spawn(looking),
+            None => tokio::spawn(looking),
+        };
+        let ended = AbortOnDropHandle::new(task).await;
+        ended.unwrap_or_else(|error| {
+            Err(FindError::Failed(format!("the search did not end by itself: {error}")))
+        })
+    }
+
+    /// No more are acted on in one run than it may; whether that were all. What is left over is found by the next.
+    fn within_bound(&self, judged: Vec<(Finding, Fate)>) -> (Vec<(Finding, Fate)>, bool) {
+        let (before, mut acted_on) = (judged.len(), 0);
+        let is_within = |(_, fate): &(Finding, Fate)| {
+            acted_on += usize::from(is_acted_on(*fate));
+            !is_acted_on(*fate) || acted_on <= self.sweep.max_per_run
+        };
+        let within: Vec<(Finding, Fate)> = judged.into_iter().filter(is_within).collect();
+        let is_all = within.len() == before;
+        (within, is_all)
     }
 
     async fn judge(&self, findings: &[Finding], recoveries: &Recoveries<'_>) -> Answer<Vec<Fate>> {
@@ -212,7 +271,6 @@ impl Sweeper {
         judged: Vec<(Finding, Fate)>,
         cutoff: Time,
     ) -> Result<Vec<(Finding, Fate)>, FindError> {
-        let is_acted_on = |fate: Fate| matches!(fate, Fate::Recover | Fate::GiveUp);
         if !judged.iter().any(|(_, fate)| is_acted_on(*fate)) {
             return Ok(judged);
         }
@@ -304,6 +362,11 @@ impl Sweeper {
             history: History::default().with(failure),
         }
     }
+}
+
+/// Whether a run does something about it.
+const fn is_acted_on(fate: Fate) -> bool {
+    matches!(fate, Fate::Recover | Fate::GiveUp)
 }
 
 fn with_fate(judged: &[(Finding, Fate)], wanted: Fate) -> impl Iterator<Item = &Finding> {

@@ -75,6 +75,7 @@ macro_rules! store_contract {
                 a_record_comes_back_as_it_went_in
                 take_leases_a_key_to_one_worker
                 a_repeated_take_returns_the_same_keys
+                a_repeated_take_brings_no_forgotten_key_back
                 an_unknown_key_can_be_taken
                 an_advance_changes_all_of_a_key
                 a_repeated_advance_counts_once

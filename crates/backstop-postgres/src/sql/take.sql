@@ -69,7 +69,13 @@ BEGIN
       RAISE EXCEPTION 'not all of them as they are' USING ERRCODE = 'BS003';
     END IF;
   EXCEPTION WHEN SQLSTATE 'BS003' THEN
-    PERFORM new_stream_keys(v_stream, p_keys);
+    -- A take that was made before brings no key back that was forgotten since.
+    IF NOT EXISTS (SELECT FROM unnest(p_keys) u(key)
+      CROSS JOIN LATERAL (SELECT k.number, k.until FROM stream_key k WHERE k.stream = v_stream AND k.key = u.key OFFSET 0) k
+      WHERE k.until IS NOT NULL AND k.number = p_number)
+    THEN
+      PERFORM new_stream_keys(v_stream, p_keys);
+    END IF;
     SELECT * INTO v_taken FROM lease_singly(v_stream, p_keys, p_number, p_worker, p_until, p_seize, p_bytes_max, p_window, p_now, p_latest);
   END;
   RETURN QUERY SELECT v_taken.keys, v_taken.watermarks, v_taken.standings, v_taken.arrived, v_taken.holding, v_taken.counts, w.*
@@ -86,7 +92,7 @@ BEGIN
 END $$;
 
 -- The keys that are under this number already; otherwise leases those that nobody has, until there is enough to carry. All of them must
--- exist, and nobody touches one while they are looked at.
+-- exist then, and nobody touches one while they are looked at.
 CREATE FUNCTION lease_singly(p_stream int, p_keys text[], p_number bigint, p_worker text, p_until bigint, p_seize boolean,
   p_bytes_max bigint, p_window int, p_now bigint, p_latest bigint,
   OUT keys text[], OUT watermarks bigint[], OUT standings bytea[], OUT arrived bigint[], OUT holding text[], OUT counts int[])
@@ -113,8 +119,8 @@ BEGIN
       IF v_key.records > 0 THEN v_bytes := v_bytes + window_bytes(p_stream, ARRAY[v_key.key], p_window); END IF;
     END IF;
   END LOOP;
-  IF v_met < cardinality(p_keys) THEN PERFORM changed_meanwhile(); END IF;
   IF cardinality(v_mine) = 0 THEN
+    IF v_met < cardinality(p_keys) THEN PERFORM changed_meanwhile(); END IF;
     SELECT * INTO keys, watermarks, standings, arrived, holding, counts
       FROM lease_keys(p_stream, v_free, p_number, p_worker, p_until, p_seize, false, p_now, p_latest);
   ELSE

@@ -210,6 +210,23 @@ pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
     assert_eq!(names(waters.take_as(&both).await), [free, "c"]);
 }
 
+/// What was forgotten under a lease is not brought back by an answer that is asked for again.
+pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>) {
+    let mut waters = Waters::new(store);
+    waters.hold("b", &[1]).await;
+    let take = waters.take_of(Wanted::Keys(vec![key("a"), key("b"), key("c")]));
+    let taken = waters.take_as(&take).await;
+    assert_eq!(taken.keys.len(), 3);
+    let lease = KeyLease { stream: take.stream.clone(), key: key("a"), number: take.number };
+    let clear = Advance { lease, turn: 1, seen: 0, change: Change::default(), then: Then::Clear };
+    assert_eq!(waters.advance(clear).await, Advanced::Applied);
+    let names: Vec<String> =
+        waters.take_as(&take).await.keys.iter().map(|stored| stored.key.to_string()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert_eq!(waters.streams().await[0].keys, 2);
+    assert_eq!(waters.look("a").await, None);
+}
+
 /// Nothing is known of it, and it is in one's hands.
 pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);

@@ -33,6 +33,7 @@ impl Source {
 
 #[cfg(not(feature = "kafka"))]
 impl Source {
+    #[expect(clippy::needless_pass_by_value, reason = "a source keeps it, where there is one")]
     pub(super) fn start(
         wanted: Option<(KafkaSource, Fields)>,
         _: &Arc<RunningStream>,

@@ -4,7 +4,11 @@ use backstop::Span;
 use clap::{Args, Parser, Subcommand};
 use email_alerts::config::Pace;
 use email_alerts::limits::WORKERS_MAX;
+use email_alerts::play::{Plan, Victims};
 use email_alerts::world::Scale;
+
+/// Workers are killed all the time: what they had is not to wait for long.
+const LEASE_IN_CHAOS: Span = Span::secs(3);
 
 /// A service that tells its subscribers by email what has changed, and loses nothing.
 ///
@@ -49,6 +53,9 @@ pub(crate) struct ChaosArgs {
     /// The share of enqueues after a commit that get lost
     #[arg(long, default_value_t = 0.25, value_name = "SHARE", value_parser = share)]
     pub(crate) lost: f64,
+    /// Kill the process that sweeps as well. It then holds its turn for half an hour, and the run falls short
+    #[arg(long)]
+    kill_sweeper: bool,
     #[command(flatten)]
     pub(crate) play: PlayArgs,
 }
@@ -59,19 +66,19 @@ pub(crate) struct PlayArgs {
     #[arg(long, value_name = "URL", env = "EMAIL_ALERTS_POSTGRES", hide_env_values = true)]
     pub(crate) postgres: Option<String>,
     /// What an hour of the service takes
-    #[arg(long, default_value = "2s", value_name = "DURATION")]
+    #[arg(long, default_value = "3s", value_name = "DURATION")]
     hour: Span,
-    /// How long a job stays with a worker that gives no sign of life
-    #[arg(long, default_value = "2s", value_name = "DURATION")]
-    lease: Span,
+    /// How long a job stays with a worker that gives no sign of life; 15s in a calm run, 3s in chaos
+    #[arg(long, value_name = "DURATION")]
+    lease: Option<Span>,
     /// Worker processes
     #[arg(long, value_name = "N", value_parser = workers)]
     pub(crate) workers: Option<usize>,
     /// Subscribers at the beginning
-    #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=100_000))]
+    #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=100_000))]
     subscribers: i32,
     /// Content changes that come in; messages are half as many
-    #[arg(long, default_value_t = 30, value_name = "N")]
+    #[arg(long, default_value_t = 20, value_name = "N")]
     content_changes: u32,
     /// Print the figures as JSON
     #[arg(long)]
@@ -88,6 +95,14 @@ pub(crate) struct ConfigArgs {
     pub(crate) hour: Span,
 }
 
+impl ChaosArgs {
+    pub(crate) fn plan(&self) -> Plan {
+        let pace = self.play.pace(LEASE_IN_CHAOS);
+        let victims = if self.kill_sweeper { Victims::Everybody } else { Victims::Workers };
+        Plan { lost: self.lost, victims, ..Plan::chaos(self.play.scale(), pace, self.seed, self.kills) }
+    }
+}
+
 impl PlayArgs {
     pub(crate) fn scale(&self) -> Scale {
         Scale {
@@ -100,8 +115,8 @@ impl PlayArgs {
         }
     }
 
-    pub(crate) const fn pace(&self) -> Pace {
-        Pace { hour: self.hour, lease: self.lease }
+    pub(crate) fn pace(&self, lease_usual: Span) -> Pace {
+        Pace { hour: self.hour, lease: self.lease.unwrap_or(lease_usual) }
     }
 }
 

@@ -29,7 +29,8 @@ impl Pace {
         if self.hour == Span::hours(1) {
             return span;
         }
-        Span::micros(span.as_micros() / 1_000 * self.hour.as_micros() / Span::hours(1).as_millis()).max(Span::micros(1))
+        Span::micros(span.as_micros() / 1_000 * self.hour.as_micros() / Span::hours(1).as_millis())
+            .max(Span::micros(1))
     }
 
     /// The same for how often something is looked for, which is not done all the time.
@@ -141,7 +142,8 @@ pub fn text(url: &str, pace: Pace, since: Option<Time>) -> String {
 /// What the file means.
 pub fn read(text: &str) -> Result<Config> {
     let written = Written { path: "backstop.toml", text };
-    resolve(Some(written), Overrides::default(), Overrides::default()).context("the example's own configuration")
+    resolve(Some(written), Overrides::default(), Overrides::default())
+        .context("the example's own configuration")
 }
 
 fn queues(text: &mut String, pace: Pace) {
@@ -158,7 +160,12 @@ fn queues(text: &mut String, pace: Pace) {
         ("send_email", 8),
         ("send_email_transactional", 4),
     ] {
-        line(text, &format!("\n[queues.{queue}]\nconcurrency = {concurrency}\nlease = \"{lease}\"\ntimeout = \"5m\"\n{retry}"));
+        line(
+            text,
+            &format!(
+                "\n[queues.{queue}]\nconcurrency = {concurrency}\nlease = \"{lease}\"\ntimeout = \"5m\"\n{retry}"
+            ),
+        );
         if queue == "send_email" {
             let over = pace.at(Span::minutes(5));
             line(text, &format!("rate_limit = {{ count = 21600, per = \"60s\", over = \"{over}\" }}"));

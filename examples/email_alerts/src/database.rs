@@ -53,9 +53,8 @@ impl Database {
 async fn connect(url: &str) -> Answer<Client> {
     let client = backstop::postgres::connect(url).await?;
     let limit_ms = STATEMENT_TIME_MAX.as_millis();
-    let limits = format!(
-        "SET statement_timeout = {limit_ms}; SET idle_in_transaction_session_timeout = {limit_ms}"
-    );
+    let limits =
+        format!("SET statement_timeout = {limit_ms}; SET idle_in_transaction_session_timeout = {limit_ms}");
     let set = client.batch_execute(&limits).await;
     set.map_err(|error| StoreError::unavailable("connecting", error))?;
     Ok(client)

@@ -30,7 +30,8 @@ pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
 
 /// Locks the row, and says whether there is nothing left to do.
 async fn is_processed(transaction: &Transaction<'_>, part: i64) -> Result<bool, Fail> {
-    let sql = "SELECT processed_at IS NOT NULL FROM email_alerts.digest_run_subscribers WHERE id = $1 FOR UPDATE";
+    let sql =
+        "SELECT processed_at IS NOT NULL FROM email_alerts.digest_run_subscribers WHERE id = $1 FOR UPDATE";
     match transaction.query_opt(sql, &[&part]).await? {
         Some(row) => Ok(row.try_get(0)?),
         None => Err(Fail::cancel(format!("there is no digest run subscriber {part}"))),

@@ -26,7 +26,8 @@ impl Intake<'_> {
 
     /// Somebody signs up, and waits for an email to confirm it.
     pub async fn sign_up(&self, address: &str) -> Result<()> {
-        let sql = "WITH subscriber AS (INSERT INTO email_alerts.subscribers (address) VALUES ($1) RETURNING id)
+        let sql =
+            "WITH subscriber AS (INSERT INTO email_alerts.subscribers (address) VALUES ($1) RETURNING id)
                    INSERT INTO email_alerts.emails (subscriber_id, subject, queue)
                    SELECT id, 'Confirm your subscription', $2 FROM subscriber RETURNING id";
         let connection = self.0.database.connection().await?;

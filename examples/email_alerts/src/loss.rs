@@ -24,7 +24,8 @@ impl Loss {
 
     /// What is left of jobs on their way to the queue.
     pub fn leaves(&self, jobs: Vec<NewJob>) -> Vec<NewJob> {
-        let is_lost = |job: &NewJob| job.unique.as_ref().is_some_and(|unique| self.takes(unique.key.as_str()));
+        let is_lost =
+            |job: &NewJob| job.unique.as_ref().is_some_and(|unique| self.takes(unique.key.as_str()));
         jobs.into_iter().filter(|job| !is_lost(job)).collect()
     }
 }

@@ -22,11 +22,8 @@ async fn main() -> ExitCode {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into()).from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match Cli::parse().command {
-        Command::Run(args) => run(&args).await,
-        Command::Chaos(args) => {
-            let plan = Plan::chaos(args.play.scale(), args.play.pace(), args.seed, args.kills);
-            perform(&args.play, Plan { lost: args.lost, ..plan }).await
-        }
+        Command::Run(args) => perform(&args, Plan::calm(args.scale(), args.pace(Pace::REAL.lease))).await,
+        Command::Chaos(args) => perform(&args.play, args.plan()).await,
         Command::Config(args) => Ok(show_config(&args)),
         Command::Worker => worker::work().await.map(|()| ExitCode::SUCCESS),
     };
@@ -34,10 +31,6 @@ async fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-async fn run(args: &PlayArgs) -> Result<ExitCode> {
-    perform(args, Plan::calm(args.scale(), args.pace())).await
 }
 
 async fn perform(args: &PlayArgs, plan: Plan) -> Result<ExitCode> {

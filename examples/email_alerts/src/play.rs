@@ -27,6 +27,15 @@ const KILLED_AFTER_MS: std::ops::Range<u64> = 300..1_100;
 /// sight while a run begins.
 const PERIOD: Span = Span::hours(7 * 24 - 1);
 
+/// Who is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Victims {
+    /// Those that run jobs.
+    Workers,
+    /// The one that sweeps as well. A sweeper that dies in the middle of a run has its turn for half an hour, whatever an hour takes here.
+    Everybody,
+}
+
 /// How a run goes.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -36,6 +45,8 @@ pub struct Plan {
     pub workers: usize,
     /// How many of them are killed, one after another.
     pub kills: u32,
+    /// Who is.
+    pub victims: Victims,
     /// The share of enqueues after a commit that get lost.
     pub lost: f64,
     /// How unwell the provider is.
@@ -57,6 +68,7 @@ impl Plan {
             seed: 1,
             workers: 2,
             kills: 0,
+            victims: Victims::Workers,
             lost: 0.0,
             health: Health { fails: 0.03, silent: 0.0 },
             scale,
@@ -113,9 +125,14 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
 
 async fn kill_now_and_then(crew: &mut Crew, plan: &Plan) -> Result<()> {
     let mut dice = StdRng::seed_from_u64(plan.seed ^ 0xdead);
+    // The sweeper comes first.
+    let spared = match plan.victims {
+        Victims::Workers => 1,
+        Victims::Everybody => 0,
+    };
     for _ in 0..plan.kills {
         tokio::time::sleep(Duration::from_millis(dice.random_range(KILLED_AFTER_MS))).await;
-        crew.kill_one(dice.random_range(0..plan.workers)).await?;
+        crew.kill_one(dice.random_range(spared..=plan.workers)).await?;
     }
     Ok(())
 }

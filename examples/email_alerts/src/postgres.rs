@@ -55,17 +55,32 @@ impl Postgres {
         let folder = run("mktemp", &["-d", "--tmpdir", "email-alerts-XXXXXXXX"])?.trim_end().to_owned();
         let data = format!("{folder}/data");
         let initdb = programs.join("initdb").display().to_string();
-        let made = ["--pgdata", &data, "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"];
+        let made = [
+            "--pgdata",
+            &data,
+            "--username=postgres",
+            "--auth=trust",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+        ];
         run(&initdb, &made)?;
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, "guard", &folder]).args(prefix()).arg(programs.join("postgres"));
         let port_setting = format!("port={port}");
-        for setting in ["listen_addresses=127.0.0.1", &port_setting, "unix_socket_directories=", "max_connections=300", "fsync=off"] {
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            &port_setting,
+            "unix_socket_directories=",
+            "max_connections=300",
+            "fsync=off",
+        ] {
             guard.args(["-c", setting]);
         }
         // Its own group: a Ctrl-C in the terminal is for this process, the guard has to outlive it.
         guard.args(["-D", &data]).current_dir("/").process_group(0);
-        let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("sh")?;
+        let guard =
+            guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("sh")?;
         let server = Self { guard, port };
         server.answers(Path::new(&folder)).await?;
         Ok(server)

@@ -76,7 +76,10 @@ impl Service {
     /// A service that has delivered nothing yet.
     pub fn new(health: Health, seed: u64) -> Self {
         let dice = StdRng::seed_from_u64(seed);
-        Self(Arc::new(Mutex::new(Books { dice, delivered: HashMap::new(), counts: Counts::default() })), health)
+        Self(
+            Arc::new(Mutex::new(Books { dice, delivered: HashMap::new(), counts: Counts::default() })),
+            health,
+        )
     }
 
     /// Starts it on a port of its own; answers where.

@@ -129,7 +129,11 @@ pub(crate) async fn measure(
 ) -> Result<Report> {
     let mut checks = checks::of_tables(desk, started).await?;
     let (expected, found) = (expected_runs(config, since, desk.backstop.now()), checks::runs(desk).await?);
-    checks.push(Check::new("digest runs of the period", expected.len(), expected.intersection(&found).count()));
+    checks.push(Check::new(
+        "digest runs of the period",
+        expected.len(),
+        expected.intersection(&found).count(),
+    ));
     checks.push(Check::new("digest runs of any other date", 0, found.difference(&expected).count()));
     checks.extend(of_provider(desk, provider).await?);
     let left = Outstanding::read(desk, config, since).await?;

@@ -1,4 +1,9 @@
-//! A worker process: all handlers, all schedules, all sweeps, until its input ends.
+//! A process of the service, until its input ends.
+//!
+//! | role | handlers | schedules | sweeps |
+//! |---|---|---|---|
+//! | worker | all | all | |
+//! | sweeper | | all | all |
 
 use crate::config;
 use crate::database::Database;
@@ -13,7 +18,17 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read, stdin};
 use tokio::task::spawn_blocking;
 
-/// What a worker process is told.
+/// What a process does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Runs jobs.
+    Worker,
+    /// Looks for lost ones.
+    Sweeper,
+}
+
+/// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// The `backstop.toml` it runs on; it names the database.
@@ -38,32 +53,40 @@ impl Setup {
     }
 }
 
-/// Works until the input ends: whoever started it is gone then, or wants it to stop. The first line of it is the setup; an argument or
-/// a variable would show the database's password to others.
+/// Works until the input ends: whoever started it is gone then, or wants it to stop. The first line of it is role and setup; an
+/// argument or a variable would show the database's password to others.
 pub async fn work() -> Result<()> {
-    let setup: Setup = spawn_blocking(first_line).await??;
+    let (role, setup): (Role, Setup) = spawn_blocking(first_line).await??;
     let (desk, config) = setup.desk().await?;
-    let running = start(desk, &config)?;
+    let running = start(role, desk, &config)?;
     spawn_blocking(|| stdin().lock().read_to_end(&mut Vec::new())).await??;
     running.stop();
     running.stopped().await;
     Ok(())
 }
 
-fn first_line() -> Result<Setup> {
+fn first_line() -> Result<(Role, Setup)> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;
     serde_json::from_str(&line).context("a worker needs its setup on its input")
 }
 
-fn start(desk: Desk, config: &Config) -> Result<Running> {
-    let timing = Timing { poll: Span::millis(250), sweep: Span::millis(250), ..Timing::default() };
-    let worker = desk.backstop.worker().timing(timing).state(desk);
-    let worker = config.sweeps.values().cloned().fold(worker, WorkerBuilder::sweep);
-    let worker = config.schedules.values().cloned().fold(worker, WorkerBuilder::schedule);
+fn start(role: Role, desk: Desk, config: &Config) -> Result<Running> {
+    let timing = Timing { poll: Span::millis(500), sweep: Span::millis(500), ..Timing::default() };
+    let process = desk.backstop.worker().timing(timing).state(desk);
+    let process = config.schedules.values().cloned().fold(process, WorkerBuilder::schedule);
+    let process = match role {
+        Role::Worker => working(process, config),
+        Role::Sweeper => config.sweeps.values().cloned().fold(process, WorkerBuilder::sweep),
+    };
+    Ok(process.start()?)
+}
+
+fn working(builder: WorkerBuilder, config: &Config) -> WorkerBuilder {
     let queues = config.queues.iter();
-    let worker = queues.fold(worker, |worker, (queue, served)| worker.queue(queue.as_str(), served.settings.clone()));
-    let worker = worker
+    let served = queues
+        .fold(builder, |builder, (queue, served)| builder.queue(queue.as_str(), served.settings.clone()));
+    served
         .handle(process::content_change)
         .handle(process::message)
         .handle(initiate::daily)
@@ -71,6 +94,5 @@ fn start(desk: Desk, config: &Config) -> Result<Running> {
         .handle(generate::digest)
         .handle(complete::mark)
         .handle(send::email)
-        .handle(send::transactional);
-    Ok(worker.start()?)
+        .handle(send::transactional)
 }

@@ -83,8 +83,10 @@ fn arrivals(scale: Scale, seed: u64) -> Vec<Arrival> {
     let mut list = || format!("list-{}", dice.random_range(1..=scale.lists));
     let changes = (1..=scale.content_changes).map(|n| (n, list())).collect::<Vec<_>>();
     let messages = (1..=scale.messages).map(|n| (n, list())).collect::<Vec<_>>();
-    let changes = changes.into_iter().map(|(n, list)| Arrival::ContentChange { list, title: format!("change {n}") });
-    let messages = messages.into_iter().map(|(n, list)| Arrival::Message { list, title: format!("message {n}") });
+    let changes =
+        changes.into_iter().map(|(n, list)| Arrival::ContentChange { list, title: format!("change {n}") });
+    let messages =
+        messages.into_iter().map(|(n, list)| Arrival::Message { list, title: format!("message {n}") });
     let sign_ups = (1..=scale.sign_ups).map(|n| {
         let host = if n % 25 == 0 { "nowhere" } else { "example.org" };
         Arrival::SignUp { address: format!("new-{n}@{host}") }

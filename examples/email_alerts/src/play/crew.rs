@@ -1,7 +1,7 @@
-//! The worker processes of a run.
+//! The processes of a run: workers, and one that sweeps.
 
 use crate::limits::STOP_TIME_MAX;
-use crate::worker::Setup;
+use crate::worker::{Role, Setup};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,24 +9,24 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-/// Worker processes. They end when their input does, so none is left behind, however a run ends.
+/// The processes, the sweeper first. They end when their input does, so none is left behind, however a run ends.
 pub(super) struct Crew {
     program: PathBuf,
-    setup: String,
+    setup: Setup,
     members: Vec<Member>,
 }
 
 struct Member {
+    role: Role,
     process: Child,
     input: ChildStdin,
 }
 
 impl Crew {
     pub(super) async fn start(program: &Path, setup: &Setup, workers: usize) -> Result<Self> {
-        let setup = format!("{}\n", serde_json::to_string(setup)?);
-        let mut crew = Self { program: program.to_owned(), setup, members: Vec::new() };
-        for _ in 0..workers {
-            let member = crew.hire().await?;
+        let mut crew = Self { program: program.to_owned(), setup: setup.clone(), members: Vec::new() };
+        for nth in 0..=workers {
+            let member = crew.hire(if nth == 0 { Role::Sweeper } else { Role::Worker }).await?;
             crew.members.push(member);
         }
         Ok(crew)
@@ -35,14 +35,14 @@ impl Crew {
     /// Kills one with SIGKILL, wherever it is, and starts another in its place.
     pub(super) async fn kill_one(&mut self, nth: usize) -> Result<()> {
         self.members[nth].process.kill().await?;
-        self.members[nth] = self.hire().await?;
+        self.members[nth] = self.hire(self.members[nth].role).await?;
         Ok(())
     }
 
     /// Lets all of them end what they are doing.
     pub(super) async fn stop(self) -> Result<()> {
         let mut processes = Vec::new();
-        for Member { process, input } in self.members {
+        for Member { process, input, .. } in self.members {
             drop(input);
             processes.push(process);
         }
@@ -53,13 +53,15 @@ impl Crew {
         Ok(())
     }
 
-    async fn hire(&self) -> Result<Member> {
+    async fn hire(&self, role: Role) -> Result<Member> {
         let mut command = Command::new(&self.program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        let started = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()));
+        let started =
+            command.spawn().with_context(|| format!("{} cannot be started", self.program.display()));
         let mut process = started?;
         let mut input = process.stdin.take().context("a worker without input")?;
-        input.write_all(self.setup.as_bytes()).await?;
-        Ok(Member { process, input })
+        let told = format!("{}\n", serde_json::to_string(&(role, &self.setup))?);
+        input.write_all(told.as_bytes()).await?;
+        Ok(Member { role, process, input })
     }
 }

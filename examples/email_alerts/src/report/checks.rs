@@ -96,12 +96,15 @@ pub(super) async fn sent(desk: &Desk) -> Result<Vec<i64>> {
     ids(desk, "SELECT id FROM email_alerts.emails WHERE status = 'sent'").await
 }
 
-/// The keys of all work that is enqueued after its row is committed. Emails of digests are not among it: theirs is one commit.
+/// The keys of all work that is enqueued after its row is committed. Emails of digests are not among it: theirs is one commit; nor is
+/// what happened before the run.
 pub(super) async fn keys(desk: &Desk) -> Result<Vec<String>> {
-    let changes = ids(desk, "SELECT id FROM email_alerts.content_changes").await?;
+    let changes =
+        ids(desk, "SELECT id FROM email_alerts.content_changes WHERE title LIKE 'change %'").await?;
     let messages = ids(desk, "SELECT id FROM email_alerts.messages").await?;
     let parts = ids(desk, "SELECT id FROM email_alerts.digest_run_subscribers").await?;
-    let emails = ids(desk, "SELECT id FROM email_alerts.emails WHERE digest_run_subscriber_id IS NULL").await?;
+    let emails =
+        ids(desk, "SELECT id FROM email_alerts.emails WHERE digest_run_subscriber_id IS NULL").await?;
     let changes = changes.into_iter().map(|id| ProcessContentChange { id }.key());
     let messages = messages.into_iter().map(|id| ProcessMessage { id }.key());
     let parts = parts.into_iter().map(|id| DigestEmailGeneration { id }.key());

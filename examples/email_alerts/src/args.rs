@@ -66,7 +66,7 @@ pub(crate) struct PlayArgs {
     #[arg(long, value_name = "URL", env = "EMAIL_ALERTS_POSTGRES", hide_env_values = true)]
     pub(crate) postgres: Option<String>,
     /// What an hour of the service takes
-    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    #[arg(long, default_value = "2s", value_name = "DURATION")]
     hour: Span,
     /// How long a job stays with a worker that gives no sign of life; 15s in a calm run, 3s in chaos
     #[arg(long, value_name = "DURATION")]

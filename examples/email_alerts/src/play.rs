@@ -143,6 +143,7 @@ async fn settle(desk: &Desk, config: &Config, since: Time) -> Result<u64> {
     let (began, mut requeued, mut requeues) = (Instant::now(), 0, 0);
     while began.elapsed() < SETTLE_TIME_MAX {
         let left = Outstanding::read(desk, config, since).await?;
+        tracing::debug!(?left, "waiting until nothing is left to do");
         if left.is_nothing() {
             complete(desk, config).await?;
             return Ok(requeued);

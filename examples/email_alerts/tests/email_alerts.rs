@@ -18,7 +18,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_email_alerts");
 async fn workers_are_killed_and_enqueues_lost_and_every_email_is_delivered_once() {
     let postgres = Postgres::start().await.unwrap();
     let scale = Scale { subscribers: 30, lists: 6, past: 48, content_changes: 8, messages: 4, sign_ups: 8 };
-    let pace = Pace { hour: Span::secs(2), lease: Span::secs(3) };
+    let pace = Pace { hour: Span::secs(1), lease: Span::secs(3) };
     let plan = Plan { workers: 2, ..Plan::chaos(scale, pace, 7, 3) };
     let report = play(&plan, &postgres.url(), Path::new(PROGRAM)).await.unwrap();
     assert!(report.holds(), "{}", report.table());

@@ -36,7 +36,11 @@ fn thresholds_are_those_of_the_source_and_what_is_promised_in_a_quarter_of_an_ho
                 assert!(sweep.threshold().plus(sweep.period()) <= Span::minutes(15));
             }
             _ => {
-                assert_eq!((sweep.threshold(), sweep.period()), (Span::hours(1), Span::minutes(30)), "{name}")
+                assert_eq!(
+                    (sweep.threshold(), sweep.period()),
+                    (Span::hours(1), Span::minutes(30)),
+                    "{name}"
+                );
             }
         }
     }

@@ -37,7 +37,10 @@ fn story(report: &Report) -> String {
         ["… that failed".to_owned(), count(story.provider.failures)],
         ["… for emails delivered before".to_owned(), count(story.provider.repeats)],
         ["… with an address that cannot be".to_owned(), count(story.provider.refusals)],
-        ["until nothing was left to do".to_owned(), format!("{:.1} s", story.took_ms as f64 / 1_000.0)],
+        [
+            "until nothing was left to do".to_owned(),
+            format!("{}.{} s", story.took_ms / 1_000, story.took_ms % 1_000 / 100),
+        ],
     ]);
     table(["what happened", ""], rows.into_iter())
 }

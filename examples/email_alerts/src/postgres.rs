@@ -36,14 +36,12 @@ impl Postgres {
     /// Starts one, and returns when it answers.
     pub async fn start() -> Result<Self> {
         let programs = programs()?;
-        let mut last = None;
         for _ in 0..PORT_TRIES_MAX {
-            match Self::start_on(&programs, free_port()?).await {
-                Ok(server) => return Ok(server),
-                Err(error) => last = Some(error),
+            if let Some(server) = Self::start_on(&programs, free_port()?).await? {
+                return Ok(server);
             }
         }
-        last.map_or_else(|| bail!("no port was tried"), Err)
+        bail!("somebody else was quicker on {PORT_TRIES_MAX} ports; try again")
     }
 
     /// The address of its database.
@@ -51,7 +49,8 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    async fn start_on(programs: &Path, port: u16) -> Result<Self> {
+    /// Starts one on a port; `None` if somebody else was quicker to use it.
+    async fn start_on(programs: &Path, port: u16) -> Result<Option<Self>> {
         let folder = run("mktemp", &["-d", "--tmpdir", "email-alerts-XXXXXXXX"])?.trim_end().to_owned();
         let data = format!("{folder}/data");
         let initdb = programs.join("initdb").display().to_string();
@@ -82,19 +81,21 @@ impl Postgres {
         let guard =
             guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("sh")?;
         let server = Self { guard, port };
-        server.answers(Path::new(&folder)).await?;
-        Ok(server)
+        Ok(server.answers(Path::new(&folder)).await?.then_some(server))
     }
 
-    async fn answers(&self, folder: &Path) -> Result<()> {
+    /// Waits until it answers; whether it ever will.
+    async fn answers(&self, folder: &Path) -> Result<bool> {
         let began = Instant::now();
         while let Err(error) = backstop::postgres::connect(&self.url()).await {
             let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-            ensure!(!log.contains("Address already in use"), "port {} is in use", self.port);
+            if log.contains("Address already in use") {
+                return Ok(false);
+            }
             ensure!(began.elapsed() < START_TIME_MAX, "PostgreSQL does not answer: {error}; its log:\n{log}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

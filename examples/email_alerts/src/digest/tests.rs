@@ -29,13 +29,10 @@ fn digests_over_a_change_of_clocks_are_an_hour_shorter_or_longer() {
 
 #[test]
 fn digests_leave_no_moment_out_and_none_twice() {
-    let dates =
-        ["2026-03-27", "2026-03-28", "2026-03-29", "2026-03-30", "2026-10-24", "2026-10-25", "2026-10-26"];
-    let windows = dates.map(|date| Window::of(date, Range::Daily, at("2030-01-01T00:00:00Z")).unwrap());
-    for (window, next) in
-        windows.iter().zip(&windows[1..]).filter(|(window, _)| window.ends_at != windows[3].ends_at)
-    {
-        assert_eq!(window.ends_at, next.starts_at);
+    for dates in [["2026-03-28", "2026-03-29", "2026-03-30"], ["2026-10-24", "2026-10-25", "2026-10-26"]] {
+        let windows = dates.map(|date| Window::of(date, Range::Daily, at("2030-01-01T00:00:00Z")).unwrap());
+        assert_eq!(windows[0].ends_at, windows[1].starts_at);
+        assert_eq!(windows[1].ends_at, windows[2].starts_at);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::desk::Desk;
 use crate::limits::{EMAIL_BATCH_MAX, REQUEUES_MAX, SETTLE_LOOK_EVERY, SETTLE_TIME_MAX};
 use crate::loss::Loss;
 use crate::provider::{Health, Service};
-use crate::report::{Outstanding, Report, measure};
+use crate::report::{Outstanding, Recovered, Report, measure};
 use crate::worker::Setup;
 use crate::world::{Scale, arrive, found};
 use anyhow::Result;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Between two kills, in milliseconds.
 const KILLED_AFTER_MS: std::ops::Range<u64> = 300..1_100;
+/// How often what sweeps recovered is noted, before they forget it.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// How far back digests are expected: a little less than schedules look back, so that the oldest one does not fall out of their
 /// sight while a run begins.
 const PERIOD: Span = Span::hours(7 * 24 - 1);
@@ -87,10 +89,12 @@ impl Plan {
 }
 
 /// What a run went through, beside what is in the tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Course {
     /// Workers that were killed.
     pub kills: u32,
+    /// What sweeps recovered.
+    pub recovered: Recovered,
     /// Dead letters that an operator requeued.
     pub requeued: u64,
     /// How long it took until nothing was left to do, in milliseconds.
@@ -116,10 +120,11 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
     let mut crew = Crew::start(program, &setup, plan.workers).await?;
     let during = plan.arrive.max(Duration::from_millis(u64::from(plan.kills) * KILLED_AFTER_MS.end / 2));
     tokio::try_join!(arrive(&desk, plan.scale, plan.seed, during), kill_now_and_then(&mut crew, plan))?;
-    let requeued = settle(&desk, &config, since).await?;
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut course = Course { kills: plan.kills, ..Course::default() };
+    settle(&desk, &config, since, &mut course).await?;
+    course.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     crew.stop().await?;
-    let course = Course { kills: plan.kills, requeued, took_ms };
+    course.recovered.note(&desk, &config).await?;
     measure(&desk, &config, &provider, (since, started), course).await
 }
 
@@ -138,23 +143,27 @@ async fn kill_now_and_then(crew: &mut Crew, plan: &Plan) -> Result<()> {
 }
 
 /// Waits until nothing is left to do, or for as long as there is patience. Jobs that lost three workers are dead by then, and need a
-/// person to say that they are not to blame: answers how many were requeued.
-async fn settle(desk: &Desk, config: &Config, since: Time) -> Result<u64> {
-    let (began, mut requeued, mut requeues) = (Instant::now(), 0, 0);
+/// person to say that they are not to blame: they are requeued.
+async fn settle(desk: &Desk, config: &Config, since: Time, course: &mut Course) -> Result<()> {
+    let (began, mut noted, mut requeues) = (Instant::now(), Instant::now(), 0);
     while began.elapsed() < SETTLE_TIME_MAX {
         let left = Outstanding::read(desk, config, since).await?;
         tracing::debug!(?left, "waiting until nothing is left to do");
         if left.is_nothing() {
-            complete(desk, config).await?;
-            return Ok(requeued);
+            return complete(desk, config).await;
         }
         if left.only_dead() && requeues < REQUEUES_MAX {
-            requeued += desk.backstop.dead().by("the operator").requeue(&DeadSelection::All).await?.count;
+            let dead = desk.backstop.dead().by("the operator");
+            course.requeued += dead.requeue(&DeadSelection::All).await?.count;
             requeues += 1;
+        }
+        if noted.elapsed() > NOTE_EVERY {
+            course.recovered.note(desk, config).await?;
+            noted = Instant::now();
         }
         tokio::time::sleep(SETTLE_LOOK_EVERY).await;
     }
-    Ok(requeued)
+    Ok(())
 }
 
 /// Has finished digest runs marked, without waiting for the next full minute.

@@ -76,6 +76,29 @@ impl Report {
     }
 }
 
+/// What sweeps recovered, by sweep and run. They remember their last fifty runs, so whoever wants all of them asks now and then.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Recovered(BTreeMap<(String, Time), usize>);
+
+impl Recovered {
+    /// Notes what they remember.
+    pub async fn note(&mut self, desk: &Desk, config: &Config) -> Result<()> {
+        for (name, sweep) in &config.sweeps {
+            let runs = desk.backstop.sweeper(sweep).history().await?;
+            self.0.extend(runs.iter().map(|run| ((name.clone(), run.at), run.enqueued)));
+        }
+        Ok(())
+    }
+
+    fn by_sweep(&self) -> BTreeMap<String, usize> {
+        let mut sums = BTreeMap::new();
+        for ((name, _), enqueued) in &self.0 {
+            *sums.entry(name.clone()).or_default() += enqueued;
+        }
+        sums
+    }
+}
+
 /// What is left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outstanding {
@@ -174,11 +197,6 @@ async fn lost_rows(desk: &Desk, config: &Config) -> Result<usize> {
 }
 
 async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course) -> Result<Story> {
-    let mut recovered = BTreeMap::new();
-    for (name, sweep) in &config.sweeps {
-        let runs = desk.backstop.sweeper(sweep).history().await?;
-        recovered.insert(name.clone(), runs.iter().map(|run| run.enqueued).sum());
-    }
     let mut made_up = 0;
     for schedule in config.schedules.values().filter(|schedule| schedule.name.as_str() != COMPLETION) {
         let runs = desk.backstop.schedules().runs(&schedule.name, 100).await?;
@@ -189,7 +207,7 @@ async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course)
         kills: course.kills,
         jobs_that_lost_a_worker: lost_a_worker(desk).await?,
         enqueues_lost: lost as u64,
-        recovered,
+        recovered: course.recovered.by_sweep(),
         made_up,
         requeued: course.requeued,
         provider: provider.counts(),

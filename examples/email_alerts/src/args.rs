@@ -53,7 +53,7 @@ pub(crate) struct ChaosArgs {
     /// The share of enqueues after a commit that get lost
     #[arg(long, default_value_t = 0.25, value_name = "SHARE", value_parser = share)]
     pub(crate) lost: f64,
-    /// Kill the process that sweeps as well. It then holds its turn for half an hour, and the run falls short
+    /// Kill the process that sweeps as well. Killed in the middle of a sweep it has its turn for another 30 s: the run takes longer
     #[arg(long)]
     kill_sweeper: bool,
     #[command(flatten)]

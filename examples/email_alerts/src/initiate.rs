@@ -6,7 +6,7 @@
 
 use crate::desk::Desk;
 use crate::digest::{Range, Window, system_time};
-use crate::limits::{LOCK_TAKEN_AGAIN, SUBSCRIBER_SLICE_MAX};
+use crate::limits::SUBSCRIBER_SLICE_MAX;
 use crate::tasks::{DailyDigestInitiator, DigestEmailGeneration, WeeklyDigestInitiator};
 use backstop::postgres::tokio_postgres::Client;
 use backstop::{Fail, Run};
@@ -16,19 +16,20 @@ const SUBSCRIBERS: &str = include_str!("sql/digest_subscribers.sql");
 
 /// Handles [`DailyDigestInitiator`].
 pub async fn daily(task: DailyDigestInitiator, run: Run) -> Result<(), Fail> {
-    initiate(run.state::<Desk>()?, Range::Daily, &task.date).await
+    initiate(&run, Range::Daily, &task.date).await
 }
 
 /// Handles [`WeeklyDigestInitiator`].
 pub async fn weekly(task: WeeklyDigestInitiator, run: Run) -> Result<(), Fail> {
-    initiate(run.state::<Desk>()?, Range::Weekly, &task.date).await
+    initiate(&run, Range::Weekly, &task.date).await
 }
 
-async fn initiate(desk: &Desk, range: Range, date: &str) -> Result<(), Fail> {
+async fn initiate(run: &Run, range: Range, date: &str) -> Result<(), Fail> {
+    let desk = run.state::<Desk>()?;
     let window = Window::of(date, range, desk.backstop.now()).map_err(Fail::dead)?;
     let name = format!("DigestRun-{date}-{range}");
-    let Some(lock) = desk.backstop.try_lock(&name).await? else {
-        return Err(Fail::snooze(LOCK_TAKEN_AGAIN));
+    let Some(lock) = desk.backstop.try_lock_for(run, &name).await? else {
+        return Ok(()); // another job is at it
     };
     let entered = tokio::select! {
         entered = enter_all(desk, range, date, window) => entered,

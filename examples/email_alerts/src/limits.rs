@@ -7,8 +7,6 @@ use std::time::Duration;
 pub const EMAIL_BATCH_MAX: i64 = 5_000;
 /// Subscribers of a digest entered in one go.
 pub const SUBSCRIBER_SLICE_MAX: i64 = 1_000;
-/// Jobs whose lock is taken come again after this long.
-pub const LOCK_TAKEN_AGAIN: Span = Span::secs(2);
 
 /// Connections of one process to its tables, beside those of the store.
 pub const CONNECTIONS_MAX: usize = 16;

@@ -34,7 +34,7 @@ const PERIOD: Span = Span::hours(7 * 24 - 1);
 pub enum Victims {
     /// Those that run jobs.
     Workers,
-    /// The one that sweeps as well. A sweeper that dies in the middle of a run has its turn for half an hour, whatever an hour takes here.
+    /// The one that sweeps as well. A sweeper that dies in the middle of a run has its turn for another 30 s, whatever an hour takes here.
     Everybody,
 }
 

@@ -7,7 +7,6 @@
 //! lock lives on for half a minute. To end as done would leave the row to the sweep, an hour later.
 
 use crate::desk::Desk;
-use crate::limits::LOCK_TAKEN_AGAIN;
 use crate::tasks::{ProcessContentChange, ProcessMessage, SendEmail};
 use backstop::postgres::tokio_postgres::Client;
 use backstop::{Fail, Run, Task};
@@ -24,19 +23,20 @@ struct News {
 /// Handles [`ProcessContentChange`].
 pub async fn content_change(task: ProcessContentChange, run: Run) -> Result<(), Fail> {
     let (model, table) = ("ContentChange", "email_alerts.content_changes");
-    tell(run.state::<Desk>()?, News { model, table, column: "content_change_id", id: task.id }).await
+    tell(&run, News { model, table, column: "content_change_id", id: task.id }).await
 }
 
 /// Handles [`ProcessMessage`].
 pub async fn message(task: ProcessMessage, run: Run) -> Result<(), Fail> {
     let (model, table) = ("Message", "email_alerts.messages");
-    tell(run.state::<Desk>()?, News { model, table, column: "message_id", id: task.id }).await
+    tell(&run, News { model, table, column: "message_id", id: task.id }).await
 }
 
-async fn tell(desk: &Desk, news: News) -> Result<(), Fail> {
+async fn tell(run: &Run, news: News) -> Result<(), Fail> {
+    let desk = run.state::<Desk>()?;
     let name = format!("{}-{}", news.model, news.id);
-    let Some(lock) = desk.backstop.try_lock(&name).await? else {
-        return Err(Fail::snooze(LOCK_TAKEN_AGAIN));
+    let Some(lock) = desk.backstop.try_lock_for(run, &name).await? else {
+        return Ok(()); // another job is at it
     };
     let told = tokio::select! {
         told = tell_all(desk, &news) => told,

@@ -122,7 +122,7 @@ impl<'a> Hand<'a> {
                 Some(self.lost())
             }
             Written::Refused => Some(self.lost()),
-            Written::Unknown => Some(self.go_adrift(change)),
+            Written::Unknown => Some(self.go_adrift(&change)),
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Hand<'a> {
         Ended::Lost { has_written: self.has_written }
     }
 
-    fn go_adrift(&mut self, unsaved: Change) -> Ended {
+    fn go_adrift(&mut self, unsaved: &Change) -> Ended {
         Ended::Adrift(Box::new(self.window.adrift(unsaved)), std::mem::take(&mut self.became))
     }
 }

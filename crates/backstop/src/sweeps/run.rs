@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The run gives up a little before others take its runner for dead.
-const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000 - 60);
+/// A run that takes longer is given up.
+const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000);
 
 /// A run looks at so many times the rows it may act on, and at no fewer than this.
 const LOOKED_AT_TIMES: usize = 10;
@@ -162,19 +162,31 @@ impl Sweeper {
 
     /// Runs it, once the turn is ours, and writes down what came of it.
     pub(crate) async fn run_turn(&self, turn: &Turn, at: Time) -> Result<Report, SweepError> {
-        let outcome = self.in_time(self.perform(at, Mode::Real)).await;
+        let outcome = self.keeping(turn, self.in_time(self.perform(at, Mode::Real))).await;
         let took = self.backstop.now().since(turn.began);
         metrics::run(&self.sweep, &outcome, took);
         let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
         history::note(&self.backstop, &self.sweep, &run).await;
         if outcome.is_ok() {
             // For the metrics: nobody else looks in both directions while nobody asks.
-            if let Err(error) = self.reconcile().await {
+            if let Err(error) = self.keeping(turn, self.reconcile()).await {
                 tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
             }
         }
         turn::end(&self.backstop, &self.sweep, turn).await;
         outcome
+    }
+
+    /// Works, and says now and then that the runner lives.
+    async fn keeping<T>(&self, turn: &Turn, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = tokio::time::sleep(turn::KEEP_EVERY) => turn::keep(&self.backstop, &self.sweep, turn).await,
+            }
+        }
     }
 
     pub(super) async fn in_time<T>(

@@ -3,10 +3,15 @@
 use super::Sweep;
 use crate::client::Backstop;
 use crate::shared::{Shared, read, update};
-use backstop_core::limits::SWEEP_RUN_MAX;
 use backstop_core::port::Answer;
 use backstop_core::sweep::{Turn, TurnTaken};
 use backstop_core::{Span, Time};
+use std::time::Duration;
+
+/// A runner that has not been heard of for so long is taken for dead.
+const TURN_SPAN: Span = Span::secs(30);
+/// And says so often that it lives.
+pub(super) const KEEP_EVERY: Duration = Duration::from_secs(7);
 
 /// The turn that stands, if any.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,7 +46,7 @@ pub(super) async fn take(
     every: Span,
 ) -> Answer<Result<Turn, TurnTaken>> {
     let change = |standing: &mut Standing| {
-        let begun = Turn::begin(standing.0.as_ref(), runner, every, SWEEP_RUN_MAX, backstop.now());
+        let begun = Turn::begin(standing.0.as_ref(), runner, every, TURN_SPAN, backstop.now());
         if let Ok(turn) = &begun {
             standing.0 = Some(turn.clone());
         }
@@ -49,6 +54,12 @@ pub(super) async fn take(
     };
     let (_, begun) = update(backstop, &cell(sweep), Standing(None), change).await?;
     Ok(begun)
+}
+
+/// Keeps a turn that goes on: its runner lives.
+pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+    let until = backstop.now().after(TURN_SPAN);
+    change(backstop, sweep, turn, |own| own.until = own.until.max(until)).await;
 }
 
 /// Notes that a turn has ended, unless somebody has followed its runner meanwhile.
@@ -71,6 +82,6 @@ async fn change(backstop: &Backstop, sweep: &Sweep, turn: &Turn, change: impl Fn
         }
     });
     if let Err(error) = changed.await {
-        tracing::warn!(%error, sweep = sweep.name(), "the end of a run was not noted; the next begins {SWEEP_RUN_MAX} after it");
+        tracing::warn!(%error, sweep = sweep.name(), "how a run stands was not noted; others may follow {TURN_SPAN} after the last note");
     }
 }

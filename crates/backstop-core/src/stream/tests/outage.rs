@@ -170,7 +170,7 @@ fn a_key_in_hand_goes_on_with_what_it_holds() {
     hand.arrive([record(5)], now);
     assert_eq!(worked(&mut hand, &usual(), now), [""; 0]);
     let unsaved = hand.change();
-    let mut adrift = hand.adrift(unsaved);
+    let mut adrift = hand.adrift(&unsaved);
     assert_eq!(
         worked(&mut adrift, &at_once(), now),
         ["miss 1", "handled 2", "handled 3", "miss 4", "handled 5"]

@@ -57,7 +57,7 @@ impl Window {
         let mut window = Self::new(self.key.clone());
         window.watermark = self.watermark;
         window.standing.step = self.standing.step;
-        window.standing.ahead = self.standing.ahead.clone();
+        window.standing.ahead.clone_from(&self.standing.ahead);
         window.standing.halted = self.standing.halted;
         window.standing.disabled = self.standing.disabled;
         window.standing.missed = self.standing.missed.clone();
@@ -66,7 +66,7 @@ impl Window {
 
     /// The same key as it goes on when the store did not take in its last change: with all that is in hand.
     #[must_use]
-    pub fn adrift(&self, unsaved: Change) -> Self {
+    pub fn adrift(&self, unsaved: &Change) -> Self {
         Self { counts: unsaved.counts, ..self.clone() }
     }
 

@@ -224,7 +224,7 @@ async fn keep(
 ) -> Answer<()> {
     let span = Duration::from(LOCK_SPAN);
     // By this process's own clock, from before it asked: certain whatever becomes of the store's. Whoever loses it has time to stop.
-    let certain = span - span / 10;
+    let certain = span * 9 / 10;
     let mut certain_until = asked + certain;
     loop {
         tokio::select! {

@@ -115,18 +115,9 @@ async fn stopped(worker: Running) -> backstop::Progress {
     worker.stopped().await
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
-    const INNOCENTS: usize = 30;
-    let world = World::new();
-    let mut innocents = Vec::new();
-    for n in 0..INNOCENTS / 2 {
-        innocents.push(world.push(&format!("before-{n}")).await);
-    }
-    let poison = world.push("poison").await;
-    for n in 0..INNOCENTS / 2 {
-        innocents.push(world.push(&format!("after-{n}")).await);
-    }
+/// Lets processes work, one after the other, until nothing is left to do: `poison` kills each it runs in at once, everything else takes
+/// its time. Answers how many died.
+async fn live_through(world: &World, poison: JobId, takes: Duration) -> u64 {
     let crashed = Arc::new(Notify::new());
     let mut dead = Vec::new();
     let mut deaths = 0;
@@ -141,7 +132,7 @@ async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
                     told.notify_one();
                     std::future::pending::<()>().await;
                 }
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(takes).await;
                 Ok(())
             }
         };
@@ -160,6 +151,22 @@ async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
         }
         dead.push((process, worker));
     }
+    deaths
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
+    const INNOCENTS: usize = 30;
+    let world = World::new();
+    let mut innocents = Vec::new();
+    for n in 0..INNOCENTS / 2 {
+        innocents.push(world.push(&format!("before-{n}")).await);
+    }
+    let poison = world.push("poison").await;
+    for n in 0..INNOCENTS / 2 {
+        innocents.push(world.push(&format!("after-{n}")).await);
+    }
+    let deaths = live_through(&world, poison, Duration::from_millis(200)).await;
     let killer = world.job(poison).await;
     assert_eq!((killer.state, killer.reason, deaths), (State::Dead, Some(Reason::CrashedWorker), 3));
     let context = killer.history.failures().pop().expect("it says why").context.expect("it is known");
@@ -168,6 +175,25 @@ async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
         let job = world.job(id).await;
         assert_eq!(job.state, State::Done);
         assert!(job.lost_leases <= 1, "{id} lost {} leases", job.lost_leases);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_suspected_before_does_not_die_of_what_runs_beside_it() {
+    let world = World::new();
+    let mut suspects = Vec::new();
+    for n in 0..3 {
+        suspects.push(world.push(&format!("suspect-{n}")).await);
+    }
+    // A restart of its worker, nobody's fault.
+    world.claim_and_vanish(3).await;
+    let poison = world.push("poison").await;
+    live_through(&world, poison, Duration::from_secs(2)).await;
+    let killer = world.job(poison).await;
+    assert_eq!((killer.state, killer.reason), (State::Dead, Some(Reason::CrashedWorker)));
+    for id in suspects {
+        let job = world.job(id).await;
+        assert_eq!((job.state, job.lost_leases < 3), (State::Done, true), "{id} lost {}", job.lost_leases);
     }
 }
 

@@ -345,11 +345,20 @@ fn a_changed_rule_counts_from_its_change_and_an_old_one_goes_on() {
     let old = daily(Policy::All, 7);
     let new = Schedule { cron: Cron::new("0 9 * * *").unwrap(), ..old.clone() };
     let mut standing = standing_of(&old, time("2026-11-01T00:00:00Z"));
+    standing.settle(&old, time("2026-11-15T12:00:00Z"));
     standing.register(&new, time("2026-11-15T12:00:00Z"));
     standing.register(&old, time("2026-11-15T13:00:00Z"));
     check_decided(&new, &standing, &[], NOON, &["16T09:00 due"]);
     assert_eq!(standing.since(&old), time("2000-01-01T00:00:00Z"));
     assert_eq!(standing.since(&new), time("2026-11-15T12:00:00Z"));
+    let mut back = standing.clone();
+    back.register(&old, time("2026-11-18T00:00:00Z"));
+    assert_eq!(
+        back.since(&old),
+        time("2026-11-18T00:00:00Z"),
+        "put aside for days, it makes nothing of them up"
+    );
+    assert_eq!(back.rule(), Some(old.rule().as_str()));
     for minute in 0..60 {
         let another = Schedule { cron: Cron::new(&format!("{minute} 1 * * *")).unwrap(), ..old.clone() };
         standing.register(&another, time(NOON));

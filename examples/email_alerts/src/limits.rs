@@ -1,6 +1,5 @@
 //! Every bound in one place.
 
-use backstop::Span;
 use std::time::Duration;
 
 /// Emails made in one go, where nobody says otherwise.

@@ -1,7 +1,7 @@
 //! Takes results from a file, from requests, or from a topic.
 
 use super::told;
-use crate::args::{ConsumeArgs, SourceArgs};
+use crate::args::ConsumeArgs;
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs::File;
@@ -31,20 +31,17 @@ pub(crate) fn consume(args: &ConsumeArgs) -> Result<ExitCode> {
     };
     let directory = setup.directory()?;
     let mut consumer = Consumer::new(setup.memory()?, directory.clone(), setup.sequencer(directory)?);
-    let (totals, hold) = match &args.source {
-        SourceArgs { file: Some(path), .. } => {
-            let totals = from_file(path, &mut consumer, &setup.clock)?;
-            if args.drain {
-                consumer.drain()?;
-            }
-            (totals, consumer.finish()?)
+    let (totals, hold) = if let Some(path) = &args.source.file {
+        let totals = from_file(path, &mut consumer, &setup.clock)?;
+        if args.drain {
+            consumer.drain()?;
         }
-        SourceArgs { file: None, .. } => {
-            let intake = Intake::new(consumer, setup.clock);
-            let runtime = tokio::runtime::Runtime::new()?;
-            runtime.block_on(serve(args, &intake))?;
-            intake.close(args.drain)?
-        }
+        (totals, consumer.finish()?)
+    } else {
+        let intake = Intake::new(consumer, setup.clock);
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(serve(args, &intake))?;
+        intake.close(args.drain)?
     };
     show(args, &totals, hold)?;
     // What could be taken was taken; somebody must look at the rest.

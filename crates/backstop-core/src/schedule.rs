@@ -3,7 +3,7 @@
 //! | where | what it decides |
 //! |---|---|
 //! | [`cron`] | which instants a schedule means, also where clocks are changed |
-//! | [`decide`] | what is to be done about the instants that nobody has entered yet |
+//! | [`decide()`] | what is to be done about the instants that nobody has entered yet |
 //! | [`ledger`] | what became of an instant, and how a day of that is kept |
 //! | [`standing`] | since when a schedule counts, and when it was paused |
 //!

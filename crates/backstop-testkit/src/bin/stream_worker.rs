@@ -10,7 +10,8 @@
 //! | `sweep WAVE` | brings the wave's last record of each key it looks after again, so that the key is looked at |
 //!
 //! What its handler does goes to `FOLDER/log`, which all processes share, before anybody tells the store. Which batches were
-//! answered is in `FOLDER/answered-SHARE`, as a source keeps its offsets.
+//! answered is in `FOLDER/answered-SHARE`, as a source keeps its offsets. What the library warns of, a lost lease above all, is in
+//! `FOLDER/warnings`.
 
 use backstop::streams::{Became, Event, Record, Rules, RunningStream, StreamSettings};
 use backstop::{Backstop, Fail, Span};
@@ -24,6 +25,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 const STREAM: &str = "ordered";
 /// More than any key ever holds, or misses in a row.
@@ -82,8 +87,9 @@ impl Worker {
     }
 
     async fn work(&self) -> Result<(), Failed> {
-        let backstop = Backstop::open(&self.store).await?;
         let log = Arc::new(EventLog::open(self.folder.join("log"))?);
+        self.heed_warnings(&log)?;
+        let backstop = Backstop::open(&self.store).await?;
         let mut orders = orders();
         let mut running: Option<RunningStream> = None;
         while let Some(order) = orders.recv().await {
@@ -108,6 +114,17 @@ impl Worker {
             running.stop().await;
         }
         Ok(())
+    }
+
+    /// What the library warns of; a key whose lease was lost is noted in the log, too: its call may come again without a kill.
+    fn heed_warnings(&self, log: &Arc<EventLog>) -> Result<(), Failed> {
+        let warnings = OpenOptions::new().append(true).create(true).open(self.folder.join("warnings"))?;
+        let written = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Arc::new(warnings));
+        let noted = LostLeases { log: Arc::clone(log), process: self.process };
+        let lost = Targets::new().with_target("backstop::streams::leases", LevelFilter::INFO);
+        let lost = lost.with_target("backstop::streams::hand", LevelFilter::WARN);
+        let heeded = tracing_subscriber::registry().with(written.with_filter(LevelFilter::WARN));
+        Ok(heeded.with(noted.with_filter(lost)).try_init()?)
     }
 
     fn serve(&self, backstop: &Backstop, log: &Arc<EventLog>, wait: Span) -> Result<RunningStream, Failed> {
@@ -167,6 +184,34 @@ impl Worker {
         let handled = records.iter().zip(&became).filter(|(_, became)| **became == Became::Handled);
         let handled = handled.map(|(record, _)| (record.key.to_string(), record.position)).collect();
         Ok(log.append(&Line { process: self.process, seen: Seen::Answered(handled) })?)
+    }
+}
+
+/// Notes the keys of what the library says about lost leases.
+struct LostLeases {
+    log: Arc<EventLog>,
+    process: u32,
+}
+
+impl<S: tracing::Subscriber> Layer<S> for LostLeases {
+    fn on_event(&self, event: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        let mut named = NamedKey(None);
+        event.record(&mut named);
+        let Some(key) = named.0 else { return };
+        if let Err(error) = self.log.append(&Line { process: self.process, seen: Seen::Lost { key } }) {
+            complain(&format!("a lost lease was not written down: {error}"));
+        }
+    }
+}
+
+/// The field `key` of an event.
+struct NamedKey(Option<String>);
+
+impl Visit for NamedKey {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "key" {
+            self.0 = Some(format!("{value:?}"));
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use std::collections::HashMap;
 pub struct Checked {
     /// Promises that were broken.
     pub violations: Vec<Violation>,
-    /// Calls that came again because their process was killed.
+    /// Calls that came again because their process was killed, or lost its lease.
     pub repeats: usize,
+    /// Leases that were lost without a kill.
+    pub lost: usize,
     /// Calls that were under way when their process was killed.
     pub cut: usize,
 }
@@ -55,6 +57,8 @@ struct Call {
     ended: Option<usize>,
     /// Whether its record was answered as handled before anybody could ask for it again.
     is_answered: bool,
+    /// Whether its process has lost the key's lease since it began.
+    is_lost: bool,
 }
 
 /// Calls by key, in the order in which they began.
@@ -80,6 +84,7 @@ pub fn check(trace: &Trace, lines: &[Line]) -> Checked {
     let mut checked = Checked::default();
     for (key, expected) in trace.expected() {
         let calls = calls.remove(key.as_str()).unwrap_or_default();
+        checked.lost += calls.iter().filter(|call| call.is_lost).count();
         checked.cut += calls.iter().filter(|call| call.ended.is_none()).count();
         checked.violations.extend(calls.windows(2).filter_map(|pair| overlap(key.as_str(), pair, &kills)));
         let came_again = |at: usize| at > 0 && is_excused(&calls[at - 1], &calls[at], &kills);
@@ -99,20 +104,32 @@ fn gather(lines: &[Line]) -> (Calls, HashMap<u32, usize>) {
         match seen {
             Seen::Began { key, position, effect } => {
                 let (position, effect) = (*position, effect.clone());
-                let call =
-                    Call { process: *process, position, effect, began: at, ended: None, is_answered: false };
+                let call = Call {
+                    process: *process,
+                    position,
+                    effect,
+                    began: at,
+                    ended: None,
+                    is_answered: false,
+                    is_lost: false,
+                };
                 calls.entry(key.clone()).or_default().push(call);
             }
             Seen::Ended { key, position } => {
-                if let Some(call) = last_call(&mut calls, *process, key, *position) {
+                if let Some(call) = last_call(&mut calls, *process, key, Some(*position)) {
                     call.ended = Some(at);
                 }
             }
             Seen::Answered(records) => {
                 for (key, position) in records {
-                    if let Some(call) = last_call(&mut calls, *process, key, *position) {
+                    if let Some(call) = last_call(&mut calls, *process, key, Some(*position)) {
                         call.is_answered = true;
                     }
+                }
+            }
+            Seen::Lost { key } => {
+                if let Some(call) = last_call(&mut calls, *process, key, None) {
+                    call.is_lost = true;
                 }
             }
             Seen::Killed => {
@@ -123,8 +140,16 @@ fn gather(lines: &[Line]) -> (Calls, HashMap<u32, usize>) {
     (calls, kills)
 }
 
-fn last_call<'a>(calls: &'a mut Calls, process: u32, key: &str, position: i64) -> Option<&'a mut Call> {
-    let is_meant = |call: &&mut Call| (call.process, call.position) == (process, position);
+/// The last call of a process for a key, at this position if one is given.
+fn last_call<'a>(
+    calls: &'a mut Calls,
+    process: u32,
+    key: &str,
+    position: Option<i64>,
+) -> Option<&'a mut Call> {
+    let is_meant = |call: &&mut Call| {
+        call.process == process && position.is_none_or(|position| call.position == position)
+    };
     calls.get_mut(key)?.iter_mut().rev().find(is_meant)
 }
 
@@ -140,10 +165,10 @@ fn overlap(key: &str, pair: &[Call], kills: &HashMap<u32, usize>) -> Option<Viol
     })
 }
 
-/// Whether a call came again because its process was killed before the store knew of it.
+/// Whether a call came again because its process was killed, or lost its lease, before the store knew of it.
 fn is_excused(former: &Call, again: &Call, kills: &HashMap<u32, usize>) -> bool {
     let killed_between = kills.get(&former.process).is_some_and(|killed| *killed < again.began);
-    former.is_same(again) && killed_between && !former.is_answered
+    former.is_same(again) && (killed_between || former.is_lost) && !former.is_answered
 }
 
 /// The first call of a key that is not what it must be.

@@ -38,6 +38,11 @@ pub enum Seen {
     },
     /// Records were answered as handled: they are, for good.
     Answered(Vec<(String, i64)>),
+    /// The process lives, and lost its lease of a key: the machine was too busy to keep it. Written when it learns of it.
+    Lost {
+        /// Of which.
+        key: String,
+    },
     /// The process is gone. Written by who killed it, when it was.
     Killed,
 }
@@ -64,6 +69,7 @@ impl EventLog {
                 let records = records.iter().map(|(key, position)| format!(" {key} {position}"));
                 format!("\n{process} answered{} {END}", records.collect::<String>())
             }
+            Seen::Lost { key } => format!("\n{process} lost {key} {END}"),
             Seen::Killed => format!("\n{process} killed {END}"),
         };
         let written = (&self.0).write(text.as_bytes())?;
@@ -99,6 +105,7 @@ fn parse(line: &str) -> Option<Line> {
             let record = |pair: &[&str]| Some((pair.first()?.to_string(), pair.get(1)?.parse().ok()?));
             Seen::Answered(records.chunks(2).map(record).collect::<Option<_>>()?)
         }
+        ["lost", key] => Seen::Lost { key: (*key).to_owned() },
         ["killed"] => Seen::Killed,
         _ => return None,
     };

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 const TRACE: Trace = Trace { seed: 7, keys: 1, positions: 4, wave: 3, shares: 1 };
 
-/// A log in few words: `1+60` is position 60 begun by process 1, `1-60` its end, `1!` a kill, `1=60` an answer.
+/// A log in few words: `1+60` is position 60 begun by process 1, `1-60` its end, `1!` a kill, `1?` a lost lease, `1=60` an answer.
 fn lines(text: &str) -> Vec<Line> {
     let line = |word: &str| {
         let (process, rest) = word.split_at(1);
@@ -13,6 +13,7 @@ fn lines(text: &str) -> Vec<Line> {
             "+" => Seen::Began { key, position, effect: "handled".to_owned() },
             "-" => Seen::Ended { key, position },
             "=" => Seen::Answered(vec![(key, position)]),
+            "?" => Seen::Lost { key },
             _ => Seen::Killed,
         };
         Line { process: process.parse().expect("a digit"), seen }
@@ -36,6 +37,20 @@ fn what_a_killed_process_had_in_flight_may_come_again_once() {
     assert_eq!(sound, Checked { repeats: 1, cut: 1, ..Checked::default() });
     assert_eq!(check_log(&format!("1+0 1-0 1+60 1-60 1! {rest}")).violations, []);
     for broken in ["1+0 1-0 1+60 1-60 1=60 1! ", "1+0 1-0 1+60 1-60 ", "1+0 1-0 1+60 1! 2+0 2-0 "] {
+        assert_eq!(check_log(&format!("{broken}{rest}")).violations.len(), 1, "{broken}");
+    }
+}
+
+#[test]
+fn what_was_called_off_with_its_lease_may_come_again_and_nothing_before_it() {
+    let rest = "2+60 2-60 2+120 2-120 2+180 2-180";
+    for known in ["1+0 1-0 1+60 1-60 1? ", "1+0 1-0 1+60 1? 1-60 "] {
+        let sound = check_log(&format!("{known}{rest}"));
+        assert_eq!(sound, Checked { repeats: 1, lost: 1, ..Checked::default() }, "{known}");
+    }
+    let late = check_log("1+0 1-0 1+60 1-60 2+60 1? 2-60 2+120 2-120 2+180 2-180");
+    assert_eq!(late.violations, []);
+    for broken in ["1+0 1-0 1? 1+60 1-60 ", "1+0 1-0 1+60 1-60 1=60 1? ", "1+0 1-0 1+60 1-60 3? "] {
         assert_eq!(check_log(&format!("{broken}{rest}")).violations.len(), 1, "{broken}");
     }
 }
@@ -82,7 +97,7 @@ fn a_log_is_read_back_without_what_was_cut() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
     let log = EventLog::open(&path).expect("opened");
-    let written = lines("1+60 1-60 1=60 1!");
+    let written = lines("1+60 1-60 1? 1!");
     for line in &written {
         log.append(line).expect("written");
     }

@@ -1,16 +1,22 @@
 //! Takes over what dead workers left.
 //!
-//! Paced: a short batch, and then a pause as long as the batch took. Whoever pushes meanwhile waits for no more than one batch, so a
-//! batch takes no more jobs than keep it short; and recovery has at most half of a store's time however much there is to do. Several
-//! workers may do so at once: they take different jobs, and because a batch that waits for another's counts that wait as its own,
-//! they make room for each other too.
+//! Paced: a short batch, and then a pause. Whoever pushes meanwhile waits for no more than one batch, so a batch takes no more jobs
+//! than keep it short; and few pushes meet one, since a pause is twice as long as its batch took, and longer where the store is quick:
+//!
+//! | a batch takes | it is of | and the pause is |
+//! |---|---|---|
+//! | less than half of [`BATCH_TIME`] | more jobs the next time, at most [`BATCH_MAX`] | what keeps to [`PACE`] |
+//! | more than [`BATCH_TIME`] | fewer jobs the next time, at least [`BATCH_MIN`] | twice that |
+//!
+//! Several workers may do so at once: they take different jobs, and because a batch that waits for another's counts that wait as its
+//! own, they make room for each other too.
 
 use super::Engine;
 use super::meters;
 use super::settle::{given_back, settle_in_parts};
 use backstop_core::blame::{accused, judge_vanished};
 use backstop_core::failure::{Context, History};
-use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
+use backstop_core::limits::LOST_WITHIN;
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Outcome, Span, Time, WorkerName};
@@ -20,14 +26,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A batch that takes longer is too large.
-const BATCH_TIME: Duration = Duration::from_millis(20);
+const BATCH_TIME: Duration = Duration::from_millis(10);
 /// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
-const BATCH_MIN: usize = 100;
+const BATCH_MIN: usize = 50;
+/// The most: what one statement may keep others waiting for.
+const BATCH_MAX: usize = 200;
+/// Jobs a second that one worker takes over: 100,000 are ready again in 25 s, and a quick store is left to others for most of it.
+const PACE: u32 = 4_000;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 5;
-/// The shortest pause between two batches: whoever waits for the store gets in.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest: a store that hangs must not stop recovery for long after it has come back.
+/// The longest pause between two batches: a store that hangs must not stop recovery for long after it has come back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workers remembered to have vanished while a suspect ran.
 const ACCUSED_MAX: usize = 1_000;
@@ -47,9 +55,15 @@ impl Stride {
         if took > BATCH_TIME {
             self.0 = (self.0 / 2).max(BATCH_MIN);
         } else if took < BATCH_TIME / 2 {
-            self.0 = (self.0 * 2).min(SEIZE_MAX);
+            self.0 = (self.0 * 2).min(BATCH_MAX);
         }
     }
+}
+
+/// How long others have the store to themselves after a batch.
+fn pause(jobs: usize, took: Duration) -> Duration {
+    let due = Duration::from_secs(1) * jobs as u32 / PACE;
+    due.saturating_sub(took).max(took * 2).min(PAUSE_MAX)
 }
 
 /// What recovery came to.
@@ -72,7 +86,7 @@ pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride) -> Answer
         }
         let took = began.elapsed();
         stride.follow(took);
-        tokio::time::sleep(took.clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        tokio::time::sleep(pause(recovered, took)).await;
     }
     Ok(Recovered { jobs, more: true })
 }
@@ -166,14 +180,26 @@ mod tests {
             stride.follow(Duration::from_millis(millis));
             assert_eq!(stride.0, expected, "after {millis} ms");
         };
-        check(5, 200);
-        check(9, 400);
-        check(15, 400);
-        check(5, SEIZE_MAX);
-        check(5, SEIZE_MAX);
-        check(21, 250);
-        check(500, 125);
+        check(4, 100);
+        check(4, BATCH_MAX);
+        check(4, BATCH_MAX);
+        check(7, BATCH_MAX);
+        check(11, 100);
         check(500, BATCH_MIN);
         check(500, BATCH_MIN);
+    }
+
+    #[test]
+    fn a_pause_keeps_the_pace_and_is_twice_as_long_as_its_batch_took() {
+        let check = |jobs, millis, expected| {
+            let pause = pause(jobs, Duration::from_millis(millis));
+            assert_eq!(pause, Duration::from_millis(expected), "{jobs} jobs in {millis} ms");
+        };
+        check(200, 2, 48);
+        check(200, 16, 34);
+        check(200, 17, 34);
+        check(200, 20, 40);
+        check(100, 1, 24);
+        check(50, 600, 1_000);
     }
 }

@@ -178,6 +178,7 @@ async fn keep(shared: &Shared, part: &[(LeaseNumber, StreamKey)]) {
     match shared.store().keep(part.iter().map(lease).collect(), until, now).await {
         Ok(lost) => {
             for lease in lost {
+                tracing::info!(stream = %shared.name, key = %lease.key, "the key's lease is gone; work on it, if there is any, is called off");
                 shared.leases.lose(lease.number, &lease.key);
             }
             shared.leases.extend(part, asked + shared.settings.lease.into());

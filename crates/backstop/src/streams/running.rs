@@ -125,7 +125,8 @@ impl RunningStream {
             }
             Services::OwnThread => Some(own_thread(keep)?),
         };
-        tasks.spawn({
+        // Among the batches, as it begins some: one it is about to take when the stream is stopped is waited for, too.
+        shared.batches.spawn({
             let shared = Arc::clone(&shared);
             async move { drain_loop(&shared).await }
         });

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
 use backstop::core::amend::{Action, Filter, Selection};
-use backstop::core::port::{Amendment, PageQuery, Store};
+use backstop::core::port::{Amendment, PageQuery, Store, WhichKeys};
 use backstop::core::{Job, State};
 use backstop::streams::{
     Became, Count, Counts, Effect, Event, Late, OnDead, Record, Resume, Rules, RunningStream, Stream,
@@ -183,6 +183,22 @@ async fn a_gap_that_stays_is_given_up_after_its_waits() {
     let counts = world.counts().await;
     assert_eq!((counts[Count::Timeout], counts[Count::Rescheduling], counts[Count::Cleared]), (1, 4, 0));
     stream.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_being_taken_when_a_stream_stops_are_given_back() {
+    let world = world();
+    world.stream.offer(vec![record("a", 60)]).await.unwrap();
+    world.counted.take_calls();
+    world.flaky.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
+    world.flaky.set_faults(true);
+    let stream = world.serve(settings(|_| {}));
+    tokio::task::yield_now().await;
+    assert_eq!(world.counted.take_calls().get("take"), Some(&1), "the store has not answered yet");
+    stream.stop().await;
+    world.flaky.set_faults(false);
+    let keys = world.stream.keys(None, WhichKeys::All, 10).await.unwrap();
+    assert_eq!(keys[0].holder, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -259,7 +259,7 @@ macro_rules! store_contract {
     };
 }
 
-/// Expands the list in [`store_contract!`] to tests; of no use by itself.
+/// Expands a list of cases, that of [`store_contract!`] or some of them, to tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! contract_tests {

@@ -92,6 +92,7 @@ impl Guards {
             Outcome::Retry { .. }
             | Outcome::Cancelled { .. }
             | Outcome::Released { .. }
+            | Outcome::Reran { .. }
             | Outcome::Lost { .. } => Sign::Neutral,
         };
         self.tell_gate((queue.clone(), kind.clone()), |news| news.signals.push(Signal { epoch, sign }));

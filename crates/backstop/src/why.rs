@@ -284,8 +284,9 @@ impl fmt::Display for Why {
             }
             Self::RateLimited { until, limit } => write!(
                 f,
-                "rate limit until {until}: its queue starts at most {} jobs in {}, over all workers",
-                limit.count, limit.per,
+                "rate limit until {until}: its queue starts at most {} in {}, over all workers",
+                counted(limit.count.into(), "job"),
+                limit.per,
             ),
             Self::NotDue { at } => write!(f, "it is not due before {at}"),
             Self::Retrying { attempt, max_attempts, at, error } => {

@@ -232,7 +232,7 @@ fn a_job_over_its_queues_rate_limit_says_until_when() {
     let told = why["why"].as_str().unwrap();
     let until = place.job("b")["run_at"].as_str().unwrap().to_owned();
     assert!(told.starts_with(&format!("rate limit until {until}: ")), "{why}");
-    assert!(told.contains("1 jobs in 1h") && why["try"].as_str().unwrap().contains("rate_limit"), "{why}");
+    assert!(told.contains("1 job in 1h") && why["try"].as_str().unwrap().contains("rate_limit"), "{why}");
     place.json(["push", "q", "1", "--id", "c"]);
     assert_eq!(place.json(["job", "why", "c"])["gate"], "rate_limited", "one that is ready waits for room");
     signal(&worker, "TERM");

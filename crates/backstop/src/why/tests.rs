@@ -126,7 +126,7 @@ fn a_job_over_the_rate_limit_says_until_when() {
         (why.gate(), why.to_string())
     };
     let text =
-        |time| format!("rate limit until {time}: its queue starts at most 5 jobs in 60s, over all workers");
+        |time| format!("rate limit until {time}: its queue starts at most 5 jobs in 1m, over all workers");
     let ready = job(State::Ready, 0);
     assert_eq!(told(&ready, &full, Around::Served), ("rate_limited", text("2026-01-01T00:00:12Z")));
     assert_eq!(told(&ready, &full, Around::NobodyWorks).0, "no_worker");

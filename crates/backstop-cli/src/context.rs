@@ -15,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) config: Config,
     /// The store, if a flag names one: what writes for show must not write where the environment happens to point.
     pub(crate) named_store: Option<Address>,
+    /// The configuration file, if a flag names one: processes that are started go by the same.
+    pub(crate) named_file: Option<PathBuf>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
 }
@@ -29,7 +31,7 @@ impl Context {
         let flags = Overrides { store: globals.store.clone(), durability: globals.durability };
         let named_store = flags.store.clone();
         let config = config::resolve(written, environment, flags)?;
-        Ok(Self { config, named_store, output: Output::new(globals) })
+        Ok(Self { config, named_store, named_file: globals.config.clone(), output: Output::new(globals) })
     }
 
     /// The store, made and brought up to date if need be.

@@ -192,6 +192,21 @@ impl History {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
+    /// How long it took from the loss that was recorded last until a run that begins `now`, and this history with that wait in it;
+    /// `None` if the last failure is no loss, or another run has made up for it before.
+    pub fn rerun(&self, now: Time) -> Option<(Span, Self)> {
+        let mut failures = self.failures();
+        let last = failures.last_mut().filter(|last| last.cause == Cause::Lost && last.retry_in.is_none())?;
+        let waited = now.since(last.at);
+        last.retry_in = Some(waited);
+        Some((waited, Self(serde_json::to_vec(&failures).ok().map(Bytes::from))))
+    }
+
+    /// Whether the last failure is a loss that a run has made up for.
+    pub fn is_rerun(&self) -> bool {
+        self.failures().pop().is_some_and(|last| last.cause == Cause::Lost && last.retry_in.is_some())
+    }
+
     /// The lost leases in `within` before `now`.
     pub fn lost_since(&self, now: Time, within: Span) -> usize {
         self.lost_workers(now, within).len()
@@ -255,6 +270,20 @@ mod tests {
         let at = |hour| Time::default().after(Span::hours(hour));
         assert_eq!(history.lost_since(at(73), Span::hours(72)), 3);
         assert_eq!(history.lost_since(at(76), Span::hours(72)), 2);
+    }
+
+    #[test]
+    fn a_loss_is_made_up_for_once() {
+        let lost = History::default().with(failure(1, Cause::Failed)).with(failure(2, Cause::Lost));
+        assert!(!lost.is_rerun());
+        let at = |minutes| Time::default().after(Span::hours(2)).after(Span::minutes(minutes));
+        let (waited, rerun) = lost.rerun(at(3)).expect("it was lost");
+        assert_eq!((waited, rerun.is_rerun()), (Span::minutes(3), true));
+        assert_eq!(rerun.rerun(at(9)), None, "by the run before");
+        let again = rerun.with(failure(3, Cause::Lost));
+        assert_eq!(again.rerun(at(61)).map(|(waited, _)| waited), Some(Span::minutes(1)), "the next loss");
+        assert_eq!(again.with(failure(4, Cause::Failed)).rerun(at(200)), None);
+        assert_eq!(History::default().rerun(at(0)), None);
     }
 
     #[test]

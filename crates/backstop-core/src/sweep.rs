@@ -14,6 +14,11 @@
 //!
 //! A second row with the same key shares the fate of the first, and gets no job of its own: where the first is recovered or given up,
 //! it is repeated.
+//!
+//! A key is one of its queue. A dead letter that somebody moved to another queue is that queue's from then on, and its row, if it is not
+//! marked as processed, gets a new job in this one: whoever means the moved one to do the work marks the row, or requeues the
+//! letter where it is. To look for the key in other queues would be worse: there it may stand for other work, and lost work would
+//! pass for alive.
 
 mod column;
 mod query;

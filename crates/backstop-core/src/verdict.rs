@@ -11,7 +11,7 @@
 //! | failed, nothing left | dead: `attempts_exhausted` or `max_age` | yes |
 //! | failed for good | dead: `rejected` | yes |
 //! | discarded, cancelled | cancelled | yes |
-//! | snoozed, released | back to wait, as if it had not run | no |
+//! | snoozed, released | back to wait, as if it had not run; if it made up for a lost run, that is written down | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
 //! | worker vanished, and it was not this job's doing, as [`crate::blame`] says | back to its old place, as if it had not run | no |
 
@@ -196,6 +196,13 @@ pub enum Outcome {
         /// Not before this.
         at: Time,
     },
+    /// As if it had not run, except that the loss before it is made up for.
+    Reran {
+        /// Not before this.
+        at: Time,
+        /// All its failures, the loss with the wait for this run.
+        history: History,
+    },
     /// Its worker vanished; it runs again.
     Lost {
         /// Not before this.
@@ -288,6 +295,11 @@ impl Outcome {
             Self::Released { at } => {
                 Transition { attempts: 0, ..waits(*at, State::Scheduled, Place::Former) }
             }
+            Self::Reran { at, history } => Transition {
+                attempts: 0,
+                history: Some(history),
+                ..waits(*at, State::Scheduled, Place::Former)
+            },
             Self::Lost { at, history } => Transition {
                 attempts: 0,
                 lost_leases: 1,
@@ -306,6 +318,7 @@ impl Outcome {
             Self::Cancelled { .. } => 5,
             Self::Released { .. } => 6,
             Self::Lost { .. } => 7,
+            Self::Reran { .. } => 8,
         }
     }
 }
@@ -330,9 +343,7 @@ pub fn judge(
 ) -> Outcome {
     match ending {
         Ending::Done => Outcome::Done(rules.keep),
-        Ending::Snoozed(wait) | Ending::Released(wait) => {
-            Outcome::Released { at: now.after(wait.min(DELAY_MAX)) }
-        }
+        Ending::Snoozed(wait) | Ending::Released(wait) => put_back(run, now.after(wait.min(DELAY_MAX))),
         Ending::Cancelled(why) => {
             let error = ErrorReport { error_type: Some("Cancelled".to_owned()), ..ErrorReport::message(why) };
             let failure = Failure::new(now, run.attempt(), Cause::Failed, worker, error);
@@ -342,6 +353,14 @@ pub fn judge(
             let failure = Failure::new(now, run.attempt(), cause, worker, error);
             judge_failure(run, failure, advice, progressed, rules.retry, now, roll)
         }
+    }
+}
+
+fn put_back(run: &Leased, at: Time) -> Outcome {
+    if run.lost_leases > 0 && run.history.is_rerun() {
+        Outcome::Reran { at, history: run.history.clone() }
+    } else {
+        Outcome::Released { at }
     }
 }
 

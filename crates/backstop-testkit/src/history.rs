@@ -118,7 +118,7 @@ impl From<&Outcome> for Accepted {
             Outcome::Retry { .. } => Self::Retry,
             Outcome::Dead { .. } => Self::Dead,
             Outcome::Cancelled { .. } => Self::Cancelled,
-            Outcome::Released { .. } => Self::Released,
+            Outcome::Released { .. } | Outcome::Reran { .. } => Self::Released,
             Outcome::Lost { .. } => Self::Lost,
         }
     }

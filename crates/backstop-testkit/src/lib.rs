@@ -5,6 +5,7 @@
 //! | [`store_contract!`] | one line that runs every case of the port on a store |
 //! | [`random`] | the same random operations on several stores, compared answer by answer |
 //! | [`flaky`] | a store whose calls fail, get lost or take their time, by a seed |
+//! | [`meters`] | what is told through the `metrics` facade, to be asserted |
 //! | [`counted`] | a store that counts how often it was asked |
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
 //! | [`ordered`] | what processes that are killed do to ordered streams, and what must hold of it |
@@ -19,6 +20,7 @@ pub mod flaky;
 mod forward;
 pub mod given;
 pub mod history;
+pub mod meters;
 pub mod model;
 pub mod ordered;
 pub mod random;

@@ -8,11 +8,10 @@
 //! A cell holds the settings beside the state, so that whoever reads it can tell what happens next.
 
 use crate::client::Backstop;
-use crate::shared::{Shared, read, update};
+use crate::shared::{cells, read, update};
 use backstop_core::breaker::{Admission, Breaker, BreakerSettings, BreakerStatus, Phase};
 use backstop_core::gate::{Gate, GateSettings, Shut};
-use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery};
+use backstop_core::port::{Answer, Cell};
 use backstop_core::{Kind, QueueName, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -101,26 +100,6 @@ pub(crate) struct SharedBreaker {
 pub(crate) struct SharedGate {
     pub(crate) settings: GateSettings,
     pub(crate) state: Gate,
-}
-
-impl Shared for SharedBreaker {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a breaker has only text, numbers and lists")
-    }
-}
-
-impl Shared for SharedGate {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a gate has only text, numbers and lists")
-    }
 }
 
 /// A breaker or a gate as it stands.
@@ -246,21 +225,6 @@ fn usual_breaker() -> SharedBreaker {
 
 fn usual_gate() -> SharedGate {
     SharedGate { settings: GateSettings::default(), state: Gate::default() }
-}
-
-/// All cells of a prefix.
-pub(crate) async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>> {
-    let (mut found, mut after): (Vec<Cell>, _) = (Vec::new(), None);
-    loop {
-        let query = CellQuery { prefix: prefix.to_owned(), after, limit: CELLS_MAX };
-        let part = backstop.store().list_cells(query).await?;
-        let is_last = part.len() < CELLS_MAX;
-        after = part.last().map(|cell| cell.name.clone());
-        found.extend(part);
-        if is_last {
-            return Ok(found);
-        }
-    }
 }
 
 /// The gate of a cell.

@@ -60,7 +60,7 @@
 
 use crate::client::Backstop;
 use crate::handler::Run;
-use crate::shared::{Shared, update};
+use crate::shared::update;
 use backstop_core::limits::CELL_NAME_BYTES_MAX;
 use backstop_core::lock::Held;
 use backstop_core::port::Answer;
@@ -110,15 +110,9 @@ impl Backstop {
     async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
         let asked = Instant::now();
         let cell = cell_name(LOCK, name);
-        let (slot, is_ours) = update(self, &cell, Slot::default(), |slot: &mut Slot| {
-            let held = Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, self.now());
-            held.is_ok_and(|held| {
-                slot.0 = Some(held);
-                true
-            })
-        })
-        .await?;
-        let taken = slot.0.filter(|_| is_ours).map(|held| Lock::start(self.clone(), cell, held.term, asked));
+        let held =
+            change(self, &cell, |held| Held::acquire(held, holder, LOCK_SPAN, self.now()).ok()).await?;
+        let taken = held.map(|held| Lock::start(self.clone(), cell, held.term, asked));
         let result = if taken.is_some() { "acquired" } else { "taken" };
         metrics::counter!("backstop_locks_total", "result" => result).increment(1);
         Ok(taken)
@@ -255,27 +249,27 @@ async fn keep(
 }
 
 async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
-    change(backstop, cell, |held| Held::extend(held, term, LOCK_SPAN, backstop.now())).await
+    let held = change(backstop, cell, |held| Held::extend(held, term, LOCK_SPAN, backstop.now())).await?;
+    Ok(held.is_some())
 }
 
 async fn release(backstop: &Backstop, cell: &str, term: u64) -> Answer<()> {
     change(backstop, cell, |held| Held::release(held, term, backstop.now())).await.map(drop)
 }
 
-/// Writes what `decide` makes of a lock; whether it made anything of it.
+/// Writes what `decide` makes of a lock, and answers that; `None` if it is left as it was.
 async fn change(
     backstop: &Backstop,
     cell: &str,
     decide: impl Fn(Option<&Held>) -> Option<Held>,
-) -> Answer<bool> {
-    let (_, is_changed) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
+) -> Answer<Option<Held>> {
+    let (_, decided) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
         let decided = decide(slot.0.as_ref());
-        let is_changed = decided.is_some();
-        slot.0 = decided.or_else(|| slot.0.take());
-        is_changed
+        slot.0 = decided.clone().or_else(|| slot.0.take());
+        decided
     })
     .await?;
-    Ok(is_changed)
+    Ok(decided)
 }
 
 /// The cell for a name; one that is too long stands for itself by its digest.
@@ -284,25 +278,5 @@ fn cell_name(prefix: &str, name: &str) -> String {
         format!("{prefix}{name}")
     } else {
         format!("{prefix}{}", JobId::named(name))
-    }
-}
-
-impl Shared for Slot {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a lock has only text and numbers")
-    }
-}
-
-impl Shared for Mark {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a mark has only a number")
     }
 }

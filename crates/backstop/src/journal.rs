@@ -3,10 +3,9 @@
 //! Entries are named by their time, so that a list of cells is a list by time. Old ones go in small steps, as new ones come.
 
 use crate::client::Backstop;
-use crate::shared::{Shared, read, update};
+use crate::shared::{Shared, Walk, read, remove, update};
 use backstop_core::Time;
-use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+use backstop_core::port::Answer;
 use std::collections::VecDeque;
 
 /// Entries that go at most when one comes.
@@ -44,11 +43,8 @@ impl<'a> Journal<'a> {
     /// The entries, the newest first; one that cannot be read is left out, and logged.
     pub(crate) async fn newest<T: Shared>(&self, limit: usize) -> Answer<Vec<T>> {
         let mut newest = VecDeque::new();
-        let mut after = None;
-        loop {
-            let cells = self.cells(after).await?;
-            let Some(last) = cells.last() else { break };
-            after = Some(last.name.clone());
+        let mut walk = Walk::new(self.backstop, self.prefix);
+        while let Some(cells) = walk.next().await? {
             newest.extend(cells.iter().filter_map(read::<T>));
             let surplus = newest.len().saturating_sub(limit);
             newest.drain(..surplus);
@@ -58,28 +54,15 @@ impl<'a> Journal<'a> {
 
     /// Removes the oldest entries over `keep`, a few at a time.
     pub(crate) async fn trim(&self, keep: usize) -> Answer<usize> {
-        let (mut oldest, mut total, mut after) = (Vec::new(), 0, None);
-        loop {
-            let cells = self.cells(after).await?;
-            let Some(last) = cells.last() else { break };
-            after = Some(last.name.clone());
+        let (mut oldest, mut total) = (Vec::new(), 0);
+        let mut walk = Walk::new(self.backstop, self.prefix);
+        while let Some(cells) = walk.next().await? {
             total += cells.len();
             let wanted = TRIM_STEP - oldest.len();
             oldest.extend(cells.into_iter().take(wanted));
         }
         oldest.truncate(total.saturating_sub(keep));
-        if oldest.is_empty() {
-            return Ok(0);
-        }
-        let version = self.backstop.random().bits().cast_signed();
-        let removal =
-            |cell: &Cell| Swap { name: cell.name.clone(), seen: Some(cell.version), version, value: None };
-        self.backstop.store().swap(oldest.iter().map(removal).collect()).await?;
+        remove(self.backstop, &oldest).await?;
         Ok(oldest.len())
-    }
-
-    async fn cells(&self, after: Option<String>) -> Answer<Vec<Cell>> {
-        let query = CellQuery { prefix: self.prefix.to_owned(), after, limit: CELLS_MAX };
-        self.backstop.store().list_cells(query).await
     }
 }

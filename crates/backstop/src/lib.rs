@@ -59,6 +59,7 @@ pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
+pub mod rates;
 pub mod schedules;
 mod seat;
 mod shared;

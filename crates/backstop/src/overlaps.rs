@@ -6,7 +6,6 @@
 
 use crate::client::Backstop;
 use crate::journal::Journal;
-use crate::shared::Shared;
 use backstop_core::limits::OVERLAPS_MAX;
 use backstop_core::port::Answer;
 use backstop_core::{JobId, Kind, QueueName, Time};
@@ -33,16 +32,6 @@ pub struct Overlap {
     pub noticed_at: Time,
     /// When the run ended.
     pub ended_at: Time,
-}
-
-impl Shared for Overlap {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
 }
 
 impl Backstop {

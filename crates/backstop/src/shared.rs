@@ -1,7 +1,13 @@
 //! Values that processes share: read, changed by a function, and written unless somebody was faster; then once more.
 
+mod walk;
+
+pub(crate) use walk::{Walk, cells, remove};
+
 use crate::client::Backstop;
 use backstop_core::port::{Answer, Cell, StoreError, Swap, Swapped};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// Somebody was faster so many times in a row: something is wrong with them, or with the store.
@@ -11,14 +17,10 @@ const LOST_MAX: u32 = 3;
 /// The longest pause between two tries, so that many who change one value do not go on disturbing each other.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// A value that a cell can hold.
-pub(crate) trait Shared: Clone + PartialEq {
-    /// What these bytes say; `None` if they say nothing that can be read.
-    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+/// A value that a cell can hold, as JSON.
+pub(crate) trait Shared: Clone + PartialEq + Serialize + DeserializeOwned {}
 
-    /// What the cell holds.
-    fn to_bytes(&self) -> Vec<u8>;
-}
+impl<T: Clone + PartialEq + Serialize + DeserializeOwned> Shared for T {}
 
 /// Changes the value of a cell, or `absent` if there is none, with `change`; answers what stands afterwards, and what `change`
 /// said. `change` is called again for each value that somebody else wrote first. What it leaves as it was is not written.
@@ -36,11 +38,13 @@ pub(crate) async fn update<T: Shared, R>(
         if before.as_ref() == Some(&value) {
             return Ok((value, said));
         }
+        let written =
+            serde_json::to_vec(&value).map_err(|error| StoreError::misuse("swapping cells", error))?;
         let swap = Swap {
             name: name.to_owned(),
             seen: standing.as_ref().map(|cell| cell.version),
             version: backstop.random().bits().cast_signed(),
-            value: Some(value.to_bytes()),
+            value: Some(written),
         };
         match swap_surely(backstop, swap).await? {
             Swapped::Applied => return Ok((value, said)),
@@ -73,7 +77,7 @@ async fn swap_surely(backstop: &Backstop, swap: Swap) -> Answer<Swapped> {
 
 /// What a cell says. One that cannot be read says nothing, and is written anew by the next change.
 pub(crate) fn read<T: Shared>(cell: &Cell) -> Option<T> {
-    let value = T::from_bytes(&cell.value);
+    let value = serde_json::from_slice(&cell.value).ok();
     if value.is_none() {
         tracing::error!(cell = %cell.name, "a shared value cannot be read; it is taken for none");
     }

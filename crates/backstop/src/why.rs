@@ -3,9 +3,11 @@
 //! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
 
 use crate::breakers::{GuardName, GuardStatus};
+use crate::rates::RateStatus;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
+use backstop_core::rate::RateLimit;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, Span, State, Time, WorkerName};
 use std::fmt;
@@ -25,6 +27,8 @@ pub struct Facts<'a> {
     pub workers: &'a [WorkerStatus],
     /// The breakers and gates that stand before it.
     pub guards: &'a [GuardStatus],
+    /// The rate limit of its queue, if it has one.
+    pub rate: Option<&'a RateStatus>,
     /// All runs the job may have; `None` if only its age ends it.
     pub max_attempts: Option<u32>,
     /// The time.
@@ -56,6 +60,13 @@ pub enum Why {
         dead: Option<(u64, u64)>,
         /// When one of them is tried again; `None` if somebody shut the gate, and must reset it.
         until: Option<Time>,
+    },
+    /// Its queue is over its rate limit.
+    RateLimited {
+        /// When it is looked at again, or there is room.
+        until: Time,
+        /// The limit.
+        limit: RateLimit,
     },
     /// Its time is yet to come.
     NotDue {
@@ -145,7 +156,7 @@ pub fn why(facts: Facts<'_>) -> Why {
                 Some(at) if job.state == State::Retrying && at > next_probe(facts) => retrying(at),
                 _ => match (guarded(facts), due) {
                     (Some(shut), _) => shut,
-                    (None, Some(at)) => Why::NotDue { at },
+                    (None, Some(at)) => put_off(job, facts).unwrap_or(Why::NotDue { at }),
                     (None, None) => ready(job, facts),
                 },
             }
@@ -181,6 +192,18 @@ fn next_probe(facts: Facts<'_>) -> Time {
     }
 }
 
+/// What leave that was refused and the return of its job may be apart.
+const A_MOMENT: Span = Span::secs(10);
+
+/// The limit it was one too many for, if it was: it waits for as long as such jobs go back for, and somebody was refused then.
+fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
+    let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
+    let since = job.run_at.before(rate.limit.over);
+    let was_refused = rate.refused_at.is_some_and(|refused_at| refused_at.after(A_MOMENT) >= since);
+    let was_there = job.inserted_at <= since && since <= facts.now;
+    (was_refused && was_there).then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
+}
+
 fn held(job: &Job, now: Time) -> Why {
     match &job.held_by {
         Some(holder) if holder.until < now => {
@@ -198,6 +221,9 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
     if serving.is_empty() {
         return Why::NoWorker;
     }
+    if let Some(rate) = facts.rate.filter(|rate| rate.room_at > facts.now) {
+        return Why::RateLimited { until: rate.room_at, limit: rate.limit };
+    }
     let ready = facts.queue.map_or(0, |queue| queue.counts.of(State::Ready));
     Why::Waiting {
         before: ready.saturating_sub(1),
@@ -214,6 +240,7 @@ impl Why {
             Self::Paused { .. } => "paused",
             Self::BreakerOpen { .. } => "breaker_open",
             Self::GateShut { .. } => "gate_shut",
+            Self::RateLimited { .. } => "rate_limited",
             Self::NotDue { .. } => "not_due",
             Self::Retrying { .. } => "retrying",
             Self::Running { .. } => "running",
@@ -255,6 +282,12 @@ impl fmt::Display for Why {
                 }
                 suffix(f, "; one is tried again at", until.as_ref())
             }
+            Self::RateLimited { until, limit } => write!(
+                f,
+                "rate limit until {until}: its queue starts at most {} in {}, over all workers",
+                counted(limit.count.into(), "job"),
+                limit.per,
+            ),
             Self::NotDue { at } => write!(f, "it is not due before {at}"),
             Self::Retrying { attempt, max_attempts, at, error } => {
                 write!(f, "it failed and waits for run {attempt}")?;

@@ -5,13 +5,14 @@
 use backstop::core::port::{CellQuery, Store};
 use backstop::idempotence::{LOCK_SPAN, Lock};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, Random, Run, Services, Span, Timing};
+use backstop::{Backstop, Fail, QueueSettings, Random, Run, Services, Span, Timing};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
 use backstop_testkit::servers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 struct World {
     backstop: Backstop,
@@ -165,41 +166,102 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
     worker.stop();
 }
 
-/// Runs two copies of a job at once; answers how often each got as far as the effect.
-async fn two_copies<F, Fut>(backstop: &Backstop, handler: F)
+/// An address of each kind of store, with nothing in it; the folder is that of SQLite's file.
+fn addresses() -> (tempfile::TempDir, [String; 3]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let sqlite = format!("sqlite:{}", file.display());
+    (folder, [sqlite, servers::postgres().fresh_url(), servers::redis().fresh_url()])
+}
+
+/// Runs two copies of a job at once, each in a worker and over a connection of its own; both must end as done.
+async fn two_copies<F, Fut>(address: &str, handler: impl Fn(Backstop) -> F)
 where
     F: Fn(Run) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Fail>> + Send + 'static,
 {
+    let (one, two) = (Backstop::open(address).await.unwrap(), Backstop::open(address).await.unwrap());
     for id in ["one", "two"] {
-        backstop.draft("q").id(id).push().await.unwrap();
+        one.draft("q").id(id).push().await.unwrap();
     }
-    let progress = backstop.worker().handle_raw("q", handler).drain().await.unwrap();
-    assert_eq!(progress.done, 2, "both end as done");
+    let one_each = || QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() };
+    let worked = |backstop: &Backstop| {
+        backstop.worker().handle_raw("q", handler(backstop.clone())).queue("q", one_each()).drain()
+    };
+    let (first, second) = tokio::join!(worked(&one), worked(&two));
+    assert_eq!(first.unwrap().done + second.unwrap().done, 2, "both end as done: {address}");
+}
+
+#[tokio::test]
+async fn of_many_who_take_a_lock_at_once_one_has_it() {
+    let (_folder, addresses) = addresses();
+    for address in addresses {
+        let (one, two) = (Backstop::open(&address).await.unwrap(), Backstop::open(&address).await.unwrap());
+        for round in 0..5 {
+            let name = format!("change:{round}");
+            let tries = (0..16).map(|n| if n % 2 == 0 { &one } else { &two }.try_lock(&name));
+            let taken = futures_util::future::try_join_all(tries).await.unwrap();
+            assert_eq!(taken.iter().flatten().count(), 1, "{address}");
+        }
+    }
 }
 
 #[tokio::test]
 async fn of_two_copies_of_a_slow_job_one_works_and_the_other_ends_at_once() {
-    for address in ["memory:".to_owned(), servers::redis().fresh_url(), servers::postgres().fresh_url()] {
-        let backstop = Backstop::open(&address).await.unwrap();
-        let effects = Arc::new(AtomicU32::new(0));
-        let (seen, store) = (Arc::clone(&effects), backstop.clone());
-        two_copies(&backstop, move |run| {
-            let (effects, backstop) = (Arc::clone(&seen), store.clone());
-            async move {
-                let lock: Option<Lock> = backstop.try_lock_for(&run, "change:7").await?;
-                let Some(lock) = lock else { return Ok(()) };
-                if backstop.already_done("change:7").await? {
-                    return Ok(());
+    let (_folder, addresses) = addresses();
+    for address in addresses {
+        let (effects, passed_by) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+        let slow = |backstop: Backstop| {
+            let (effects, passed_by) = (Arc::clone(&effects), Arc::clone(&passed_by));
+            move |run: Run| {
+                let (backstop, effects) = (backstop.clone(), Arc::clone(&effects));
+                let passed_by = Arc::clone(&passed_by);
+                async move {
+                    let lock: Option<Lock> = backstop.try_lock_for(&run, "change:7").await?;
+                    let Some(lock) = lock else {
+                        passed_by.notify_one();
+                        return Ok(());
+                    };
+                    if !backstop.already_done("change:7").await? {
+                        // As slow as it takes the other copy to come by, and to be gone.
+                        passed_by.notified().await;
+                        effects.fetch_add(1, Ordering::Relaxed);
+                        backstop.mark_done("change:7", Span::hours(1)).await?;
+                    }
+                    lock.release().await?;
+                    Ok(())
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                effects.fetch_add(1, Ordering::Relaxed);
-                backstop.mark_done("change:7", Span::hours(1)).await?;
-                lock.release().await?;
-                Ok(())
             }
-        })
-        .await;
+        };
+        let worked = tokio::time::timeout(Duration::from_mins(1), two_copies(&address, slow)).await;
+        worked.expect("the other copy did not wait");
+        assert_eq!(effects.load(Ordering::Relaxed), 1, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_copies_of_a_fast_job_with_a_short_lock_one_has_the_effect() {
+    let (_folder, addresses) = addresses();
+    for address in addresses {
+        let effects = Arc::new(AtomicU32::new(0));
+        let fast = |backstop: Backstop| {
+            let effects = Arc::clone(&effects);
+            move |_: Run| {
+                let (backstop, effects) = (backstop.clone(), Arc::clone(&effects));
+                async move {
+                    let lock = backstop.lock_within("email:42", Span::secs(20)).await?;
+                    let lock = lock.ok_or_else(|| Fail::retry("the other copy takes too long"))?;
+                    if !backstop.already_done("email:42").await? {
+                        tokio::time::sleep(Duration::from_millis(30)).await;
+                        effects.fetch_add(1, Ordering::Relaxed);
+                        backstop.mark_done("email:42", Span::hours(1)).await?;
+                    }
+                    lock.release().await?;
+                    Ok(())
+                }
+            }
+        };
+        two_copies(&address, fast).await;
         assert_eq!(effects.load(Ordering::Relaxed), 1, "{address}");
     }
 }
@@ -227,9 +289,11 @@ async fn of_two_copies_of_a_fast_job_on_postgres_one_has_the_effect() {
         transaction.commit().await?;
         Ok(())
     };
-    let backstop = Backstop::open("memory:").await.unwrap();
-    let (address, name) = (url.clone(), table.clone());
-    two_copies(&backstop, move |_| send(address.clone(), name.clone())).await;
+    let copy = |_| {
+        let (address, name) = (url.clone(), table.clone());
+        move |_: Run| send(address.clone(), name.clone())
+    };
+    two_copies(&servers::postgres().fresh_url(), copy).await;
     let row = client.query_one(&format!("SELECT sent FROM {table}"), &[]).await.unwrap();
     assert_eq!(row.get::<_, i32>(0), 1);
     client.batch_execute(&format!("DROP TABLE {table}")).await.unwrap();
@@ -248,27 +312,27 @@ async fn of_two_copies_of_a_fast_job_on_sqlite_one_has_the_effect() {
     open(&file)
         .execute_batch("CREATE TABLE emails (id int, sent int); INSERT INTO emails VALUES (1, 0)")
         .unwrap();
-    let backstop = Backstop::open("memory:").await.unwrap();
-    let path = file.clone();
-    two_copies(&backstop, move |_| {
-        let path = path.clone();
-        async move {
-            tokio::task::spawn_blocking(move || {
-                let mut connection = open(&path);
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let sent: i32 =
-                    transaction.query_row("SELECT sent FROM emails WHERE id = 1", [], |row| row.get(0))?;
-                if sent == 0 {
-                    std::thread::sleep(Duration::from_millis(30));
-                    transaction.execute("UPDATE emails SET sent = sent + 1 WHERE id = 1", [])?;
-                }
-                transaction.commit()
-            })
-            .await??;
-            Ok(())
-        }
-    })
-    .await;
+    let send = move |path: std::path::PathBuf| async move {
+        tokio::task::spawn_blocking(move || {
+            let mut connection = open(&path);
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let sent: i32 =
+                transaction.query_row("SELECT sent FROM emails WHERE id = 1", [], |row| row.get(0))?;
+            if sent == 0 {
+                std::thread::sleep(Duration::from_millis(30));
+                transaction.execute("UPDATE emails SET sent = sent + 1 WHERE id = 1", [])?;
+            }
+            transaction.commit()
+        })
+        .await??;
+        Ok(())
+    };
+    let copy = |_| {
+        let path = file.clone();
+        move |_: Run| send(path.clone())
+    };
+    let store = format!("sqlite:{}", folder.path().join("backstop.db").display());
+    two_copies(&store, copy).await;
     let sent: i32 = open(&file).query_row("SELECT sent FROM emails", [], |row| row.get(0)).unwrap();
     assert_eq!(sent, 1);
 }

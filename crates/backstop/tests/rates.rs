@@ -1,11 +1,14 @@
-//! Rate limits of queues, shared by all workers: on a store in memory, by a clock that is moved.
+//! Rate limits of queues, shared by all workers: on a store in memory, and what is shared on every store, by a clock that is moved.
 
 use backstop::core::rate::RateLimit;
 use backstop::core::{Job, State};
 use backstop::testing::{self, Test, VirtualClock};
-use backstop::{Backstop, JobId, QueueSettings, Random, Run, Running, Services, Span};
+use backstop::{
+    Backstop, Clock, JobId, ManualClock, QueueSettings, Random, Run, Running, Services, Span, Time,
+};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
+use backstop_testkit::servers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -71,11 +74,61 @@ async fn two_workers_share_one_limit() {
     assert_eq!(drained(&test, limited(five_a_minute())).await, 1, "a fifth of a minute is room for one");
 }
 
+/// Two processes on each kind of store, by one clock that stands still; the folder is that of SQLite's file.
+async fn pairs() -> (tempfile::TempDir, Vec<([Backstop; 2], Arc<ManualClock>)>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sqlite = format!("sqlite:{}", folder.path().join("rates.db").display());
+    let mut pairs = Vec::new();
+    for address in [sqlite, servers::postgres().fresh_url(), servers::redis().fresh_url()] {
+        let clock = Arc::new(ManualClock::at(Time::from_millis(1_767_225_600_000)));
+        let process = async |seed| {
+            let opened = Backstop::open(&address).await.expect("opened");
+            Backstop::on(opened.store().clone(), Arc::<ManualClock>::clone(&clock), Random::seeded(seed))
+        };
+        pairs.push(([process(1).await, process(2).await], clock));
+    }
+    (folder, pairs)
+}
+
+/// Runs what is ready in both processes at once; answers how many were done.
+async fn drained_by_both(pair: &[Backstop; 2]) -> u64 {
+    let worked = |backstop: &Backstop| {
+        let worker = backstop.worker().handle_raw("q", |_: Run| async { Ok(()) });
+        worker.queue("q", limited(five_a_minute())).drain()
+    };
+    let (one, two) = tokio::join!(worked(&pair[0]), worked(&pair[1]));
+    one.expect("drained").done + two.expect("drained").done
+}
+
+#[tokio::test]
+async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not_charged() {
+    let (_folder, pairs) = pairs().await;
+    for (pair, clock) in pairs {
+        push(&pair[0], 12).await;
+        let mut done = 0;
+        for expected in [5, 10, 12] {
+            done += drained_by_both(&pair).await;
+            assert_eq!(done, expected, "{pair:?}");
+            for n in 0..12 {
+                let job = job(&pair[1], n).await;
+                let (attempts, wait) = (job.attempt, job.run_at.since(clock.now()));
+                match job.state {
+                    State::Done => assert_eq!(attempts, 1),
+                    State::Scheduled => assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}"),
+                    _ => unreachable!("neither done nor put off: {job:?}"),
+                }
+                assert_eq!(job.lost_leases, 0);
+            }
+            clock.advance(Span::minutes(5));
+        }
+    }
+}
+
 #[tokio::test]
 async fn nothing_runs_without_leave() {
     let memory = Arc::new(MemoryStore::new());
     let flaky = Arc::new(Flaky::new(memory, 1));
-    let clock = Arc::new(backstop::ManualClock::at(backstop::Time::from_millis(1_000_000)));
+    let clock = Arc::new(ManualClock::at(Time::from_millis(1_000_000)));
     let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(1));
     push(&backstop, 1).await;
     // Seizing, promoting and claiming go well; what was taken before cannot be read.

@@ -13,6 +13,7 @@ use backstop::{
 use backstop_core::{Job, Time};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
+use backstop_testkit::meters::Meters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -387,4 +388,83 @@ async fn a_run_that_is_called_off_in_time_is_no_overlap() {
     assert_eq!(world.backstop.overlaps(10).await.expect("listed"), []);
     stopped(cut_off).await;
     stopped(other).await;
+}
+
+const RERUNS: &str = "backstop_detect_to_rerun_seconds{queue=q}";
+const OLDEST: &str = "backstop_oldest_expired_lease_seconds";
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
+    let (world, meters) = (World::new(), Meters::default());
+    let _listening = meters.listen();
+    let id = world.push("a").await;
+    world.claim_and_vanish(1).await;
+    let puts_off = |_: Run| async { Err(Fail::snooze(Span::minutes(1))) };
+    let first = world.process(1);
+    let worker = first.worker("one").handle_raw("q", puts_off).queue("q", busy()).start().expect("started");
+    world.state_becomes(id, State::Scheduled).await;
+    stopped(worker).await;
+    let told = meters.told(RERUNS);
+    assert!(told.len() == 1 && told[0] < 2.0, "from its detection on: {told:?}");
+    let lost = world.job(id).await.history.failures().pop().expect("it was lost");
+    assert!(lost.retry_in.is_some_and(|waited| waited < Span::secs(2)), "and in its history: {lost:?}");
+
+    // Other processes run it as well: the loss was made up for.
+    for (seed, name) in [(2, "two"), (3, "three")] {
+        let process = world.process(seed);
+        let worker = process.worker(name).handle_raw("q", puts_off).queue("q", busy()).start();
+        let worker = worker.expect("started");
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        assert!(stopped(worker).await.started > 1);
+    }
+    assert_eq!(meters.told(RERUNS).len(), 1);
+
+    let dying = world.process(4);
+    let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let worker = dying.worker("four").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+    world.state_becomes(id, State::Running).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    dying.line.set_down(true);
+    drop(worker);
+    let last = world.process(5);
+    let worker = last.worker("five").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    world.state_becomes(id, State::Done).await;
+    stopped(worker).await;
+    let told = meters.told(RERUNS);
+    assert!(told.len() == 2 && told[1] < 2.0, "another loss: {told:?}");
+    assert_eq!(meters.counted("backstop_recovered_total{outcome=charged,queue=q}"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_an_expired_lease_waits_is_told_also_during_grace_and_without_the_store() {
+    let (world, meters) = (World::new(), Meters::default());
+    let id = world.push("a").await;
+    let dying = world.process(1);
+    let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let worker = dying.worker("one").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+    world.state_becomes(id, State::Running).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    dying.line.set_down(true);
+    drop(worker);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+
+    let _listening = meters.listen();
+    let living = world.process(2);
+    let worker = living.worker("two").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy()).start();
+    let worker = worker.expect("started");
+    let says = async |after: u64| {
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        meters.says(OLDEST).expect("it is told")
+    };
+    let at_first = says(5).await;
+    assert!((585.0..=606.0).contains(&at_first), "ten minutes and a lease less: {at_first}");
+    living.line.set_down(true);
+    let grown = says(100).await - at_first;
+    assert!((95.0..=101.0).contains(&grown), "it grows without the store: {grown}");
+    living.line.set_down(false);
+    let during_grace = says(5).await - at_first;
+    assert!((100.0..=106.0).contains(&during_grace), "and is asked for again: {during_grace}");
+    world.state_becomes(id, State::Done).await;
+    assert!(says(2).await.abs() < f64::EPSILON, "none is left");
+    stopped(worker).await;
 }

@@ -12,6 +12,7 @@ use backstop::{
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
+use backstop_testkit::meters::Meters;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -548,4 +549,30 @@ async fn a_row_whose_job_is_dead_does_not_match() {
     let found = world.backstop.sweeper(&world.sweep()).reconcile().await.expect("compared");
     assert_eq!((&found.rows_without_jobs, &found.dead), (&vec![json!(1)], &vec![json!(1)]));
     assert!(found.falls_short());
+}
+
+#[tokio::test]
+async fn a_run_tells_what_does_not_match_and_searches_no_more_often_than_it_must() {
+    let (world, meters) = (world(), Meters::default());
+    let _listening = meters.listen();
+    let unmatched = || {
+        let says = |name| meters.says(&format!("backstop_reconcile_{name}{{sweep=lost}}"));
+        (says("rows_without_jobs"), says("jobs_without_rows"))
+    };
+    let searches = || world.table.searches.swap(0, Ordering::Relaxed);
+    world.run().await;
+    assert_eq!((searches(), unmatched()), (1, (Some(0.0), Some(0.0))), "no row, no job: one look");
+    world.table.write(1, START);
+    world.table.write(2, START);
+    world.push(1).await;
+    world.push(3).await;
+    let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no")) };
+    world.backstop.worker().handle_raw("q", reject).drain().await.expect("drained");
+    world.push(3).await;
+    world.clock.advance(Span::hours(1));
+    world.run().await;
+    assert_eq!(unmatched(), (Some(1.0), Some(1.0)), "row 1 has a dead letter, job 3 no row");
+    assert_eq!(searches(), 3, "for lost rows, once more before they get a job, and for those of jobs");
+    let asked = world.backstop.sweeper(&world.sweep()).reconcile().await.expect("compared");
+    assert_eq!((asked.rows_without_jobs, asked.jobs_without_rows.len()), (vec![json!(1)], 1), "the same");
 }

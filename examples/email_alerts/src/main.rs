@@ -12,6 +12,7 @@ use email_alerts::config::{self, Pace};
 use email_alerts::play::{Plan, play};
 use email_alerts::postgres::Postgres;
 use email_alerts::worker;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -20,7 +21,8 @@ use tracing_subscriber::filter::LevelFilter;
 async fn main() -> ExitCode {
     // Workers that find what killed ones left behind warn of it, as they should: here it is the point.
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    logs.with_ansi(std::io::stderr().is_terminal()).init();
     let done = match Cli::parse().command {
         Command::Run(args) => perform(&args, Plan::calm(args.scale(), args.pace(Pace::REAL.lease))).await,
         Command::Chaos(args) => perform(&args.play, args.plan()).await,

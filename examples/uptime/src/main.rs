@@ -8,13 +8,15 @@ mod commands;
 
 use args::{Cli, Command};
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    logs.with_ansi(std::io::stderr().is_terminal()).init();
     let done = match Cli::parse().command {
         Command::Generate(args) => commands::generate(&args),
         Command::Run(args) => commands::run(&args),

@@ -64,7 +64,8 @@ Examples:
   backstop dead move order-17 --to emails-by-hand
   backstop dead move --queue emails --kind newsletter --to slow
 
-A letter is in one queue or in the other at any time, never in neither.")]
+A letter is in one queue or in the other at any time, never in neither. A sweep knows the jobs of its own queue: it gives
+a new job to the row of a letter that was moved away, unless the row is marked as processed.")]
     Move(change::MoveArgs),
     /// Remove dead letters with their history
     #[command(after_help = "\

@@ -36,11 +36,12 @@ pub(crate) enum Kill {
 Examples:
   backstop drill
   backstop drill --lease 2s --json
+  backstop drill --lease 2s --within 3s
   backstop drill --store postgres://app@db.example.org/shop
   backstop drill --kill store
 
 --kill worker starts two workers of its own, kills one with SIGKILL in the middle of a job, and measures the time until the other
-runs that job again, beside the time that is promised. Exits 1 if it took longer.
+runs that job again, beside the time that is promised. Exits 1 if it took longer than that, or than --within.
 
 --kill store kills a process in the middle of its writes to a SQLite file, three times over, and looks whether every job that was
 acknowledged is there and the file is whole. It does not kill servers: it did not start them.
@@ -54,6 +55,9 @@ pub(crate) struct DrillArgs {
     /// How long a job stays with a worker that gives no sign of life
     #[arg(long, value_name = "D", default_value = "15s")]
     lease: Span,
+    /// How soon a killed worker's job must run again, if what is promised is too long for you
+    #[arg(long, value_name = "D")]
+    within: Option<Span>,
     /// Plays a part in a drill that another process leads
     #[arg(long, value_enum, hide = true)]
     part: Option<Part>,
@@ -75,7 +79,7 @@ pub(crate) async fn run(args: &DrillArgs, context: &Context) -> Result<Verdict, 
     let backstop = context.open_at(&place.address).await?;
     clear(&backstop).await?;
     let held = match args.kill {
-        Kill::Worker => worker::hold(&backstop, &place.address, args.lease, context).await,
+        Kill::Worker => worker::hold(&backstop, &place.address, args.lease, args.within, context).await,
         Kill::Store => store::hold(&backstop, &place.address, args.lease, context).await,
     };
     clear(&backstop).await?;

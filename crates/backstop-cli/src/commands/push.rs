@@ -166,11 +166,13 @@ async fn push_one(
         Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
         Enqueued::Full => ("full", None),
     };
+    // The id of a job that was not taken names nothing; what stands for it is the holder of its key.
+    let id = holder.unwrap_or(pushed.id);
     if context.output.is_json() {
-        context.output.json(&PushedShape { id: holder.unwrap_or(pushed.id), result, holder })?;
+        context.output.json(&PushedShape { id, result, holder })?;
     } else {
-        let of = holder.map_or_else(String::new, |holder| format!(" of {holder}"));
-        context.output.line(format!("{} {result}{of}", pushed.id))?;
+        let why = if holder.is_some() { ": it holds the unique key" } else { "" };
+        context.output.line(format!("{id} {result}{why}"))?;
     }
     if pushed.result == Enqueued::Full {
         context.output.warn(format!(

@@ -35,7 +35,8 @@ A sweep is a query over your own tables for rows that are unprocessed and older 
 
 A row whose job waits or runs is alive and left alone; one whose job is dead is for a person (`backstop dead list`); any
 other gets a job, under its unique key, so that it never has two. Push with the same queue and key, and rows that were
-enqueued in the first place are known too. A row that is found again after `max_recoveries` (3) becomes a dead letter.
+enqueued in the first place are known too; jobs that were moved to another queue are not. A row that is found again
+after `max_recoveries` (3) becomes a dead letter.
 On SQLite :cutoff is text such as 2026-11-15 08:00:00, in UTC. Compare other forms of dates with it as
 `datetime(created_at) <= :cutoff`, or seconds since 1970 as `created_at <= unixepoch(:cutoff)`.
 The query only reads, and is stopped after `timeout` (1m). Lists show the column `id`, or the first one.")]

@@ -25,6 +25,28 @@ fn a_drill_on_a_store_of_yours_leaves_no_job_behind_and_touches_none() {
 }
 
 #[test]
+fn a_rerun_that_comes_too_late_is_told_and_exits_1() {
+    let place = Place::new();
+    // No lease of a second is over within a hundredth of it.
+    let late = ["drill", "--lease", "1s", "--within", "10ms"];
+    let report = place.run(json_args(late)).exits(1).json();
+    let took = report["took_ms"].as_i64().unwrap();
+    assert_eq!((&report["within"], &report["asked_ms"]), (&json!(false), &json!(10)));
+    assert!(took > 10, "{report}");
+    let text = place.run(late).exits(1);
+    assert!(text.stdout.contains("asked for within 10ms"), "{text:#?}");
+}
+
+#[test]
+fn all_processes_of_a_drill_go_by_the_same_configuration() {
+    let place = Place::new();
+    place.write("backstop.toml", "this is no configuration");
+    place.write("other.toml", "[store]\ndurability = \"relaxed\"");
+    place.run(["drill", "--lease", "500ms"]).complains(2, &["backstop.toml"]);
+    place.run(["drill", "--lease", "500ms", "--config", "other.toml"]).succeeded();
+}
+
+#[test]
 fn a_killed_writer_loses_nothing_that_was_acknowledged() {
     let place = Place::new();
     let report = place.json(["drill", "--kill", "store"]);

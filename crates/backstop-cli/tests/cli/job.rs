@@ -216,3 +216,25 @@ fn a_run_that_outlived_its_lease_is_listed() {
     let text = place.run(["job", "overlaps"]).succeeded().stdout;
     assert!(text.starts_with("JOB\tQUEUE\tKIND\tWORKER\tLEASE"), "{text}");
 }
+
+#[test]
+fn a_job_over_its_queues_rate_limit_says_until_when() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n");
+    for id in ["a", "b"] {
+        place.json(["push", "q", "1", "--id", id]);
+    }
+    let mut worker = place.start(["work", "q", "--exec", "true"]);
+    let is_put_off = || place.job("b")["state"] == "scheduled" && place.job("a")["state"] == "done";
+    wait_until("one done, one put off", is_put_off);
+    let why = place.json(["job", "why", "b"]);
+    assert_eq!((&why["gate"], &why["state"]), (&json!("rate_limited"), &json!("scheduled")));
+    let told = why["why"].as_str().unwrap();
+    let until = place.job("b")["run_at"].as_str().unwrap().to_owned();
+    assert!(told.starts_with(&format!("rate limit until {until}: ")), "{why}");
+    assert!(told.contains("1 job in 1h") && why["try"].as_str().unwrap().contains("rate_limit"), "{why}");
+    place.json(["push", "q", "1", "--id", "c"]);
+    assert_eq!(place.json(["job", "why", "c"])["gate"], "rate_limited", "one that is ready waits for room");
+    signal(&worker, "TERM");
+    worker.wait().unwrap();
+}

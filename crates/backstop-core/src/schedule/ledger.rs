@@ -184,7 +184,8 @@ impl fmt::Display for Day {
 }
 
 /// What became of a day's instants.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
 pub struct Page {
     day: Day,
     entries: BTreeMap<Time, Entry>,
@@ -245,35 +246,40 @@ impl Page {
         self.by_hand.push(entry);
         true
     }
-
-    /// As a cell keeps it.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let line = |entry: &Entry| Line::of(entry, self.day);
-        let written = Written {
-            day: self.day,
-            runs: self.entries.values().map(line).collect(),
-            by_hand: self.by_hand.iter().map(line).collect(),
-        };
-        serde_json::to_vec(&written).expect("a page has only texts, numbers and lists")
-    }
-
-    /// From a cell; `None` if it says nothing that can be read.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let written: Written = serde_json::from_slice(bytes).ok()?;
-        let entries = written.runs.iter().map(|line| line.entry(written.day));
-        let entries: Option<BTreeMap<Time, Entry>> =
-            entries.map(|entry| Some((entry?.instant, entry?))).collect();
-        let by_hand = written.by_hand.iter().map(|line| line.entry(written.day));
-        Some(Self { day: written.day, entries: entries?, by_hand: by_hand.collect::<Option<_>>()? })
-    }
 }
 
+/// A page as a cell keeps it.
 #[derive(Serialize, Deserialize)]
 struct Written {
     day: Day,
     runs: Vec<Line>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     by_hand: Vec<Line>,
+}
+
+impl From<Page> for Written {
+    fn from(page: Page) -> Self {
+        let line = |entry: &Entry| Line::of(entry, page.day);
+        Self {
+            day: page.day,
+            runs: page.entries.values().map(line).collect(),
+            by_hand: page.by_hand.iter().map(line).collect(),
+        }
+    }
+}
+
+impl TryFrom<Written> for Page {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let entry = |line: &Line| line.entry(written.day).ok_or("an entry of no known kind");
+        let entries = written.runs.iter().map(|line| entry(line).map(|entry| (entry.instant, entry)));
+        Ok(Self {
+            day: written.day,
+            entries: entries.collect::<Result<_, _>>()?,
+            by_hand: written.by_hand.iter().map(entry).collect::<Result<_, _>>()?,
+        })
+    }
 }
 
 /// An entry in as few bytes as its meaning takes: second of the day, letter, milliseconds from the instant to `at`, and

@@ -46,6 +46,7 @@ fn described(outcome: &Outcome) -> String {
         Outcome::Dead { reason, .. } => format!("dead: {reason}"),
         Outcome::Cancelled { reason, .. } => format!("cancelled: {reason}"),
         Outcome::Released { at } => format!("released for {}", wait(at)),
+        Outcome::Reran { at, .. } => format!("reran, released for {}", wait(at)),
         Outcome::Lost { at, .. } => format!("lost, again in {}", wait(at)),
     }
 }
@@ -79,6 +80,21 @@ fn what_did_not_fail_is_not_charged() {
     check(2, Ending::Snoozed(Span::minutes(5)), "released for 5m");
     check(2, Ending::Released(Span::ZERO), "released for 0s");
     check(0, Ending::Cancelled("no longer wanted".to_owned()), "cancelled: unwanted");
+}
+
+#[test]
+fn a_rerun_that_is_put_off_leaves_word_that_it_began() {
+    let vanished = Vanished { worker: worker(), lease: run(0).lease };
+    let Outcome::Lost { history, .. } = judge_lost(&run(0), &vanished, NOW.before(Span::secs(9))) else {
+        unreachable!()
+    };
+    let lost = Leased { lost_leases: 1, history, ..run(0) };
+    assert_eq!(described(&judged(&lost, Ending::Snoozed(Span::secs(5)))), "released for 5s");
+    let (_, history) = lost.history.rerun(NOW).expect("it was lost");
+    let rerun = Leased { history: history.clone(), ..lost };
+    let outcome = judged(&rerun, Ending::Snoozed(Span::secs(5)));
+    assert_eq!(described(&outcome), "reran, released for 5s");
+    assert_eq!(outcome.transition(NOW).history, Some(&history));
 }
 
 #[test]
@@ -135,6 +151,7 @@ fn an_outcome_says_what_a_store_changes() {
     check(retry(NOW), State::Ready, Place::Tail, 1, 0);
     check(Outcome::Released { at: later }, State::Scheduled, Place::Former, 0, 0);
     check(Outcome::Released { at: NOW }, State::Ready, Place::Former, 0, 0);
+    check(Outcome::Reran { at: later, history: history.clone() }, State::Scheduled, Place::Former, 0, 0);
     check(Outcome::Lost { at: NOW, history }, State::Ready, Place::Former, 0, 1);
     assert!(Outcome::Done(Keep::Gone).transition(NOW).gone);
 }

@@ -131,6 +131,7 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
         ("dead", dead()),
         ("cancelled", cancelled()),
         ("released", Outcome::Released { at: at(90) }),
+        ("reran", Outcome::Reran { at: at(90), history: history("made up for") }),
         ("lost", Outcome::Lost { at: at(90), history: history("vanished") }),
     ] {
         scene.insert([job("q", name)]).await;

@@ -238,7 +238,8 @@ impl Player {
             4..6 => Outcome::Retry { at, history, anew: self.flip(0.3) },
             6..8 => Outcome::Dead { reason: death, history },
             8 => Outcome::Cancelled { reason: Reason::Unwanted, history },
-            9..11 => Outcome::Released { at },
+            9 => Outcome::Released { at },
+            10 => Outcome::Reran { at, history },
             _ => Outcome::Lost { at, history },
         }
     }

@@ -5,7 +5,7 @@
 
 use super::DeadLetters;
 use crate::journal::Journal;
-use crate::shared::{Shared, update};
+use crate::shared::update;
 use backstop_core::Time;
 use backstop_core::port::{Answer, StoreError};
 use serde::{Deserialize, Serialize};
@@ -31,16 +31,6 @@ pub struct AuditEntry {
     /// Why it ended early, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-impl Shared for AuditEntry {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
 }
 
 /// An entry that waits for its end.

@@ -1,6 +1,6 @@
 //! A dead letter as it is shown, exported and imported.
 
-use backstop_core::failure::{Context, Failure};
+use backstop_core::failure::{Cause, Context, Failure};
 use backstop_core::redact::Redaction;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
@@ -208,15 +208,16 @@ impl OriginalJob {
     }
 }
 
-/// Seconds waited in the last life: what ended for good without having lost its worker ended a life.
+/// Seconds waited between tries of the last life: what ended for good without having lost its worker ended a life.
 fn delays(failures: &[Failure]) -> Vec<f64> {
     let ends_life = |pair: &[Failure]| {
-        let was_lost = pair[0].cause == backstop_core::failure::Cause::Lost;
+        let was_lost = pair[0].cause == Cause::Lost;
         (pair[0].retry_in.is_none() && !was_lost) || pair[0].attempt > pair[1].attempt
     };
     let start = failures.windows(2).rposition(ends_life).map_or(0, |end| end + 1);
     failures[start..]
         .iter()
+        .filter(|failure| failure.cause != Cause::Lost)
         .filter_map(|failure| failure.retry_in)
         .map(backstop_core::Span::as_secs_f64)
         .collect()

@@ -9,7 +9,7 @@ use backstop_core::blame::is_suspect;
 use backstop_core::breaker::Sign;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending, Settlement, judge};
-use backstop_core::{Leased, Outcome, Span};
+use backstop_core::{Leased, Outcome, Span, Time};
 use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -81,8 +81,7 @@ pub(crate) async fn execute(
     }
     engine.tally.started();
     let began_at = engine.now();
-    meters::rerun(&leased, began_at);
-    let leased = Arc::new(leased);
+    let leased = Arc::new(made_up_for(engine, leased, began_at));
     // Around all of it: a handler may also panic before its first await, or while it is dropped.
     let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone());
     let progress = run.progress();
@@ -102,6 +101,16 @@ pub(crate) async fn execute(
         other => other,
     };
     Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
+}
+
+/// A run that makes up for a lost one carries that in its history, so that the loss is counted once, whoever runs the job next.
+fn made_up_for(engine: &Engine, leased: Leased, now: Time) -> Leased {
+    if leased.lost_leases == 0 || engine.handler(&leased.lease.queue, &leased.kind).is_none() {
+        return leased;
+    }
+    let Some((waited, history)) = leased.history.rerun(now) else { return leased };
+    meters::rerun(&leased.lease.queue, waited);
+    Leased { history, ..leased }
 }
 
 /// Whether the store knows that a run begins.

@@ -4,8 +4,8 @@
 //! others must know. A healthy service costs nothing: successes of a calm breaker are told to nobody.
 
 use super::Engine;
-use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, cells, gate_of};
-use crate::shared::{read, update};
+use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of};
+use crate::shared::{cells, read, update};
 use backstop_core::breaker::{Admission, Admitted, Breaker, Phase, Sign, Signal};
 use backstop_core::gate::{Gate, GateSettings, Shut};
 use backstop_core::port::Answer;
@@ -92,6 +92,7 @@ impl Guards {
             Outcome::Retry { .. }
             | Outcome::Cancelled { .. }
             | Outcome::Released { .. }
+            | Outcome::Reran { .. }
             | Outcome::Lost { .. } => Sign::Neutral,
         };
         self.tell_gate((queue.clone(), kind.clone()), |news| news.signals.push(Signal { epoch, sign }));

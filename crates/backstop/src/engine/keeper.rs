@@ -1,9 +1,9 @@
 //! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
 
 use super::Engine;
+use super::expired::Expired;
 use super::grace::Grace;
-use super::meters;
-use super::recover::{Stride, recover_some};
+use super::recover::{Recovered, Stride, recover_some};
 use super::tidy::Tidy;
 use backstop_core::limits::PROMOTE_MAX;
 use backstop_core::port::Answer;
@@ -66,8 +66,7 @@ struct Duties {
     clock: Duty,
     grace: Grace,
     stride: Stride,
-    /// When a sweep last left no expired lease.
-    none_expired_at: Time,
+    expired: Expired,
     /// The last sweep stopped before it came to an end.
     more_expired: bool,
 }
@@ -81,7 +80,7 @@ impl Duties {
             clock: Duty::default(),
             grace: Grace::at_start(engine).await,
             stride: Stride::default(),
-            none_expired_at: engine.now(),
+            expired: Expired::default(),
             more_expired: false,
         }
     }
@@ -90,22 +89,26 @@ impl Duties {
     async fn recover(&mut self, engine: &Engine) {
         let now = engine.now();
         let is_due = self.sweep.is_due(now, engine.timing.sweep) || self.more_expired;
-        if !is_due || !self.grace.is_over(engine) {
+        if !is_due {
             return;
         }
-        let recovered = match recover_some(engine, &mut self.stride).await {
-            Ok(recovered) => recovered,
-            Err(error) => {
-                self.more_expired = false;
-                return tracing::warn!(%error, "jobs of dead workers were not taken over");
-            }
-        };
-        let waited = if recovered.jobs == 0 { Span::ZERO } else { now.since(self.none_expired_at) };
-        meters::oldest_expired(waited);
-        self.more_expired = recovered.more;
-        if !recovered.more {
-            self.none_expired_at = now;
+        if !self.grace.is_over(engine) {
+            return self.expired.look(engine).await;
         }
+        self.more_expired = false;
+        match recover_some(engine, &mut self.stride).await {
+            Ok(Recovered { jobs, more }) => {
+                if jobs > 0 {
+                    tracing::info!(jobs, more, "expired leases were taken over");
+                }
+                self.more_expired = more;
+                if !more {
+                    return self.expired.none_left();
+                }
+            }
+            Err(error) => tracing::warn!(%error, "jobs of dead workers were not taken over"),
+        }
+        self.expired.look(engine).await;
     }
 }
 

@@ -5,7 +5,7 @@
 //! | [`dispatch`] | claims, keeps handlers busy | the caller's runtime |
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
-//! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say), prunes | the same thread |
+//! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say; [`expired`] tells what waits), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
 //! | [`timetable`] | fires what schedules say is due | the same thread |
@@ -17,6 +17,7 @@ pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod drain;
 pub(crate) mod execute;
+mod expired;
 mod grace;
 pub(crate) mod guards;
 pub(crate) mod held;

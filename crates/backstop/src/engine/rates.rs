@@ -1,4 +1,4 @@
-//! Rate limits of queues, shared by all workers: one cell a queue, changed once for each claimed batch.
+//! Rate limits of queues as workers heed them: leave is asked of [`crate::rates`] once for each claimed batch.
 //!
 //! | the queue | a claim | what is too much |
 //! |---|---|---|
@@ -11,9 +11,8 @@
 
 use super::Engine;
 use super::meters;
-use crate::shared::{Shared, update};
 use backstop_core::port::{Answer, StoreError};
-use backstop_core::rate::{Rate, RateLimit};
+use backstop_core::rate::RateLimit;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Leased, Outcome, QueueName, Span};
 use std::collections::BTreeMap;
@@ -24,16 +23,6 @@ use tokio::time::Instant;
 const LOOK_GAP: Span = Span::millis(50);
 /// How long jobs stay away for which no leave could be asked.
 const UNKNOWN_WAIT: Span = Span::secs(1);
-
-impl Shared for Rate {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
 
 /// The queues over their limits, and when there is room again, by this process's own clock: one that is set back must not keep
 /// a queue shut.
@@ -84,25 +73,20 @@ impl Engine {
     /// Asks leave for runs of a queue that is over its limit, before they are claimed; answers for how many.
     pub(crate) async fn ask_leave(&self, queue: &QueueName, wanted: u32) -> Answer<u32> {
         let Some(limit) = self.limit_of(queue) else { return Ok(wanted) };
-        let now = self.now();
-        let (rate, taken) =
-            update(&self.backstop, &cell(queue), Rate::default(), |rate| rate.take(&limit, wanted, now))
-                .await?;
-        if taken == wanted {
+        let leave = self.backstop.ask_leave(queue, &limit, wanted).await?;
+        if leave.taken == wanted {
             self.rates.open(queue);
         } else {
-            self.rates.shut(queue, rate.free_in(&limit, now).max(LOOK_GAP));
+            self.rates.shut(queue, leave.free_in.max(LOOK_GAP));
         }
-        Ok(taken)
+        Ok(leave.taken)
     }
 
     /// Gives back leave that was not used: there were fewer jobs.
     pub(crate) async fn return_leave(&self, queue: &QueueName, unused: u32) {
         let Some(limit) = self.limit_of(queue).filter(|_| unused > 0) else { return };
-        let now = self.now();
-        let give_back = |rate: &mut Rate| rate.give_back(&limit, unused, now);
-        match update(&self.backstop, &cell(queue), Rate::default(), give_back).await {
-            Ok(_) => self.rates.open(queue),
+        match self.backstop.return_leave(queue, &limit, unused).await {
+            Ok(()) => self.rates.open(queue),
             // It counts as used: less runs than could, for a while.
             Err(error) => tracing::warn!(%error, %queue, "unused leave could not be given back"),
         }
@@ -154,8 +138,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn cell(queue: &QueueName) -> String {
-    format!("rates/{queue}")
 }

@@ -112,7 +112,7 @@ fn tell(engine: &Engine, settlement: &Settlement) {
             tracing::info!(%job, %queue, next = %at, error = %plainly(history), "a run failed; it is tried again");
         }
         Outcome::Cancelled { reason, .. } => tracing::info!(%job, %queue, %reason, "a job is cancelled"),
-        Outcome::Done(_) | Outcome::Released { .. } | Outcome::Lost { .. } => {}
+        Outcome::Done(_) | Outcome::Released { .. } | Outcome::Reran { .. } | Outcome::Lost { .. } => {}
     }
 }
 

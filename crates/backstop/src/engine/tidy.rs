@@ -2,10 +2,9 @@
 
 use super::Engine;
 use crate::idempotence::{DONE, LOCK, Mark, Slot};
-use crate::shared::read;
+use crate::shared::{Walk, read, remove};
 use backstop_core::Span;
-use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+use backstop_core::port::{Answer, Cell};
 
 /// How long a lock is remembered after it was free: its next term is then surely higher by the clock.
 const LOCK_KEPT: Span = Span::days(1);
@@ -44,26 +43,12 @@ async fn look_through(
     after: &mut Option<String>,
     is_old: impl Fn(&Cell) -> bool,
 ) -> Answer<()> {
+    let mut walk = Walk::new(&engine.backstop, prefix).going_on(after.take());
     for _ in 0..PAGES_MAX {
-        let query = CellQuery { prefix: prefix.to_owned(), after: after.take(), limit: CELLS_MAX };
-        let cells = engine.store().list_cells(query).await?;
-        let is_last = cells.len() < CELLS_MAX;
-        let last = cells.last().map(|cell| cell.name.clone());
-        // Whoever changes one meanwhile keeps it: a removal names the version it means.
-        let removals = cells.into_iter().filter(|cell| is_old(cell)).map(|cell| Swap {
-            seen: Some(cell.version),
-            version: engine.backstop.random().bits().cast_signed(),
-            name: cell.name,
-            value: None,
-        });
-        let removals: Vec<Swap> = removals.collect();
-        if !removals.is_empty() {
-            engine.store().swap(removals).await?;
-        }
-        if is_last {
-            return Ok(());
-        }
-        *after = last;
+        let Some(mut cells) = walk.next().await? else { break };
+        cells.retain(|cell| is_old(cell));
+        remove(&engine.backstop, &cells).await?;
     }
+    *after = walk.at();
     Ok(())
 }

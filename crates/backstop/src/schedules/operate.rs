@@ -3,9 +3,8 @@
 use super::look::{Looked, Memory, look};
 use super::metrics;
 use super::pages::{Pages, STANDINGS, change_page, change_standing, newest, standing, standing_at};
-use crate::breakers::cells;
 use crate::client::Backstop;
-use crate::shared::read;
+use crate::shared::{cells, read};
 use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing};
 use backstop_core::{JobId, QueueName, ScheduleName, Time};

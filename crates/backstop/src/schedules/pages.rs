@@ -1,34 +1,14 @@
 //! The pages of a schedule's ledger, and its standing, as cells.
 
 use crate::client::Backstop;
-use crate::shared::{Shared, read, update};
+use crate::shared::{Walk, read, remove, update};
 use backstop_core::limits::{CELLS_MAX, LEDGER_KEPT};
-use backstop_core::port::{Answer, CellQuery, Swap};
+use backstop_core::port::Answer;
 use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What, Why};
 use backstop_core::{ScheduleName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const STANDINGS: &str = "schedules/";
-
-impl Shared for Page {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Self::from_bytes(bytes)
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        self.to_bytes()
-    }
-}
-
-impl Shared for Standing {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a standing has only texts, numbers and lists")
-    }
-}
 
 pub(super) fn standing_cell(name: &ScheduleName) -> String {
     format!("{STANDINGS}{name}")
@@ -164,22 +144,11 @@ pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usiz
 
 /// Removes pages older than a ledger is kept.
 pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<usize> {
-    let prefix = format!("ledger/{name}/");
-    let query = CellQuery { prefix, after: None, limit: CELLS_MAX };
     let first_kept = page_cell(name, Day::of(now.before(LEDGER_KEPT)));
-    let mut cells = backstop.store().list_cells(query).await?;
-    cells.retain(|cell| cell.name < first_kept);
-    let version = backstop.random().bits().cast_signed();
-    let removals = cells.iter().map(|cell| Swap {
-        name: cell.name.clone(),
-        seen: Some(cell.version),
-        version,
-        value: None,
-    });
-    let removals: Vec<Swap> = removals.collect();
-    let count = removals.len();
-    if count > 0 {
-        backstop.store().swap(removals).await?;
-    }
-    Ok(count)
+    // By name is by day: the first page has the oldest.
+    let mut walk = Walk::new(backstop, format!("ledger/{name}/"));
+    let mut old = walk.next().await?.unwrap_or_default();
+    old.retain(|cell| cell.name < first_kept);
+    remove(backstop, &old).await?;
+    Ok(old.len())
 }

@@ -2,7 +2,7 @@
 
 use super::{Report, Sweep, SweepError};
 use crate::client::Backstop;
-use crate::shared::{Shared, read, update};
+use crate::shared::{read, update};
 use backstop_core::failure::truncated;
 use backstop_core::limits::{SWEEP_RUNS_MAX, WHY_CHARS_MAX};
 use backstop_core::port::Answer;
@@ -57,16 +57,6 @@ impl PastRun {
 /// The runs, the latest last.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 struct Runs(Vec<PastRun>);
-
-impl Shared for Runs {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
 
 fn cell(sweep: &Sweep) -> String {
     sweep.cell("history")

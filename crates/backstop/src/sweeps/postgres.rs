@@ -27,7 +27,13 @@ pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, 
 }
 
 async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
-    let unreachable = |error: StoreError| FindError::Failed(error.to_string());
+    let unreachable = |error: StoreError| match error {
+        // It is the database of the rows that is spoken of, not the store.
+        StoreError::Unavailable { cause, .. } => {
+            FindError::Failed(format!("the database cannot be reached: {cause}"))
+        }
+        other => FindError::Failed(other.to_string()),
+    };
     let client = backstop_postgres::connect(address.as_written()).await.map_err(unreachable)?;
     let limit = search.limit;
     let rows = read(&client, search).await.map_err(|error| failure(&error, limit))?;

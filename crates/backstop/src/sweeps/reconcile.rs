@@ -8,17 +8,19 @@
 //! Both are looked at in an order in which what is in hand matches: jobs before rows, and those without a row once more.
 
 use super::run::Sweeper;
-use super::{SweepError, dead, metrics};
+use super::{Report, SweepError, dead, metrics};
 use backstop_core::amend::Filter;
-use backstop_core::limits::{PAGE_MAX, RECONCILE_MAX};
-use backstop_core::port::{Answer, Order, PageQuery, StoreError};
+use backstop_core::limits::RECONCILE_MAX;
+use backstop_core::port::{Answer, KeyHolder, Order, PageQuery, StoreError};
 use backstop_core::unique::UniqueKey;
-use backstop_core::{Job, JobId, Span, State, Time};
+use backstop_core::{JobId, Span, State, Time};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// States of jobs that are on their way.
 const LIVE: [State; 4] = [State::Scheduled, State::Ready, State::Running, State::Retrying];
+/// Jobs of one page: their payloads come with them.
+const PAGE: usize = 100;
 
 /// What does not match.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -60,8 +62,7 @@ impl Sweeper {
     /// Compares rows and jobs. Changes nothing.
     pub async fn reconcile(&self) -> Result<Reconciliation, SweepError> {
         let now = self.backstop().now();
-        let mut reconciled =
-            Reconciliation { older_than: self.sweep().threshold(), ..Reconciliation::default() };
+        let mut reconciled = self.nothing();
         self.in_time(async {
             self.compare_rows(now, &mut reconciled).await?;
             self.compare_jobs(now, &mut reconciled).await
@@ -71,14 +72,28 @@ impl Sweeper {
         Ok(reconciled)
     }
 
+    /// The same after a run that has looked at all rows just now: they are not searched for again.
+    pub(super) async fn reconcile_after(&self, report: &Report) -> Result<Reconciliation, SweepError> {
+        let mut reconciled = self.nothing();
+        let refused = report.refused.iter().filter(|row| !report.dead.contains(row));
+        let without_jobs = report.dead.iter().chain(&report.spent).chain(refused);
+        reconciled.rows_without_jobs = without_jobs.cloned().collect();
+        reconciled.dead = report.dead.clone();
+        self.in_time(self.compare_jobs(self.backstop().now(), &mut reconciled)).await?;
+        metrics::reconciled(self.sweep(), &reconciled);
+        Ok(reconciled)
+    }
+
+    fn nothing(&self) -> Reconciliation {
+        Reconciliation { older_than: self.sweep().threshold(), ..Reconciliation::default() }
+    }
+
     async fn compare_rows(&self, now: Time, reconciled: &mut Reconciliation) -> Result<(), SweepError> {
         let cutoff = now.before(self.sweep().threshold());
         let first = self.rows(cutoff).await?;
         let keys: Vec<UniqueKey> = first.iter().map(|(key, _)| key.clone()).collect();
         let holders = self.holders(&keys).await?;
-        let is_live = |holder: &Option<_>| {
-            holder.is_some_and(|holder: backstop_core::port::KeyHolder| holder.is_live())
-        };
+        let is_live = |holder: &Option<KeyHolder>| holder.is_some_and(|holder| holder.is_live());
         let alone: BTreeSet<&UniqueKey> =
             keys.iter().zip(&holders).filter(|(_, holder)| !is_live(holder)).map(|(key, _)| key).collect();
         if alone.is_empty() {
@@ -99,16 +114,21 @@ impl Sweeper {
     }
 
     async fn compare_jobs(&self, now: Time, reconciled: &mut Reconciliation) -> Result<(), SweepError> {
-        let jobs = self.live_jobs().await?;
+        let mut loose = self.live_jobs(now).await?;
+        if loose.is_empty() {
+            return Ok(());
+        }
         let rows = self.rows(now).await?;
         let rows: BTreeSet<UniqueKey> = rows.into_iter().map(|(key, _)| key).collect();
-        for (job, key) in jobs.into_iter().filter(|(_, key)| !rows.contains(key)) {
-            let standing = self.backstop().job(job.id).await?;
-            if standing.is_some_and(|job| !job.state.is_final()) {
-                let age = now.since(job.inserted_at);
-                reconciled.jobs_without_rows.push(LooseJob { id: job.id, key, age });
-            }
-        }
+        loose.retain(|job| !rows.contains(&job.key));
+        // What ended since it was listed has marked its row meanwhile.
+        let keys: Vec<UniqueKey> = loose.iter().map(|job| job.key.clone()).collect();
+        let holders = self.holders(&keys).await?;
+        let still = loose
+            .into_iter()
+            .zip(holders)
+            .filter(|(job, holder)| holder.is_some_and(|holder| holder.is_live() && holder.job == job.id));
+        reconciled.jobs_without_rows.extend(still.map(|(job, _)| job));
         Ok(())
     }
 
@@ -121,8 +141,8 @@ impl Sweeper {
         Ok(found.findings.into_iter().map(|finding| (finding.key, finding.row)).collect())
     }
 
-    /// The live jobs that were made for rows of this sweep.
-    async fn live_jobs(&self) -> Answer<Vec<(Job, UniqueKey)>> {
+    /// The live jobs that were made for rows of this sweep: of each no more than it is known by.
+    async fn live_jobs(&self, now: Time) -> Answer<Vec<LooseJob>> {
         let mut own = Vec::new();
         for state in LIVE {
             let filter = Filter {
@@ -133,12 +153,12 @@ impl Sweeper {
             };
             let mut cursor = None;
             loop {
-                let query =
-                    PageQuery { filter: filter.clone(), cursor, limit: PAGE_MAX, order: Order::Newest };
-                let page = self.backstop().store().jobs(query, self.backstop().now()).await?;
-                let keyed =
-                    page.jobs.into_iter().filter_map(|job| job.unique_key.clone().map(|key| (job, key)));
-                own.extend(keyed.filter(|(_, key)| self.sweep().finder.is_own(key)));
+                let query = PageQuery { filter: filter.clone(), cursor, limit: PAGE, order: Order::Newest };
+                let page = self.backstop().store().jobs(query, now).await?;
+                let keyed = page.jobs.into_iter().filter_map(|job| {
+                    Some(LooseJob { id: job.id, key: job.unique_key?, age: now.since(job.inserted_at) })
+                });
+                own.extend(keyed.filter(|job| self.sweep().finder.is_own(&job.key)));
                 cursor = page.next;
                 if cursor.is_none() {
                     break;
@@ -149,8 +169,8 @@ impl Sweeper {
             }
         }
         // A job may change its state between two lists, and be in both.
-        own.sort_by_key(|(job, _)| job.id);
-        own.dedup_by_key(|(job, _)| job.id);
+        own.sort_by_key(|job| job.id);
+        own.dedup_by_key(|job| job.id);
         Ok(own)
     }
 }

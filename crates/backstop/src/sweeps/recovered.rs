@@ -2,8 +2,9 @@
 
 use super::Sweep;
 use crate::client::Backstop;
+use crate::shared::Walk;
 use backstop_core::limits::{CELLS_MAX, HOLDERS_MAX, SWEEP_RECOVERED_MAX};
-use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+use backstop_core::port::{Answer, Cell, Swap};
 use backstop_core::unique::UniqueKey;
 use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -31,14 +32,9 @@ pub(super) struct Recoveries<'a> {
 impl<'a> Recoveries<'a> {
     /// Reads all of them: there are few, and none where nothing gets lost.
     pub(super) async fn read(backstop: &'a Backstop, sweep: &'a Sweep) -> Answer<Self> {
-        let (mut cells, mut after) = (BTreeMap::new(), None);
-        loop {
-            let query = CellQuery { prefix: prefix(sweep), after, limit: CELLS_MAX };
-            let page = backstop.store().list_cells(query).await?;
-            after = page.last().map(|cell| cell.name.clone());
-            if after.is_none() || cells.len() > SWEEP_RECOVERED_MAX {
-                return Ok(Self { backstop, sweep, cells });
-            }
+        let (mut cells, mut walk) = (BTreeMap::new(), Walk::new(backstop, prefix(sweep)));
+        while cells.len() <= SWEEP_RECOVERED_MAX {
+            let Some(page) = walk.next().await? else { break };
             for cell in page {
                 // One that cannot be read counts nothing, and goes with the next clearing.
                 let recovered = serde_json::from_slice(&cell.value);
@@ -47,6 +43,7 @@ impl<'a> Recoveries<'a> {
                 cells.insert(cell.name.clone(), (cell, recovered));
             }
         }
+        Ok(Self { backstop, sweep, cells })
     }
 
     /// How often a finding was recovered.

@@ -167,9 +167,13 @@ impl Sweeper {
         metrics::run(&self.sweep, &outcome, took);
         let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
         history::note(&self.backstop, &self.sweep, &run).await;
-        if outcome.is_ok() {
+        if let Ok(report) = &outcome {
             // For the metrics: nobody else looks in both directions while nobody asks.
-            if let Err(error) = self.keeping(turn, self.reconcile()).await {
+            let has_seen_all = !report.is_cut && self.is_now(at);
+            let compared = async {
+                if has_seen_all { self.reconcile_after(report).await } else { self.reconcile().await }
+            };
+            if let Err(error) = self.keeping(turn, compared).await {
                 tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
             }
         }
@@ -211,10 +215,15 @@ impl Sweeper {
             self.give_up(&judged, &recoveries, &mut report).await?;
             let keys = judged.iter().map(|(finding, _)| &finding.key).collect();
             // Looked for as of an earlier time, what is younger was not found although it is there.
-            let is_gone_for_good = !is_cut && at >= self.backstop.now().before(A_MOMENT);
+            let is_gone_for_good = !is_cut && self.is_now(at);
             recoveries.clear(&keys, is_gone_for_good).await?;
         }
         Ok(report)
+    }
+
+    /// Whether a run as of `at` sees what is there, and not what was.
+    fn is_now(&self, at: Time) -> bool {
+        at >= self.backstop.now().before(A_MOMENT)
     }
 
     /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not hide those behind them.

@@ -2,10 +2,11 @@
 
 use super::Sweep;
 use crate::client::Backstop;
-use crate::shared::{Shared, read, update};
+use crate::shared::{read, update};
 use backstop_core::port::Answer;
 use backstop_core::sweep::{Turn, TurnTaken};
 use backstop_core::{Span, Time};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A runner that has not been heard of for so long is taken for dead.
@@ -14,18 +15,8 @@ const TURN_SPAN: Span = Span::secs(30);
 pub(super) const KEEP_EVERY: Duration = Duration::from_secs(7);
 
 /// The turn that stands, if any.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Standing(Option<Turn>);
-
-impl Shared for Standing {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok().map(Self)
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.0).unwrap_or_default()
-    }
-}
 
 fn cell(sweep: &Sweep) -> String {
     sweep.cell("turn")

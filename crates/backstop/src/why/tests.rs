@@ -60,6 +60,10 @@ enum Around {
 }
 
 fn answer(job: Option<&Job>, around: Around) -> Why {
+    answer_limited(job, around, None)
+}
+
+fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) -> Why {
     let mut counts = Counts::default();
     *counts.of_mut(State::Ready) = 5;
     let gate = if matches!(around, Around::Paused) { Gate::Paused } else { Gate::Open };
@@ -82,7 +86,8 @@ fn answer(job: Option<&Job>, around: Around) -> Why {
         Around::OthersWork => vec![serves("other")],
         Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
     };
-    why(Facts { job, queue: Some(&queue), workers: &workers, guards: &[], max_attempts: Some(3), now: NOW })
+    let queue = Some(&queue);
+    why(Facts { job, queue, workers: &workers, guards: &[], rate, max_attempts: Some(3), now: NOW })
 }
 
 fn check(job: &Job, around: Around, gate: &str, sentence: &str) {
@@ -110,6 +115,32 @@ fn a_job_whose_time_is_yet_to_come() {
     let sentence =
         "it failed and waits for run 2 of 3, at 2026-01-01T00:00:02Z; the last error was: no route";
     check(&failed(job(State::Retrying, 2)), Around::Served, "retrying", sentence);
+}
+
+#[test]
+fn a_job_over_the_rate_limit_says_until_when() {
+    let limit = RateLimit::new(5, Span::secs(60)).over(Span::secs(30));
+    let full = RateStatus { limit, room_at: at(12), refused_at: Some(at(-10)) };
+    let told = |job: &Job, rate: &RateStatus, around| {
+        let why = answer_limited(Some(job), around, Some(rate));
+        (why.gate(), why.to_string())
+    };
+    let text =
+        |time| format!("rate limit until {time}: its queue starts at most 5 jobs in 1m, over all workers");
+    let ready = job(State::Ready, 0);
+    assert_eq!(told(&ready, &full, Around::Served), ("rate_limited", text("2026-01-01T00:00:12Z")));
+    assert_eq!(told(&ready, &full, Around::NobodyWorks).0, "no_worker");
+    let roomy = RateStatus { room_at: NOW, ..full };
+    assert_eq!(told(&ready, &roomy, Around::Served).0, "waiting");
+    let put_off = job(State::Scheduled, 20);
+    assert_eq!(told(&put_off, &roomy, Around::Served), ("rate_limited", text("2026-01-01T00:00:20Z")));
+    let check_not_due = |job: &Job, rate: &RateStatus| {
+        assert_eq!(told(job, rate, Around::Served).0, "not_due", "{job:?} {rate:?}");
+    };
+    check_not_due(&job(State::Scheduled, 3_600), &full);
+    check_not_due(&put_off, &RateStatus { refused_at: Some(at(-3_600)), ..full });
+    check_not_due(&put_off, &RateStatus { refused_at: None, ..full });
+    check_not_due(&Job { inserted_at: at(-1), ..put_off.clone() }, &full);
 }
 
 #[test]

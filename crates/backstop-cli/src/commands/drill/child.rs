@@ -40,6 +40,9 @@ impl Child {
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut command = Command::new(program);
         command.args(["drill", "--quiet", "--part", &name, "--lease", &lease.to_string()]);
+        if let Some(file) = &context.named_file {
+            command.arg("--config").arg(file);
+        }
         command.env(ENV_STORE, address.as_written()).env(ENV_DURABILITY, word(context.config.durability));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn()?;

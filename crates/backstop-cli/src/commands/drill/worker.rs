@@ -18,6 +18,8 @@ struct ReportShape {
     lease_ms: i64,
     took_ms: i64,
     bound_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_ms: Option<i64>,
     within: bool,
 }
 
@@ -26,6 +28,7 @@ pub(super) async fn hold(
     backstop: &Backstop,
     address: &Address,
     lease: Span,
+    asked: Option<Span>,
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     let mut victim = Child::start(Part::Victim, address, lease, context)?;
@@ -50,9 +53,15 @@ pub(super) async fn hold(
         lease_ms: lease.as_millis(),
         took_ms: took.as_millis(),
         bound_ms,
-        within: took <= bound,
+        asked_ms: asked.map(Span::as_millis),
+        within: is_within(took, bound, asked),
     };
     tell(&report, context)
+}
+
+/// Whether it was soon enough: by what is promised, and by what was asked for.
+fn is_within(took: Span, bound: Span, asked: Option<Span>) -> bool {
+    took <= bound && asked.is_none_or(|asked| took <= asked)
 }
 
 /// The rescuer ends the job: a drill that leaves one running has failed.
@@ -73,7 +82,9 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
     } else {
         let paint = context.output.paint();
         let (took, bound) = (seconds(report.took_ms), seconds(report.bound_ms));
-        let text = format!("ran again {took} after its worker was killed; promised within {bound}");
+        let asked =
+            report.asked_ms.map_or_else(String::new, |ms| format!(", asked for within {}", Span::millis(ms)));
+        let text = format!("ran again {took} after its worker was killed; promised within {bound}{asked}");
         context.output.line(if report.within { paint.good(text) } else { paint.bad(text) })?;
     }
     Ok(if report.within { Verdict::Fine } else { Verdict::FallsShort })
@@ -81,4 +92,22 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
 
 fn seconds(ms: i64) -> String {
     format!("{:.1}s", Span::millis(ms).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rerun_is_held_to_what_is_promised_and_to_what_was_asked_for() {
+        let check = |took, asked: Option<i64>, expected| {
+            let held = is_within(Span::millis(took), Span::secs(4), asked.map(Span::millis));
+            assert_eq!(held, expected, "{took} ms, asked for {asked:?}");
+        };
+        check(4_000, None, true);
+        check(4_001, None, false);
+        check(4_001, Some(9_000), false);
+        check(2_000, Some(2_000), true);
+        check(2_001, Some(2_000), false);
+    }
 }

@@ -17,12 +17,15 @@ pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble
     let workers = store.workers(LIVE_WITHIN, now).await?;
     let queue = job.as_ref().and_then(|job| queues.iter().find(|queue| queue.name == job.queue));
     let max_attempts = job.as_ref().and_then(|job| context.max_attempts(job));
-    let guards = match &job {
-        Some(job) => backstop.breakers().before(&job.queue, &job.kind).await?,
-        None => Vec::new(),
+    let (guards, rate) = match &job {
+        Some(job) => {
+            let guards = backstop.breakers().before(&job.queue, &job.kind).await?;
+            (guards, backstop.rate_of(&job.queue).await?)
+        }
+        None => (Vec::new(), None),
     };
-    let answer =
-        why(Facts { job: job.as_ref(), queue, workers: &workers, guards: &guards, max_attempts, now });
+    let (guards, rate) = (guards.as_slice(), rate.as_ref());
+    let answer = why(Facts { job: job.as_ref(), queue, workers: &workers, guards, rate, max_attempts, now });
     let next = next_step(&answer, job.as_ref());
     if context.output.is_json() {
         let state = job.as_ref().map(|job| job.state);
@@ -52,6 +55,9 @@ fn next_step(answer: &Why, job: Option<&Job>) -> Option<String> {
         )),
         Why::GateShut { gate, .. } => {
             Some(format!("backstop dead groups --queue {}, then backstop breaker reset {gate}", job.queue))
+        }
+        Why::RateLimited { .. } => {
+            Some(format!("a higher rate_limit for {}, if what is behind it can take more", job.queue))
         }
         Why::NotDue { .. } | Why::Retrying { .. } => {
             Some(format!("backstop job retry {}, to run it now", job.id))

@@ -2,11 +2,9 @@
 
 use super::watch::Redriven;
 use super::{Phase, RedriveError, RedriveReport};
-use crate::client::Backstop;
 use crate::dead::DeadLetters;
-use crate::shared::{Shared, read, update};
-use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+use crate::shared::{cells, read, remove, update};
+use backstop_core::port::{Answer, Cell};
 use backstop_core::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -53,29 +51,9 @@ impl Runner {
     }
 }
 
-impl Shared for Record {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
 /// Some of the jobs that were redriven.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Part(Vec<Redriven>);
-
-impl Shared for Part {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
 
 impl Record {
     pub(super) fn new(report: RedriveReport) -> Self {
@@ -168,7 +146,7 @@ impl DeadLetters {
             |cell: &&Cell| read::<Record>(cell).is_none_or(|record| record.report.phase.is_ended());
         let ended: Vec<Cell> = cells.iter().filter(is_ended).cloned().collect();
         // Ids sort by time.
-        let surplus = ended.len().saturating_sub(ENDED_MAX).min(CELLS_MAX);
+        let surplus = ended.len().saturating_sub(ENDED_MAX);
         remove(&self.backstop, &ended[..surplus]).await
     }
 
@@ -198,38 +176,10 @@ impl DeadLetters {
 
     /// Once a redrive has ended, its numbers are enough.
     pub(super) async fn forget_redriven(&self, id: &str) -> Answer<()> {
-        let cells = cells(&self.backstop, &parts_of(id)).await?;
-        for part in cells.chunks(CELLS_MAX) {
-            remove(&self.backstop, part).await?;
-        }
-        Ok(())
+        remove(&self.backstop, &cells(&self.backstop, &parts_of(id)).await?).await
     }
 }
 
 fn parts_of(id: &str) -> String {
     format!("redriven/{id}/")
-}
-
-async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>> {
-    let mut all: Vec<Cell> = Vec::new();
-    loop {
-        let after = all.last().map(|cell| cell.name.clone());
-        let query = CellQuery { prefix: prefix.to_owned(), after, limit: CELLS_MAX };
-        let cells = backstop.store().list_cells(query).await?;
-        if cells.is_empty() {
-            return Ok(all);
-        }
-        all.extend(cells);
-    }
-}
-
-async fn remove(backstop: &Backstop, cells: &[Cell]) -> Answer<()> {
-    if cells.is_empty() {
-        return Ok(());
-    }
-    let version = backstop.random().bits().cast_signed();
-    let removal =
-        |cell: &Cell| Swap { name: cell.name.clone(), seen: Some(cell.version), version, value: None };
-    backstop.store().swap(cells.iter().map(removal).collect()).await?;
-    Ok(())
 }

@@ -1,0 +1,65 @@
+//! Cells whose names begin alike, page by page: all that processes share of one kind.
+
+use crate::client::Backstop;
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery, Swap};
+
+/// A way through the cells of a prefix, by name.
+pub(crate) struct Walk<'a> {
+    backstop: &'a Backstop,
+    prefix: String,
+    after: Option<String>,
+    is_over: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// From the first.
+    pub(crate) fn new(backstop: &'a Backstop, prefix: impl Into<String>) -> Self {
+        Self { backstop, prefix: prefix.into(), after: None, is_over: false }
+    }
+
+    /// From where another one stood.
+    pub(crate) fn going_on(self, after: Option<String>) -> Self {
+        Self { after, ..self }
+    }
+
+    /// The last name it came by; `None` at the beginning, and at the end.
+    pub(crate) fn at(self) -> Option<String> {
+        self.after.filter(|_| !self.is_over)
+    }
+
+    /// The next page; `None` behind the last.
+    pub(crate) async fn next(&mut self) -> Answer<Option<Vec<Cell>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let query = CellQuery { prefix: self.prefix.clone(), after: self.after.clone(), limit: CELLS_MAX };
+        let page = self.backstop.store().list_cells(query).await?;
+        self.is_over = page.len() < CELLS_MAX;
+        self.after = page.last().map(|cell| cell.name.clone());
+        Ok(Some(page))
+    }
+}
+
+/// All cells of a prefix.
+pub(crate) async fn cells(backstop: &Backstop, prefix: &str) -> Answer<Vec<Cell>> {
+    let (mut walk, mut all) = (Walk::new(backstop, prefix), Vec::new());
+    while let Some(page) = walk.next().await? {
+        all.extend(page);
+    }
+    Ok(all)
+}
+
+/// Removes cells as they were read: whoever has changed one meanwhile keeps it.
+pub(crate) async fn remove(backstop: &Backstop, cells: &[Cell]) -> Answer<()> {
+    for part in cells.chunks(CELLS_MAX) {
+        let removal = |cell: &Cell| Swap {
+            name: cell.name.clone(),
+            seen: Some(cell.version),
+            version: backstop.random().bits().cast_signed(),
+            value: None,
+        };
+        backstop.store().swap(part.iter().map(removal).collect()).await?;
+    }
+    Ok(())
+}

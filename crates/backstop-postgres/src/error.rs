@@ -11,6 +11,7 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     let Some(said) = error.as_db_error() else { return unreachable(doing, error) };
     let cause = format!("{} ({})", said.message(), said.code().code());
     match said.code() {
+        _ if is_outdated(error) => StoreError::unavailable(doing, cause),
         &SqlState::INSUFFICIENT_PRIVILEGE => StoreError::misuse(
             doing,
             format!("{cause}; grant the role what the documentation lists, or use one that may"),
@@ -49,6 +50,7 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     match error.code() {
         Some(code) => {
             matches!(&code.code()[..2], "08" | "40")
+                || is_outdated(error)
                 || [
                     SqlState::ADMIN_SHUTDOWN,
                     SqlState::CRASH_SHUTDOWN,
@@ -59,6 +61,11 @@ pub(crate) fn is_passing(error: &Error) -> bool {
         }
         None => true,
     }
+}
+
+/// Whether a statement that was prepared answers in another shape now: somebody has brought the schema to another version.
+pub(crate) fn is_outdated(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|said| said.routine() == Some("RevalidateCachedQuery"))
 }
 
 fn unreachable(doing: &'static str, error: &Error) -> StoreError {

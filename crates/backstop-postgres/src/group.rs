@@ -9,17 +9,18 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::sleep;
 
 /// Calls that may wait to be grouped; more than that wait to wait.
 const WAITING_MAX: usize = 4_096;
 /// Statements under way at once: one that waits for the disk, and one that the server works on meanwhile.
 const UNDER_WAY_MAX: usize = 2;
-/// Jobs that are worth a statement beside another. Fewer wait for it to end, and for those it answers: a statement costs as much
-/// as dozens of jobs, and callers that are answered apart would stay apart.
+/// Jobs that are worth a statement, however many callers there are.
 const BESIDE_MIN: usize = 250;
-/// How long they do: one that waits for somebody's lock must not keep everybody waiting.
+/// Callers that are worth a statement beside another: it costs as much as a dozen jobs.
+const SHARE_MIN: usize = 12;
+/// How long fewer of them wait for the other to end: one that waits for somebody's lock must not keep everybody waiting.
 const BESIDE_WAIT: Duration = Duration::from_millis(2);
 /// How long a statement is held back for callers that were answered a moment ago: most of them have more to push, and come back
 /// one after the other.
@@ -70,16 +71,17 @@ impl Bounded {
 pub(crate) struct Group {
     calls: mpsc::Sender<Call>,
     bounded: Bounded,
+    traffic: Arc<Traffic>,
 }
 
 impl Group {
     /// Begins to take calls in. Needs a runtime.
     pub(crate) fn begin(link: Arc<Link>, commit: Commit, done: impl Fn() + Send + Sync + 'static) -> Self {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
-        let bounded = Bounded::default();
+        let (bounded, traffic) = (Bounded::default(), Arc::<Traffic>::default());
         let way = Way { link, commit, bounded: bounded.clone(), done: Arc::new(done) };
-        tokio::spawn(gather(way, waiting));
-        Self { calls, bounded }
+        tokio::spawn(gather(way, waiting, Arc::clone(&traffic)));
+        Self { calls, bounded, traffic }
     }
 
     /// Whether it takes nothing in any more: its runtime is gone.
@@ -93,7 +95,13 @@ impl Group {
         let bytes = jobs.iter().map(|job| job.payload.len()).sum();
         let may_wait = jobs.iter().any(|job| job.unique.is_some()) || self.bounded.has_any_of(&jobs);
         let gone = || StoreError::unavailable(DOING, "the store is being closed");
-        self.calls.send(Call { jobs, bytes, may_wait, now, answer }).await.map_err(|_| gone())?;
+        let place = self.calls.reserve().await.map_err(|_| gone())?;
+        // Counted before it can be sent, and sent for certain once it is counted.
+        let is_stirring = self.traffic.comes(jobs.len());
+        place.send(Call { jobs, bytes, may_wait, now, answer });
+        if is_stirring {
+            self.traffic.stirred.notify_one();
+        }
         answered.await.map_err(|_| gone())?
     }
 }
@@ -108,9 +116,8 @@ struct Way {
 }
 
 /// Puts waiting calls together, as many as fit into one.
-async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>) {
+async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>, traffic: Arc<Traffic>) {
     let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-    let answered = Arc::new(AtomicUsize::new(0));
     let mut carried = None;
     loop {
         let Ok(slot) = Arc::clone(&under_way).acquire_owned().await else { return };
@@ -122,16 +129,71 @@ async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>) {
             },
         };
         let mut next = Next::of(first);
-        next.wait_for_others(&mut waiting, &under_way).await;
-        next.fill(&mut waiting, answered.swap(0, Ordering::AcqRel)).await;
+        next.fill(&mut waiting, &traffic).await;
         carried = next.left.take();
-        let (way, answered) = (way.clone(), Arc::clone(&answered));
+        traffic.sent(next.calls.len(), next.jobs);
+        let (way, traffic) = (way.clone(), Arc::clone(&traffic));
         tokio::spawn(async move {
-            let calls = next.calls.len();
-            way.send(next.calls).await;
-            answered.fetch_add(calls, Ordering::AcqRel);
+            way.send(next.calls, &traffic).await;
             drop(slot);
         });
+    }
+}
+
+/// How many callers there are, as far as can be told: those that wait, those under way, and those that were answered a moment ago.
+#[derive(Default)]
+struct Traffic {
+    /// Calls that are not under way yet, and their jobs.
+    waiting: AtomicUsize,
+    waiting_jobs: AtomicUsize,
+    under_way: AtomicUsize,
+    /// Of those that were answered: how many are not back yet.
+    returning: AtomicUsize,
+    /// Rung when there is something to decide: a wake for every call would cost more than the call.
+    stirred: Notify,
+}
+
+impl Traffic {
+    /// Counts a call; tells whether there is something to decide with it.
+    fn comes(&self, jobs: usize) -> bool {
+        let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
+        let waiting_jobs = self.waiting_jobs.fetch_add(jobs, Ordering::AcqRel) + jobs;
+        self.is_idle() || waiting_jobs >= BESIDE_MIN || waiting >= self.share()
+    }
+
+    fn sent(&self, calls: usize, jobs: usize) {
+        self.under_way.fetch_add(calls, Ordering::AcqRel);
+        self.waiting.fetch_sub(calls, Ordering::AcqRel);
+        self.waiting_jobs.fetch_sub(jobs, Ordering::AcqRel);
+        let came_back = |returning: usize| Some(returning.saturating_sub(calls));
+        let _ = self.returning.fetch_update(Ordering::AcqRel, Ordering::Acquire, came_back);
+    }
+
+    fn answered(&self, calls: usize) {
+        self.returning.fetch_add(calls, Ordering::AcqRel);
+        self.under_way.fetch_sub(calls, Ordering::AcqRel);
+        self.stirred.notify_one();
+    }
+
+    /// Those that did not come back have gone elsewhere.
+    fn forget(&self) {
+        self.returning.store(0, Ordering::Release);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0
+    }
+
+    fn expects_more(&self) -> bool {
+        self.returning.load(Ordering::Acquire) > self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Calls that make a statement: a fair part of all callers, so that statements beside each other are alike. Callers that are
+    /// answered together stay together.
+    fn share(&self) -> usize {
+        let here = self.waiting.load(Ordering::Acquire).max(self.returning.load(Ordering::Acquire));
+        let callers = here + self.under_way.load(Ordering::Acquire);
+        callers.div_ceil((callers / SHARE_MIN).clamp(1, UNDER_WAY_MAX))
     }
 }
 
@@ -159,62 +221,71 @@ impl Next {
         }
     }
 
-    /// Takes calls in while another statement is under way, until they are worth one of their own.
-    async fn wait_for_others(&mut self, waiting: &mut mpsc::Receiver<Call>, under_way: &Semaphore) {
+    /// Takes calls in until they are worth a statement: waits a moment for callers that were answered last, and while another
+    /// is under way for that.
+    async fn fill(&mut self, waiting: &mut mpsc::Receiver<Call>, traffic: &Traffic) {
         let patience = sleep(BESIDE_WAIT);
         tokio::pin!(patience);
+        let (mut began, mut quiet) = (Instant::now(), 0);
         while self.jobs < BESIDE_MIN && self.left.is_none() {
-            tokio::select! {
-                biased;
-                _ = under_way.acquire() => return,
-                () = &mut patience => return,
-                Some(call) = waiting.recv() => self.take(call),
+            let is_enough = self.calls.len() >= traffic.share();
+            if is_enough && (quiet >= QUIET_MAX || !traffic.is_idle() || !waiting.is_empty()) {
+                return;
             }
-        }
-    }
-
-    /// Takes in what is there, and waits a moment for as many calls as were answered last. Calls that are worth a statement of
-    /// their own stay apart: two statements beside each other are faster than one of twice the size.
-    async fn fill(&mut self, waiting: &mut mpsc::Receiver<Call>, returning: usize) {
-        let (began, mut quiet) = (Instant::now(), 0);
-        while self.jobs < BESIDE_MIN && self.left.is_none() {
             if let Ok(call) = waiting.try_recv() {
                 quiet = 0;
                 self.take(call);
                 continue;
             }
-            let all_are_back = self.calls.len() >= returning || began.elapsed() >= RETURN_WAIT;
-            if all_are_back && quiet >= QUIET_MAX {
-                return;
+            if began.elapsed() >= RETURN_WAIT {
+                traffic.forget();
             }
-            quiet += 1;
-            tokio::task::yield_now().await;
+            if traffic.is_idle() && (is_enough || traffic.expects_more()) {
+                quiet += 1;
+                tokio::task::yield_now().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = traffic.stirred.notified() => began = Instant::now(),
+                () = &mut patience => return,
+            }
         }
     }
 }
 
 impl Way {
     /// Sends calls as one statement. What the store refuses for good is refused to its own caller only.
-    async fn send(&self, calls: Vec<Call>) {
+    async fn send(&self, calls: Vec<Call>, traffic: &Traffic) {
+        let sent = calls.len();
         // A caller that went away may have handed the same jobs in again: harmless, but not worth a statement.
         let calls: Vec<Call> = calls.into_iter().filter(|call| !call.answer.is_closed()).collect();
-        match self.enqueue(all(&calls)).await {
+        let answered = self.enqueue(all(&calls)).await;
+        // Before anybody is told: who comes back at once is one of those.
+        traffic.answered(sent);
+        match answered {
             Ok(answers) => {
+                if answers.contains(&Enqueued::Inserted) {
+                    (self.done)();
+                }
                 let mut answers = answers.into_iter();
                 for call in calls {
                     let own = answers.by_ref().take(call.jobs.len()).collect();
-                    self.reply(call, Ok(own));
+                    reply(call, Ok(own));
                 }
             }
             Err(error) if error.is_transient() || calls.len() == 1 => {
                 for call in calls {
-                    self.reply(call, Err(error.clone()));
+                    reply(call, Err(error.clone()));
                 }
             }
             Err(_) => {
                 for call in calls {
                     let own = self.enqueue(call.jobs.iter().map(|job| (job, call.now))).await;
-                    self.reply(call, own);
+                    if own.as_ref().is_ok_and(|answers| answers.contains(&Enqueued::Inserted)) {
+                        (self.done)();
+                    }
+                    reply(call, own);
                 }
             }
         }
@@ -223,18 +294,16 @@ impl Way {
     async fn enqueue(&self, jobs: impl Iterator<Item = (&NewJob, Time)>) -> Answer<Vec<Enqueued>> {
         self.bounded.note(enqueue(&self.link, self.commit, jobs).await)
     }
+}
 
-    /// Answers, and then gives a hint: whoever follows it finds the jobs there.
-    fn reply(&self, call: Call, answer: Answer<Vec<Enqueued>>) {
-        let stirred = answer.as_ref().is_ok_and(|answers| answers.contains(&Enqueued::Inserted));
-        // A caller that went away asks again, or does not care.
-        let _ = call.answer.send(answer);
-        if stirred {
-            (self.done)();
-        }
-    }
+fn reply(call: Call, answer: Answer<Vec<Enqueued>>) {
+    // A caller that went away asks again, or does not care.
+    let _ = call.answer.send(answer);
 }
 
 fn all(calls: &[Call]) -> impl Iterator<Item = (&NewJob, Time)> {
     calls.iter().flat_map(|call| call.jobs.iter().map(|job| (job, call.now)))
 }
+
+#[cfg(test)]
+mod tests;

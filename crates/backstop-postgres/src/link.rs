@@ -1,10 +1,11 @@
 //! The way to the server: pooled connections, a deadline on everything, and a second try where one may help.
 //!
-//! Every statement is sent without a name and brings its types along: one round trip, and nothing of it stays in a session,
-//! so that it may go through a pooler that has no sessions.
+//! Calls of functions are prepared once a connection: the server parses and plans each of them once, which is a quarter of what it
+//! does for a call with few jobs. Whatever goes through a pooler that has no sessions, or is asked once, is sent without a name and
+//! brings its types along: one round trip, and nothing of it stays in a session.
 
 use crate::address::{Address, OpenError, Pooler};
-use crate::error::{is_passing, pool_error, store_error};
+use crate::error::{is_outdated, is_passing, pool_error, store_error};
 use crate::tls::connector;
 use backstop_core::port::{Answer, StoreError};
 use deadpool_postgres::{
@@ -94,7 +95,12 @@ impl Link {
         function: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
-        self.rows(doing, &statement(&self.quoted_schema, commit, function, params.len()), params).await
+        let sql = statement(&self.quoted_schema, commit, function, params.len());
+        let kept = match self.address.pooler {
+            Pooler::None => Kept::InSession,
+            Pooler::Transaction => Kept::Nowhere,
+        };
+        self.run(doing, &sql, params, kept).await
     }
 
     /// Runs a statement that may be run again.
@@ -104,9 +110,19 @@ impl Link {
         sql: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
+        self.run(doing, sql, params, Kept::Nowhere).await
+    }
+
+    async fn run(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+        kept: Kept,
+    ) -> Answer<Vec<Row>> {
         let (began, mut wait) = (Instant::now(), WAIT_FIRST);
         loop {
-            let failure = match timeout(TRY_MAX, self.attempt(doing, sql, params)).await {
+            let failure = match timeout(TRY_MAX, self.attempt(doing, sql, params, kept)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(Failure::Passing(error))) => error,
                 Ok(Err(Failure::Lasting(error))) => return Err(error),
@@ -127,11 +143,15 @@ impl Link {
         doing: &'static str,
         sql: &str,
         params: &[Param<'_>],
+        kept: Kept,
     ) -> Result<Vec<Row>, Failure> {
         let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
-        let rows = client.get().query_typed(sql, params).await;
-        // Whatever the server has answered, it is done with: the connection is as good as before.
-        if rows.as_ref().err().is_none_or(|error| error.as_db_error().is_some()) {
+        let rows = match kept {
+            Kept::InSession => query_prepared(client.get(), sql, params).await,
+            Kept::Nowhere => client.get().query_typed(sql, params).await,
+        };
+        // Whatever the server has answered, it is done with: the connection is as good as before, unless what it keeps is not.
+        if rows.as_ref().err().is_none_or(|error| error.as_db_error().is_some() && !is_outdated(error)) {
             client.give_back();
         }
         rows.map_err(|error| Failure::of(doing, &error))
@@ -156,6 +176,25 @@ impl Link {
             Err(_) => Err(StoreError::unavailable(doing, format!("not connected within {TRY_MAX:?}"))),
         }
     }
+}
+
+/// Where a statement is kept once it was parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    /// In the session, under a name.
+    InSession,
+    Nowhere,
+}
+
+async fn query_prepared(
+    client: &Object,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
+    let statement = client.prepare_typed_cached(sql, &types).await?;
+    let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+    client.query(&statement, &values).await
 }
 
 /// What the server says on a connection.

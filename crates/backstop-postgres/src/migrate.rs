@@ -12,7 +12,7 @@ use std::fmt::Write;
 use tokio_postgres::types::Type;
 
 /// The version this code needs.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 const DOING: &str = "migrating";
 /// What the step says when somebody else made it while it waited.
 const MEANWHILE: &str = "BS001";
@@ -21,8 +21,12 @@ const SERVER_VERSION_MIN: i32 = 140_000;
 const UNPRINTED: i32 = -2;
 
 /// The tables: those of a version add to those before it, and are never changed.
-const TABLES: [&str; VERSION as usize] =
-    [include_str!("sql/tables.sql"), include_str!("sql/tables_2.sql"), include_str!("sql/tables_3.sql")];
+const TABLES: [&str; VERSION as usize] = [
+    include_str!("sql/tables.sql"),
+    include_str!("sql/tables_2.sql"),
+    include_str!("sql/tables_3.sql"),
+    include_str!("sql/tables_4.sql"),
+];
 const UPGRADE_BEGIN: &str = include_str!("sql/upgrade_begin.sql");
 const UPGRADE_END: &str = include_str!("sql/upgrade_end.sql");
 /// The functions, in an order in which each knows those it calls; the settings and rights of all of them last.

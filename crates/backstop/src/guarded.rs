@@ -47,18 +47,26 @@ impl Guarded {
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
-        let call = self.seat.run(doing, call(Arc::clone(&self.inner)));
-        match tokio::time::timeout(deadline, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(StoreError::unavailable(doing, format!("no answer within {deadline:?}"))),
-        }
+        in_time(deadline, doing, self.seat.run(doing, call(Arc::clone(&self.inner)))).await
+    }
+}
+
+async fn in_time<T>(
+    deadline: Duration,
+    doing: &'static str,
+    call: impl Future<Output = Answer<T>>,
+) -> Answer<T> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StoreError::unavailable(doing, format!("no answer within {deadline:?}"))),
     }
 }
 
 #[async_trait]
 impl Backlog for Guarded {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        self.within("enqueueing", |store| async move { store.enqueue(jobs, now).await }).await
+        // Stores group what many callers push: the work is done by a task of theirs, and callers only wait for it.
+        in_time(self.deadline, "enqueueing", self.seat.wait(self.inner.enqueue(jobs, now))).await
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {

@@ -7,6 +7,7 @@
 use backstop_core::port::{Answer, StoreError};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
+use tokio_util::context::RuntimeExt;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Threads of a store's own runtime: one reads answers while the other waits for more.
@@ -45,6 +46,13 @@ impl Seat {
             Self::Own(own) => own.0.as_ref().map(Runtime::enter),
         };
         action()
+    }
+
+    /// Waits where it is called for what the store's own tasks do: no hop there and back. What the call begins, begins there.
+    pub(crate) async fn wait<T>(&self, call: impl Future<Output = Answer<T>> + Send) -> Answer<T> {
+        let Self::Own(own) = self else { return call.await };
+        let Some(runtime) = &own.0 else { return call.await };
+        runtime.wrap(call).await
     }
 
     /// Runs a call to its end; one that nobody waits for any more is called off.

@@ -16,7 +16,7 @@ pub(super) async fn fill(backstop: &Backstop, count: usize, bar: &ProgressBar) -
     let third = count / 3;
     let far = backstop.now().after(Span::days(365));
     for first in (0..third).step_by(5_000) {
-        let mut batch = jobs(backstop, 5_000.min(third - first))?;
+        let mut batch = jobs(backstop, QUEUE, 5_000.min(third - first))?;
         for job in &mut batch {
             job.run_at = Some(far);
         }
@@ -37,7 +37,7 @@ async fn end(
 ) -> Result<()> {
     for first in (0..count).step_by(CLAIM_JOBS_MAX) {
         let pushed = CLAIM_JOBS_MAX.min(count - first);
-        backstop.push_jobs(jobs(backstop, pushed)?).await?;
+        backstop.push_jobs(jobs(backstop, QUEUE, pushed)?).await?;
         let mut ended = 0;
         while ended < pushed {
             let runs = claim(backstop).await?;

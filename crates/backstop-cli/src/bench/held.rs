@@ -5,7 +5,8 @@
 
 use super::BenchArgs;
 use super::figures::Rate;
-use super::{measure, server};
+use super::measure::{self, Done};
+use super::server;
 use anyhow::{Context, Result};
 use backstop::{Address, Backstop};
 use indicatif::ProgressBar;
@@ -36,8 +37,8 @@ pub(super) async fn measure(
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 1..=ROUNDS {
         bar.set_message(format!("draining with a snapshot held open, {round} of {ROUNDS}"));
-        let pushed = measure::bulk(backstop, args.jobs / 4).await?;
-        rounds.push(measure::drain(backstop, pushed.count, args.handlers).await?);
+        let pushed = measure::bulk(backstop, args.jobs / 4, Done::Kept).await?;
+        rounds.push(measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?);
     }
     holder.batch_execute("COMMIT").await.context("the snapshot was not held to the end")?;
     let last_to_first = rounds[ROUNDS - 1].ratio_to(rounds[0]);

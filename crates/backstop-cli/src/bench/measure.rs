@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The queue measured in; nobody else's.
 pub(super) const QUEUE: &str = "backstop-bench";
+/// The one whose done jobs are not kept: in the other they are there to stay.
+pub(super) const QUEUE_GONE: &str = "backstop-bench-gone";
 /// Jobs of one push when a batch is measured.
 const BATCH: usize = 1_000;
 
@@ -18,19 +20,19 @@ pub(super) fn payload(n: usize) -> Vec<u8> {
         .into_bytes()
 }
 
-pub(super) fn job(backstop: &Backstop, n: usize) -> Result<NewJob> {
-    let (queue, kind) = (QueueName::new(QUEUE)?, Kind::new("noop")?);
+pub(super) fn job(backstop: &Backstop, queue: &str, n: usize) -> Result<NewJob> {
+    let (queue, kind) = (QueueName::new(queue)?, Kind::new("noop")?);
     Ok(NewJob::new(backstop.new_id(), queue, kind, Payload::json(payload(n))?))
 }
 
-pub(super) fn jobs(backstop: &Backstop, count: usize) -> Result<Vec<NewJob>> {
-    (0..count).map(|n| job(backstop, n)).collect()
+pub(super) fn jobs(backstop: &Backstop, queue: &str, count: usize) -> Result<Vec<NewJob>> {
+    (0..count).map(|n| job(backstop, queue, n)).collect()
 }
 
 /// Pushes in batches.
-pub(super) async fn bulk(backstop: &Backstop, count: usize) -> Result<Rate> {
+pub(super) async fn bulk(backstop: &Backstop, count: usize, done: Done) -> Result<Rate> {
     let batches: Vec<Vec<NewJob>> =
-        (0..count.div_ceil(BATCH)).map(|_| jobs(backstop, BATCH)).collect::<Result<_>>()?;
+        (0..count.div_ceil(BATCH)).map(|_| jobs(backstop, done.queue(), BATCH)).collect::<Result<_>>()?;
     let pushed = batches.len() * BATCH;
     let started = Instant::now();
     // Two batches are under way at a time: one is prepared while the other is written.
@@ -57,7 +59,7 @@ fn check_inserted(answers: &[Enqueued]) -> Result<()> {
 pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -> Result<Rate> {
     let per_caller = count / callers;
     let prepared: Vec<Vec<NewJob>> =
-        (0..callers).map(|_| jobs(backstop, per_caller)).collect::<Result<_>>()?;
+        (0..callers).map(|_| jobs(backstop, QUEUE, per_caller)).collect::<Result<_>>()?;
     let started = Instant::now();
     let pushing = prepared.into_iter().map(|jobs| {
         let backstop = backstop.clone();
@@ -74,18 +76,42 @@ pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -
     Ok(Rate::of(per_caller * callers, started.elapsed()))
 }
 
+/// What becomes of jobs that are done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Done {
+    /// They stay listed, as they usually do.
+    Kept,
+    /// They are gone at once, as those of the raw loops are.
+    Gone,
+}
+
+impl Done {
+    const fn queue(self) -> &'static str {
+        match self {
+            Self::Kept => QUEUE,
+            Self::Gone => QUEUE_GONE,
+        }
+    }
+}
+
 /// The usual settings, but nothing is pruned: the jobs present are there to stay.
-fn served() -> QueueSettings {
-    let shelf = Shelf { done_max: u64::MAX, ..Shelf::default() };
-    QueueSettings { shelf, ..QueueSettings::default() }
+fn served(done: Done) -> QueueSettings {
+    let done_max = match done {
+        Done::Kept => u64::MAX,
+        Done::Gone => 0,
+    };
+    QueueSettings { shelf: Shelf { done_max, ..Shelf::default() }, ..QueueSettings::default() }
 }
 
 /// Runs `count` ready jobs that do nothing: claim, run, done, each end accepted by the store.
-pub(super) async fn drain(backstop: &Backstop, count: usize, handlers: usize) -> Result<Rate> {
-    let settings = QueueSettings { concurrency: handlers, prefetch: Some(1_000), ..served() };
+pub(super) async fn drain(backstop: &Backstop, count: usize, handlers: usize, done: Done) -> Result<Rate> {
+    let settings = QueueSettings { concurrency: handlers, prefetch: Some(1_000), ..served(done) };
     let started = Instant::now();
-    let worker =
-        backstop.worker().handle_raw(QUEUE, |_: Run| async { Ok(()) }).queue(QUEUE, settings).start()?;
+    let worker = backstop
+        .worker()
+        .handle_raw(done.queue(), |_: Run| async { Ok(()) })
+        .queue(done.queue(), settings)
+        .start()?;
     let rate = until_done(&worker, count, started).await;
     worker.stop();
     worker.stopped().await;
@@ -122,11 +148,11 @@ pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Du
             Ok(())
         }
     };
-    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served()).start()?;
+    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served(Done::Kept)).start()?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut times = Vec::with_capacity(samples);
     for n in 0..samples {
-        let job = job(backstop, n)?;
+        let job = job(backstop, QUEUE, n)?;
         let pushed_at = Instant::now();
         backstop.push_jobs(vec![job]).await?;
         let _ = tokio::time::timeout(Duration::from_secs(10), started_out.recv()).await?;

@@ -1,6 +1,6 @@
 //! Where it is measured: a file, a schema or keys of its own, so that nobody's jobs are touched, and how they are removed.
 
-use super::measure::QUEUE;
+use super::measure::{QUEUE, QUEUE_GONE};
 use super::server;
 use anyhow::{Context, Result};
 use backstop::core::amend::{Action, Filter, Selection};
@@ -29,7 +29,7 @@ pub(super) struct Place {
 enum Leaves {
     /// Nothing that the folder does not take along.
     Nothing,
-    /// The jobs of our queue in a store of the user's.
+    /// The jobs of our queues in a store of the user's.
     Queue,
     /// Schemas with all that is in them.
     Schemas,
@@ -86,11 +86,11 @@ impl Place {
     pub(super) async fn clean_up(&self, backstop: &Backstop) -> Result<()> {
         match self.leaves {
             Leaves::Nothing => Ok(()),
-            Leaves::Queue => clear(backstop).await,
+            Leaves::Queue => clear_all(backstop).await,
             Leaves::Schemas => self.drop_schemas().await,
             Leaves::Keys => {
                 // Where nobody but the store finds the keys, their jobs are gone at least.
-                clear(backstop).await?;
+                clear_all(backstop).await?;
                 server::unlink_all(&self.named, &self.name).await
             }
         }
@@ -103,9 +103,14 @@ impl Place {
     }
 }
 
-/// Removes the jobs of our queue.
-async fn clear(backstop: &Backstop) -> Result<()> {
-    let filter = Filter { queue: Some(QueueName::new(QUEUE)?), ..Filter::default() };
+/// Removes the jobs of our queues.
+async fn clear_all(backstop: &Backstop) -> Result<()> {
+    clear(backstop, QUEUE).await?;
+    clear(backstop, QUEUE_GONE).await
+}
+
+async fn clear(backstop: &Backstop, queue: &str) -> Result<()> {
+    let filter = Filter { queue: Some(QueueName::new(queue)?), ..Filter::default() };
     let (selection, action) = (Selection::Matching(filter), Action::Delete);
     let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
     loop {

@@ -50,6 +50,7 @@ impl Report<'_> {
                 "enqueue_bulk": round.enqueue_bulk.ratio_to(raw.bulk),
                 "enqueue_callers": round.enqueue_callers.ratio_to(raw.callers),
                 "drain": round.drain.ratio_to(raw.cycle),
+                "drain_gone": round.drain_gone.ratio_to(raw.cycle),
                 "drain_to_engine_shape": raw.engine.map(|engine| round.drain.ratio_to(engine)),
             });
         }
@@ -78,6 +79,8 @@ impl Report<'_> {
         self.row(&mut table, "push in batches of 1,000", |raw| Some(raw.bulk), |round| round.enqueue_bulk);
         let label = format!("full cycle, {handlers} handlers");
         self.row(&mut table, &label, |raw| Some(raw.cycle), |round| round.drain);
+        let label = "same, done jobs not kept, as in the raw loop";
+        self.row(&mut table, label, |raw| Some(raw.cycle), |round| round.drain_gone);
         if self.raw.is_some_and(|raw| raw.engine.is_some()) {
             let label = "same, raw in the shape of an engine";
             self.row(&mut table, label, |raw| raw.engine, |round| round.drain);

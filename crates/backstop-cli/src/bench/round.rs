@@ -2,7 +2,7 @@
 
 use super::BenchArgs;
 use super::figures::{Latency, Rate};
-use super::measure;
+use super::measure::{self, Done};
 use anyhow::Result;
 use backstop::Backstop;
 use indicatif::ProgressBar;
@@ -18,6 +18,8 @@ pub(super) struct Round {
     pub(super) enqueue_callers: Rate,
     pub(super) enqueue_bulk: Rate,
     pub(super) drain: Rate,
+    /// The same where done jobs are gone at once, as those of the raw loops are.
+    pub(super) drain_gone: Rate,
     pub(super) pickup: Latency,
 }
 
@@ -27,6 +29,7 @@ struct Repetition {
     enqueue_callers: Rate,
     enqueue_bulk: Rate,
     drain: Rate,
+    drain_gone: Rate,
     pickups: Vec<Duration>,
 }
 
@@ -50,6 +53,7 @@ pub(super) async fn measure(
         enqueue_callers: rate(|one| one.enqueue_callers),
         enqueue_bulk: rate(|one| one.enqueue_bulk),
         drain: rate(|one| one.drain),
+        drain_gone: rate(|one| one.drain_gone),
         pickup: Latency::of(repetitions.into_iter().flat_map(|one| one.pickups).collect()),
     })
 }
@@ -65,10 +69,14 @@ async fn repeat(backstop: &Backstop, args: &BenchArgs, say: &(dyn Fn(&str) + Syn
     say("pushing, many callers");
     let grouped = (args.jobs / 4).max(args.callers);
     let enqueue_callers = measure::callers(backstop, grouped, args.callers).await?;
-    measure::drain(backstop, enqueue_single.count + enqueue_callers.count, args.handlers).await?;
+    let pushed = enqueue_single.count + enqueue_callers.count;
+    measure::drain(backstop, pushed, args.handlers, Done::Kept).await?;
     say("pushing in batches");
-    let enqueue_bulk = measure::bulk(backstop, args.jobs).await?;
+    let enqueue_bulk = measure::bulk(backstop, args.jobs, Done::Kept).await?;
     say("draining");
-    let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers).await?;
-    Ok(Repetition { enqueue_single, enqueue_callers, enqueue_bulk, drain, pickups })
+    let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers, Done::Kept).await?;
+    say("draining, done jobs not kept");
+    let pushed = measure::bulk(backstop, args.jobs, Done::Gone).await?.count;
+    let drain_gone = measure::drain(backstop, pushed, args.handlers, Done::Gone).await?;
+    Ok(Repetition { enqueue_single, enqueue_callers, enqueue_bulk, drain, drain_gone, pickups })
 }

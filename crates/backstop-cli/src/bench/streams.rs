@@ -2,7 +2,7 @@
 
 use super::BenchArgs;
 use super::figures::Rate;
-use super::measure;
+use super::measure::{self, Done};
 use anyhow::{Result, ensure};
 use backstop::streams::{Became, Event, Record, RunningStream, StreamSettings};
 use backstop::{Backstop, Fail, Payload, StreamKey};
@@ -37,8 +37,8 @@ pub(super) async fn measure(backstop: &Backstop, args: &BenchArgs, bar: &Progres
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
         say("draining jobs");
-        let pushed = measure::bulk(backstop, args.jobs).await?;
-        let drain = measure::drain(backstop, pushed.count, args.handlers).await?;
+        let pushed = measure::bulk(backstop, args.jobs, Done::Kept).await?;
+        let drain = measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?;
         say("records in order, 1,000 keys");
         let in_order =
             run(backstop, &format!("in-order-{repetition}"), FEW_KEYS, args.jobs, Order::Kept).await?;

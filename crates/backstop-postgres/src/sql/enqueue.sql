@@ -42,7 +42,7 @@ BEGIN
     RAISE EXCEPTION 'jobs are taken in by transactions that are READ COMMITTED; this one is %', upper(current_setting('transaction_isolation'))
       USING ERRCODE = 'feature_not_supported', HINT = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
   END IF;
-  v_done := ticket();
+  IF p_careful THEN v_done := ticket(); ELSE v_done := single_ticket(); END IF;
   IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
     AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
   THEN
@@ -73,7 +73,12 @@ BEGIN
       -- One of them is known. The rows are gone again with the block, and are looked at one by one.
       v_in := NULL;
     END;
-    IF v_in IS NOT NULL THEN
+    IF v_in IS NOT NULL AND cardinality(p_queues) = 1 THEN
+      INSERT INTO tally (queue, ready, total_enqueued) SELECT v_queues[1], cardinality(p_ids), cardinality(p_ids)
+        WHERE NOT EXISTS (SELECT FROM waiting w WHERE w.id BETWEEN p_lowest AND p_highest)
+          AND NOT EXISTS (SELECT FROM finished f WHERE f.id BETWEEN p_lowest AND p_highest);
+      IF FOUND THEN RETURN; END IF;
+    ELSIF v_in IS NOT NULL THEN
       INSERT INTO tally (queue, ready, total_enqueued)
         SELECT v_queues[a], count(*), count(*) FROM unnest(p_queue_at) a
         WHERE NOT EXISTS (SELECT FROM waiting w WHERE w.id BETWEEN p_lowest AND p_highest)

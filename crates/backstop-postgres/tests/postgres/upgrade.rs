@@ -1,4 +1,4 @@
-//! From versions 1 and 2, with what they left behind, to the one of today.
+//! From versions 1 to 3, with what they left behind, to the one of today.
 
 use super::user;
 use backstop_core::port::{Cells, Grade, GroupQuery, Store, Streams, Swap};
@@ -13,6 +13,8 @@ const TABLES_1: &str = include_str!("../../src/sql/tables.sql");
 const FUNCTIONS_1: &str = include_str!("version_1.sql");
 const TABLES_2: &str = include_str!("../../src/sql/tables_2.sql");
 const FUNCTIONS_2: &str = include_str!("version_2.sql");
+const TABLES_3: &str = include_str!("../../src/sql/tables_3.sql");
+const FUNCTIONS_3: &str = include_str!("version_3.sql");
 /// More than are given their fingerprints at once.
 const DEAD: i64 = 250;
 
@@ -53,6 +55,23 @@ async fn version_2() -> (String, String) {
     (address, schema)
 }
 
+/// A schema of version 3 with a claim that runs, a job that is done and one that is ready; and its address.
+async fn version_3() -> (String, String) {
+    let address = servers::postgres().fresh_url();
+    let schema = schema_of(&address).expect("an address");
+    let make = format!(
+        "CREATE SCHEMA {schema}; SET search_path = {schema}, pg_temp; SET check_function_bodies = off; {TABLES_1} {TABLES_2} {TABLES_3}
+         {FUNCTIONS_3};
+         SELECT enqueue('q', 'done', '{{}}', id => '019f0000-0000-7000-8000-000000000001'), enqueue('q', 'runs', '{{}}', id => '019f0000-0000-7000-8000-000000000002');
+         SELECT count(*) FROM claim(7, 'w', 90000000000, '{{q}}', '{{2}}', 5);
+         SELECT settle('{{019f0000-0000-7000-8000-000000000001}}', '{{1}}', '{{q}}', '{{7}}', 1::smallint, true, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}',
+           '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 6);
+         SELECT enqueue('q', 'alive', '{{}}')"
+    );
+    user().await.batch_execute(&make).await.expect("version 3");
+    (address, schema)
+}
+
 async fn check_dead(scene: &Scene) {
     let query = GroupQuery { queue: Some(queue("q")), limit: 9 };
     let groups = scene.store.groups(query, scene.now).await.expect("groups");
@@ -79,9 +98,9 @@ async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
 
 #[tokio::test]
 async fn an_upgraded_schema_is_as_it_was_made() {
-    for (address, _schema) in [version_1().await, version_2().await] {
+    for (address, _schema) in [version_1().await, version_2().await, version_3().await] {
         let examined = super::open(&address).await.examine().await.expect("it can be examined");
-        let found = examined.findings.iter().find(|found| found.what.starts_with("version 3 of 3"));
+        let found = examined.findings.iter().find(|found| found.what.starts_with("version 4 of 4"));
         assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
     }
 }
@@ -91,12 +110,27 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
     let (address, _schema) = version_2().await;
     let store = PostgresStore::open(&address, Durability::Full).expect("an address");
     assert_eq!(store.migrate().await.expect("it migrates").from, 2);
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 3);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 4);
     let mut scene = Scene::new(Arc::new(store));
     assert_eq!(scene.claim("q", 9).await.len(), 1);
     let cells = scene.store.cells(vec!["a".to_owned()]).await.expect("cells");
     assert_eq!(cells[0].as_ref().map(|cell| cell.version), Some(5));
     assert_eq!(scene.store.streams().await.expect("streams"), []);
+}
+
+/// Its statements are prepared, and the functions behind them are dropped and made anew under them.
+#[tokio::test]
+async fn a_store_that_worked_on_version_3_works_on() {
+    let (address, _schema) = version_3().await;
+    let before = Scene::new(Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address")));
+    before.insert([job("q", "before")]).await;
+    assert_eq!(before.store.migrate().await.expect("it migrates").from, 3);
+    before.insert([job("q", "after")]).await;
+    let status = before.queue("q").await;
+    let counts = [State::Ready, State::Running, State::Done].map(|state| status.counts.of(state));
+    assert_eq!(counts, [3, 1, 1]);
+    let mut scene = Scene::new(super::open(&address).await);
+    assert_eq!(scene.claim("q", 9).await.len(), 3);
 }
 
 #[tokio::test]
@@ -188,7 +222,7 @@ async fn roles_may_do_after_an_upgrade_what_they_might_before() {
         Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
     };
     let producing = Scene::new(store(&producer));
-    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 3);
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 4);
     producing.insert([job("other", "a")]).await;
     producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
     let mut working = Scene::new(store(&worker));

@@ -12,32 +12,36 @@ if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
 if #first == 0 then return {} end
 local ids, payloads, bytes = {}, {}, 0
-for at = 1, #first, 2 do ids[#ids + 1] = sub(first[at], 9) end
+for at = 1, #first, 2 do ids[(at + 1) / 2] = sub(first[at], 9) end
 
 -- A few at a time, and no more once there is enough to carry: payloads may be large.
 local BYTES_MAX, AT_ONCE = 16777216, 32
-while #payloads < #ids and bytes < BYTES_MAX do
-  local taken = #payloads
-  for i, payload in ipairs(call('HMGET', PAYLOADS, unpack(ids, taken + 1, math.min(taken + AT_ONCE, #ids)))) do
+local taken, wanted = 0, #ids
+while taken < wanted and bytes < BYTES_MAX do
+  local some = call('HMGET', PAYLOADS, unpack(ids, taken + 1, math.min(taken + AT_ONCE, wanted)))
+  for i = 1, #some do
+    local payload = some[i]
     payloads[taken + i] = payload
-    bytes = bytes + (payload and #payload or 0)
+    if payload then bytes = bytes + #payload end
   end
+  taken = taken + #some
 end
-for i = #payloads + 1, #ids do ids[i] = nil end
+for i = taken + 1, wanted do ids[i] = nil end
 
-local records, leases, held, head = read(RECORDS, ids), {}, {}, number .. '0'
-for i, id in ipairs(ids) do
+local records, leases, held, head, count = read(RECORDS, ids), {}, {}, number .. '0', 0
+for i = 1, taken do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.
   if record and #record >= 80 then
-    held[#held + 1] = id
-    leases[2 * #held - 1] = id
-    leases[2 * #held] = head .. sub(record, 36, 44) .. first[2 * i]
+    local id = ids[i]
+    count = count + 1
+    held[count] = id
+    leases[2 * count - 1], leases[2 * count] = id, head .. sub(record, 36, 44) .. first[2 * i]
   end
 end
 local answer = handed_out(ids, records, payloads)
-call('ZREMRANGEBYRANK', READY, 0, #ids - 1)
-if #held > 0 then
+call('ZREMRANGEBYRANK', READY, 0, taken - 1)
+if count > 0 then
   write('HSET', LEASES, leases)
   open_claim(number, ARGV[2], ARGV[3], held)
 end

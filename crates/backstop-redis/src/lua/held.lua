@@ -20,7 +20,8 @@ end
 -- What a worker gets of these jobs: ids, records, payloads, and of those that have some: which, history.
 local function handed_out(ids, records, payloads)
   local histories = {}
-  for i, record in ipairs(records) do
+  for i = 1, #ids do
+    local record = records[i]
     -- What cannot be read is not handed out, and keeps nobody from the rest.
     if record and #record < 80 then
       records[i] = false

@@ -2,7 +2,7 @@
 -- ARGV[1] now
 -- ARGV[2] now, as records have it
 -- ARGV[3] how many dead letters the queue holds, unless it is told otherwise
--- then for each run: id number, and the change:
+-- then for runs beside each other that share a change, no id twice: the change, and id number of each in one piece:
 --   1 tag  2 state  3 place (T tail, F former)  4 attempts and 5 lost leases to add  6 reason
 --   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1)
 --   10-17 run_at or NULs  18-25 fingerprint or NULs  26- history
@@ -11,20 +11,9 @@
 -- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
-local now, count = tonumber(ARGV[1]), (#ARGV - 3) / 2
-local ids, numbers = {}, {}
-for i = 1, count do
-  local lease = ARGV[2 * i + 2]
-  ids[i], numbers[i] = sub(lease, 1, 16), sub(lease, 17)
-end
-local leases = read(LEASES, ids)
-
--- Most of a batch share one change: it is taken apart once.
-local parsed
 local function parse(change)
-  if parsed and parsed.from == change then return parsed end
   local state, run_at = sub(change, 2, 2), sub(change, 10, 17)
-  parsed = {
+  local parsed = {
     from = change, tag = sub(change, 1, 1), state = state, is_former = sub(change, 3, 3) == 'F',
     attempts = byte(change, 4) - 48, lost = byte(change, 5) - 48, reason = sub(change, 6, 6),
     is_gone = sub(change, 7, 7) == '1', history = sub(change, 8, 8), is_anew = sub(change, 9, 9) == '1',
@@ -36,6 +25,17 @@ local function parse(change)
   parsed.is_simple = parsed.lost == 0 and parsed.history == '0' and not parsed.run_at and not parsed.is_anew
   return parsed
 end
+
+local now, count, ids, numbers, changes = tonumber(ARGV[1]), 0, {}, {}, {}
+for at = 4, #ARGV, 2 do
+  local change, packed = parse(ARGV[at]), ARGV[at + 1]
+  for first = 1, #packed, 24 do
+    count = count + 1
+    ids[count], numbers[count] = sub(packed, first, first + 15), sub(packed, first + 16, first + 23)
+    changes[count] = change
+  end
+end
+local leases = read(LEASES, ids)
 
 -- Four bytes, and so many more.
 local sums = {}
@@ -50,9 +50,33 @@ local current, all_plain = {}, true
 for i = 1, count do
   local lease = leases[i]
   current[i] = lease and sub(lease, 1, 8) == numbers[i]
-  if not current[i] or byte(lease, 10) ~= 48 or not parse(ARGV[2 * i + 3]).is_gone then all_plain = false end
+  if not current[i] or byte(lease, 10) ~= 48 or not changes[i].is_gone then all_plain = false end
 end
 local records = all_plain and {} or read(RECORDS, ids)
+
+-- Runs that are all done and stay listed, the common end: the same as below, without the questions that have but one answer here. Of
+-- 1,000 such runs it takes 3.8 us each where the loop below takes 5.3.
+local function all_done(change)
+  local changed, line, left_claims, n = {}, {}, {}, 0
+  for i = 1, count do
+    local id, number, lease, record = ids[i], numbers[i], leases[i], records[i]
+    if not current[i] or not record or #record < 80 then return false end
+    changed[n + 1], changed[n + 2] = id, change.start .. number .. change.mark .. plus(sub(record, 20, 23), 1) .. sub(record, 24)
+    line[n + 1], line[n + 2] = '0', change.finished_at .. sub(lease, 11, 18) .. id
+    left_claims[number] = (left_claims[number] or 0) + 1
+    n = n + 2
+  end
+  write('HSET', RECORDS, changed)
+  write('ZADD', DONE, line)
+  write('HDEL', LEASES, ids)
+  leave_claims(left_claims)
+  call('HINCRBY', META, 'done', count)
+  return true
+end
+local first = changes[1]
+if #ARGV == 5 and first.state == '4' and first.attempts == 1 and first.is_simple and not first.is_gone and all_done(first) then
+  return string.rep('A', count)
+end
 
 -- latest: id -> its record after this batch changed it; false once it is gone.
 local latest, letters, freed, left_claims = {}, {}, {}, {}
@@ -124,7 +148,7 @@ local function is_full(change)
 end
 
 for i = 1, count do
-  local id, number, change = ids[i], numbers[i], parse(ARGV[2 * i + 3])
+  local id, number, change = ids[i], numbers[i], changes[i]
   local record = latest[id]
   if record == nil then record = records[i] end
   -- What cannot be read cannot be ended: it is for an operator to delete.

@@ -1,0 +1,1 @@
+-- The fourth shape: the tables of the third. Functions look from the other end, and take fewer steps.

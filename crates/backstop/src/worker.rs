@@ -298,7 +298,11 @@ impl WorkerBuilder {
             shelves.entry(queue.clone()).or_insert(served.shelf);
         }
         let shelves = shelves.into_iter().collect();
-        if handlers.is_empty() && self.schedules.is_empty() && self.sweeps.is_empty() && self.tables.is_empty() {
+        if handlers.is_empty()
+            && self.schedules.is_empty()
+            && self.sweeps.is_empty()
+            && self.tables.is_empty()
+        {
             return Err(BadWorker::NoHandler);
         }
         for (schedule, chosen) in &self.schedules {

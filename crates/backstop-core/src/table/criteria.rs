@@ -61,10 +61,7 @@ impl Rules {
                 };
                 let groups = waits.iter().enumerate().map(group);
                 let is_tried = |group: &Group| max_failures.is_none_or(|max| group.failures < max);
-                DueRows::ByFailures {
-                    groups: groups.filter(is_tried).collect(),
-                    max_failures: *max_failures,
-                }
+                DueRows::ByFailures { groups: groups.filter(is_tried).collect(), max_failures: *max_failures }
             }
         };
         Criteria { inserted_from, due }
@@ -111,8 +108,7 @@ impl Window {
 
 impl Group {
     fn admits(&self, row: OpenRow) -> bool {
-        let is_in =
-            if self.or_more { row.failures >= self.failures } else { row.failures == self.failures };
+        let is_in = if self.or_more { row.failures >= self.failures } else { row.failures == self.failures };
         is_in && row.last_failure.is_none_or(|last| last <= self.last_failure_until)
     }
 }

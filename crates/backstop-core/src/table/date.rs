@@ -158,7 +158,9 @@ impl Form {
     /// The time as a column of this form holds it; cut off, not rounded, where it is finer.
     pub fn write(&self, time: Time) -> Written {
         match self {
-            Self::Native { digits } => Written::Text(TextForm { digits: *digits, ..TextForm::PLAIN }.write(time)),
+            Self::Native { digits } => {
+                Written::Text(TextForm { digits: *digits, ..TextForm::PLAIN }.write(time))
+            }
             Self::Text(form) => Written::Text(form.write(time)),
             Self::Seconds | Self::Millis | Self::Micros => Written::Number(self.floor(time)),
         }
@@ -219,7 +221,8 @@ pub fn canonical(time: Time) -> String {
 pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
     let separator = text.chars().nth(10).filter(|at| matches!(at, ' ' | 'T'))?;
     let behind = text.get(TO_THE_SECOND..)?;
-    let digits = behind.strip_prefix('.').map_or(0, |part| part.chars().take_while(char::is_ascii_digit).count());
+    let digits =
+        behind.strip_prefix('.').map_or(0, |part| part.chars().take_while(char::is_ascii_digit).count());
     let end = behind.get(if digits == 0 { 0 } else { digits + 1 }..)?;
     let (zone, is_utc) = match end {
         "" => (Zone::Unsaid, true),
@@ -268,7 +271,14 @@ mod tests {
 
     #[test]
     fn what_is_no_date_is_none() {
-        for text in ["", "yesterday", "2026-03-01", "2026-02-30 12:00:00", "2026-03-01 12:00:00; DROP", "é026-03-01 12:00:00"] {
+        for text in [
+            "",
+            "yesterday",
+            "2026-03-01",
+            "2026-02-30 12:00:00",
+            "2026-03-01 12:00:00; DROP",
+            "é026-03-01 12:00:00",
+        ] {
             assert_eq!(read_text(text), None, "{text}");
         }
     }
@@ -293,7 +303,8 @@ mod tests {
 
     #[test]
     fn canonical_text_sorts_as_time_does_and_knows_no_end() {
-        let times = [i64::MIN, -1, 0, 999_999, 1_000_000, 1_772_366_400_000_001, i64::MAX].map(Time::from_micros);
+        let times =
+            [i64::MIN, -1, 0, 999_999, 1_000_000, 1_772_366_400_000_001, i64::MAX].map(Time::from_micros);
         let texts = times.map(canonical);
         assert!(texts.windows(2).all(|pair| pair[0] <= pair[1]), "{texts:?}");
         assert!(texts.iter().all(|text| text.len() == 26), "{texts:?}");

@@ -154,7 +154,13 @@ impl Desk {
     }
 
     /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are.
-    pub fn claim(&mut self, runner: &str, number: i64, until: Time, keys: &[String]) -> Vec<Result<(), Refused>> {
+    pub fn claim(
+        &mut self,
+        runner: &str,
+        number: i64,
+        until: Time,
+        keys: &[String],
+    ) -> Vec<Result<(), Refused>> {
         let (mut bytes, mut is_full) = (self.bytes(), false);
         let mut own = Vec::new();
         let mut answers = Vec::with_capacity(keys.len());
@@ -216,7 +222,8 @@ impl Desk {
 
     /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
     pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
-        let own = self.claims.iter_mut().find(|claim| claim.number == number && !is_expired(claim.until, clock));
+        let own =
+            self.claims.iter_mut().find(|claim| claim.number == number && !is_expired(claim.until, clock));
         own.is_some_and(|claim| {
             claim.until = crate::lease::extended(claim.until, until, clock);
             true
@@ -269,7 +276,11 @@ mod tests {
         desk.expire(at(16));
         assert!(!desk.renew(1, at(30), at(16)), "it is told");
         assert_eq!(desk.adopt("b", 2, at(31), 1), keys(&["x"]));
-        assert_eq!(desk.claim("b", 2, at(31), &keys(&["y"])), [Ok(())], "an orphan is also given by its name");
+        assert_eq!(
+            desk.claim("b", 2, at(31), &keys(&["y"])),
+            [Ok(())],
+            "an orphan is also given by its name"
+        );
         assert!(desk.orphans.is_empty());
     }
 

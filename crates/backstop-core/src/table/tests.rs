@@ -95,7 +95,8 @@ fn the_oldest_row_that_is_young_enough_is_tried() {
 
 #[test]
 fn used_up_attempts_expire_a_row() {
-    let rules = Rules::new(&policy(r#"{"kind":"constant","every":"1m","max_attempts":3}"#), None).expect("rules");
+    let rules =
+        Rules::new(&policy(r#"{"kind":"constant","every":"1m","max_attempts":3}"#), None).expect("rules");
     assert!(is_due(&rules, failed_row(2, START), None, minutes(1)));
     assert_eq!(rules.judge(failed_row(3, START), None, minutes(1)), Fate::Expired);
 }
@@ -119,7 +120,10 @@ fn a_band_fires_at_its_ticks_and_once_after_a_downtime() {
 fn equality_of_age_stays_in_the_younger_band() {
     let rules = progressive();
     let row = OpenRow { inserted: START.before(Span::days(1)), failures: 0, last_failure: None };
-    let five = |row| is_due(&rules, row, Some(minutes(-1)), minutes(0)) && !is_due(&rules, row, Some(minutes(0)), minutes(0));
+    let five = |row| {
+        is_due(&rules, row, Some(minutes(-1)), minutes(0))
+            && !is_due(&rules, row, Some(minutes(0)), minutes(0))
+    };
     assert!(five(row));
     let tick = |row: OpenRow, minute| is_due(&rules, row, Some(minutes(minute - 1)), minutes(minute));
     let young = OpenRow { inserted: minutes(5).before(Span::days(1)), ..row };
@@ -166,7 +170,9 @@ fn any_rules() -> impl Strategy2<Value = Rules> {
         Just(r#"{"kind":"polynomial","max_attempts":"unlimited"}"#),
         Just(r#"{"kind":"steps","delays":["10m","1h","1h","2h"],"max_attempts":"unlimited"}"#),
         Just(r#"{"kind":"progressive"}"#),
-        Just(r#"{"kind":"progressive","bands":[{"until":"1h","every":"7m"},{"until":"2d","every":"13m"},{"until":"9d","every":"1d"}]}"#),
+        Just(
+            r#"{"kind":"progressive","bands":[{"until":"1h","every":"7m"},{"until":"2d","every":"13m"},{"until":"9d","every":"1d"}]}"#
+        ),
     ];
     (policies, proptest::option::of(1..40_i64))
         .prop_map(|(json, days)| Rules::new(&policy(json), days.map(Span::days)).expect("rules"))

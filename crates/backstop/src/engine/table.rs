@@ -59,7 +59,9 @@ async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
     };
     match ended {
         Ok(outcome) => tell(adopted.table(), &outcome),
-        Err(error) => tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself"),
+        Err(error) => {
+            tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself")
+        }
     }
 }
 
@@ -78,7 +80,11 @@ fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
                 tracing::info!(table, succeeded, failed, overtaken, "a pass over a table");
             }
             if pass.unwritten > 0 {
-                tracing::error!(table, count = pass.unwritten, "rows were handled and could not be written; they will run again");
+                tracing::error!(
+                    table,
+                    count = pass.unwritten,
+                    "rows were handled and could not be written; they will run again"
+                );
             }
         }
     }

@@ -40,10 +40,12 @@ pub enum TableError {
     #[error("{0}")]
     Database(String),
     /// A statement took too long.
-    #[error("{0}: the statement was stopped after {TABLE_STATEMENT_MAX}; `backstop table check` says which index helps")]
+    #[error(
+        "{0}: the statement was stopped after {TABLE_STATEMENT_MAX}; `backstop table check` says which index helps"
+    )]
     TooSlow(String),
     /// There is no such table.
-    #[error("{place}: there is no table {table}; {}", there("tables", .there))]
+    #[error("{place}: there is no table {table}; {}", are("tables", .there))]
     NoTable {
         /// Where.
         place: String,
@@ -53,7 +55,7 @@ pub enum TableError {
         there: Vec<String>,
     },
     /// There is no such column.
-    #[error("table {table} has no column {column} for `{role}`; {}. `backstop table check {table}` prints what is missing", there("columns", .there))]
+    #[error("table {table} has no column {column} for `{role}`; {}. `backstop table check {table}` prints what is missing", are("columns", .there))]
     NoColumn {
         /// The table, as it is called here.
         table: String,
@@ -65,7 +67,9 @@ pub enum TableError {
         there: Vec<String>,
     },
     /// A column that says no time.
-    #[error("table {table}: column {column} is of type {type_name}, which says no time; use a timestamp, text, or a number since 1970")]
+    #[error(
+        "table {table}: column {column} is of type {type_name}, which says no time; use a timestamp, text, or a number since 1970"
+    )]
     NoDate {
         /// The table, as it is called here.
         table: String,
@@ -82,7 +86,7 @@ pub enum TableError {
     Store(#[from] StoreError),
 }
 
-fn there(what: &str, names: &[String]) -> String {
+fn are(what: &str, names: &[String]) -> String {
     const SHOWN: usize = 20;
     match names {
         [] => format!("there are no {what}"),
@@ -117,7 +121,12 @@ pub(super) struct Opened {
 }
 
 impl Adopted {
-    pub(crate) fn by(backstop: &Backstop, table: &Table, runner: &WorkerName, stop: CancellationToken) -> Self {
+    pub(crate) fn by(
+        backstop: &Backstop,
+        table: &Table,
+        runner: &WorkerName,
+        stop: CancellationToken,
+    ) -> Self {
         Self { backstop: backstop.clone(), table: table.clone(), runner: runner.clone(), stop }
     }
 
@@ -175,9 +184,10 @@ impl Opened {
         if table.rules.counts_failures() {
             dates.extend(roles.last_failure);
         }
-        let asked = roles.id.filter(|_| roles.inserted.is_some()).map(|id| {
-            sample(source.dialect(), &catalogue.quoted, id, &dates, TABLE_SAMPLE)
-        });
+        let asked = roles
+            .id
+            .filter(|_| roles.inserted.is_some())
+            .map(|id| sample(source.dialect(), &catalogue.quoted, id, &dates, TABLE_SAMPLE));
         let seen = match asked {
             Some(statement) => read(link.as_mut(), &statement).await.map_err(told)?,
             None => Vec::new(),
@@ -197,15 +207,19 @@ impl Opened {
     }
 
     /// What is due, newest first.
-    pub(super) async fn pick(&mut self, table: &Table, view: &View, max: usize) -> Result<Vec<Place>, TableError> {
+    pub(super) async fn pick(
+        &mut self,
+        table: &Table,
+        view: &View,
+        max: usize,
+    ) -> Result<Vec<Place>, TableError> {
         let criteria = table.rules.criteria(view.last_pass, view.at);
         let Some(statement) = pick(table, &self.shape, &criteria, view.behind.as_ref(), max) else {
             return Ok(Vec::new());
         };
         let rows = self.rows(&statement).await?;
-        let place = |row: &Vec<Cell>| {
-            Some(Place { key: Key::of(row.first()?)?, inserted: Key::of(row.get(1)?)? })
-        };
+        let place =
+            |row: &Vec<Cell>| Some(Place { key: Key::of(row.first()?)?, inserted: Key::of(row.get(1)?)? });
         Ok(rows.iter().filter_map(place).collect())
     }
 }

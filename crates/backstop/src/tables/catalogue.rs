@@ -114,7 +114,8 @@ mod tests {
         };
         let has = |columns: &[&str], is_partial| {
             let indexes = vec![index(columns, is_partial)];
-            let catalogue = Catalogue { quoted: String::new(), name: String::new(), columns: Vec::new(), indexes };
+            let catalogue =
+                Catalogue { quoted: String::new(), name: String::new(), columns: Vec::new(), indexes };
             catalogue.index(&["status", "failures", "last"], 2).is_some()
         };
         assert!(has(&["status", "failures", "last", "more"], false));

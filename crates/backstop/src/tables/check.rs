@@ -82,7 +82,8 @@ impl Adopted {
     pub async fn check(&self) -> Result<Checked, TableError> {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
-        let found = link.catalogue(&table.table).await.map_err(|error| TableError::of(&table.source, &error))?;
+        let found =
+            link.catalogue(&table.table).await.map_err(|error| TableError::of(&table.source, &error))?;
         let catalogue = match found {
             Found::Table(catalogue) => catalogue,
             Found::Others(there) => {
@@ -120,7 +121,8 @@ impl Adopted {
         // As of the first pass: every branch of the query is in it.
         let view = View { at, last_pass: None, behind: None };
         let criteria = self.table.rules.criteria(view.last_pass, view.at);
-        let Some(statement) = pick(&self.table, &opened.shape, &criteria, None, self.table.max_records) else {
+        let Some(statement) = pick(&self.table, &opened.shape, &criteria, None, self.table.max_records)
+        else {
             return Ok(());
         };
         match opened.plan(&statement).await {
@@ -139,9 +141,13 @@ impl Adopted {
 fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<CheckedColumn> {
     let (roles, names) = (Roles::of(table, catalogue), &table.columns);
     let Columns { id, status, inserted, failures, last_failure } = &**names;
-    let mut wanted = vec![("id", id, roles.id), ("status", status, roles.status), ("inserted", inserted, roles.inserted)];
+    let mut wanted =
+        vec![("id", id, roles.id), ("status", status, roles.status), ("inserted", inserted, roles.inserted)];
     if table.rules.counts_failures() {
-        wanted.extend([("failures", failures, roles.failures), ("last_failure", last_failure, roles.last_failure)]);
+        wanted.extend([
+            ("failures", failures, roles.failures),
+            ("last_failure", last_failure, roles.last_failure),
+        ]);
     }
     let check = |(role, wanted, column): (&'static str, &String, Option<&Column>)| CheckedColumn {
         role,
@@ -149,7 +155,8 @@ fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<C
         found: column.map(|column| column.name.clone()),
         type_name: column.map(|column| column.type_name.clone()),
         dates: dates(role, shape),
-        problem: column.map_or_else(|| Some("it is not there".to_owned()), |column| problem(role, column, catalogue)),
+        problem: column
+            .map_or_else(|| Some("it is not there".to_owned()), |column| problem(role, column, catalogue)),
     };
     wanted.into_iter().map(check).collect()
 }
@@ -197,7 +204,8 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
     let add = |name: &str, kind: &str| {
         format!("ALTER TABLE {} ADD COLUMN {} {kind};", catalogue.quoted, quoted(dialect, name))
     };
-    let date = roles.inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
+    let date =
+        roles.inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
     let mut missing = Vec::new();
     if roles.status.is_none() {
         let word = table.states.new.replace('\'', "''");
@@ -298,7 +306,10 @@ impl Opened {
             .zip(&columns)
             .filter(|(_, columns)| !columns.is_empty())
             // A copy that is made like the original has its indexes already.
-            .filter(|(_, columns)| !is_mysql || wanted.iter().any(|wanted| wanted.iter().eq(columns.iter().map(|column| &column.name))))
+            .filter(|(_, columns)| {
+                !is_mysql
+                    || wanted.iter().any(|wanted| wanted.iter().eq(columns.iter().map(|column| &column.name)))
+            })
             .map(|(name, columns)| index_ddl(&copy, name, columns, COPY))
             .collect();
         self.link.begin(For::Writing).await.ok()?;
@@ -307,8 +318,16 @@ impl Opened {
         plan
     }
 
-    async fn plan_on_copy(&mut self, table: &Table, copy: &mut Shape, make: &str, ddl: &[String]) -> Option<Vec<String>> {
-        for sql in std::iter::once(make.to_owned()).chain(ddl.iter().map(|ddl| ddl.trim_end_matches(';').to_owned())) {
+    async fn plan_on_copy(
+        &mut self,
+        table: &Table,
+        copy: &mut Shape,
+        make: &str,
+        ddl: &[String],
+    ) -> Option<Vec<String>> {
+        for sql in
+            std::iter::once(make.to_owned()).chain(ddl.iter().map(|ddl| ddl.trim_end_matches(';').to_owned()))
+        {
             self.link.run(&sql).await.ok()?;
         }
         if copy.dialect == Dialect::Postgres {
@@ -324,7 +343,8 @@ impl Opened {
                 is_unique: false,
             })
             .collect();
-        let criteria = table.rules.criteria(None, backstop_core::Time::default().after(table.rules.max_age()));
+        let criteria =
+            table.rules.criteria(None, backstop_core::Time::default().after(table.rules.max_age()));
         let statement = pick(table, copy, &criteria, None, table.max_records)?;
         self.link.plan(&statement).await.ok()
     }

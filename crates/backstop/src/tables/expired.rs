@@ -40,7 +40,10 @@ impl Adopted {
         let rows = opened.rows(&asked).await?;
         let rows = taken(&opened.shape, rows);
         let Some(last) = rows.last().map(super::work::Taken::inserted) else { return Ok(0) };
-        let why = format!("it was inserted more than {} ago, and is not tried any more", self.table.rules.max_age());
+        let why = format!(
+            "it was inserted more than {} ago, and is not tried any more",
+            self.table.rules.max_age()
+        );
         let letters = rows.into_iter().map(|row| row.letter(Reason::MaxAge, why.clone())).collect();
         let buried = self.bury(letters).await?;
         // The last of them is found once more, and is the same letter: others may have come in at its time.
@@ -53,7 +56,8 @@ impl Adopted {
         let mut buried = 0;
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
-            let part: Vec<Burial> = letters.by_ref().take(BURY_MAX).map(|letter| self.burial(letter)).collect();
+            let part: Vec<Burial> =
+                letters.by_ref().take(BURY_MAX).map(|letter| self.burial(letter)).collect();
             let answers = self.backstop.store().bury(part, self.backstop.now()).await?;
             buried += answers.iter().filter(|answer| **answer == Enqueued::Inserted).count() as u64;
             if answers.contains(&Enqueued::Full) {
@@ -78,7 +82,8 @@ impl Adopted {
             kind,
             Payload::stored(payload.into_bytes()),
         );
-        let error = ErrorReport { error_type: Some("Expired".to_owned()), ..ErrorReport::message(letter.error) };
+        let error =
+            ErrorReport { error_type: Some("Expired".to_owned()), ..ErrorReport::message(letter.error) };
         let failure = Failure::new(now, letter.failures.max(1), Cause::Failed, &self.runner, error);
         Burial {
             job: NewJob { run_at: Some(now), ..job },

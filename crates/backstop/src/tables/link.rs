@@ -11,7 +11,6 @@ use backstop_core::sweep::Dialect;
 /// What takes the place of a parameter.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Param {
-    Null,
     Whole(i128),
     Text(String),
     Bytes(Vec<u8>),

@@ -7,9 +7,9 @@
 //! | `backstop_table_due`, `backstop_table_expired` (gauges) | rows of the last pass |
 //! | `backstop_table_pass_seconds` (histogram) | how long passes take |
 
+use super::Table;
 use super::adopted::TableError;
 use super::pass::Pass;
-use super::Table;
 use backstop_core::Span;
 
 pub(super) fn pass(table: &Table, outcome: &Result<Pass, TableError>, took: Span) {
@@ -28,7 +28,8 @@ pub(super) fn pass(table: &Table, outcome: &Result<Pass, TableError>, took: Span
         ("buried", pass.buried),
     ];
     for (outcome, count) in rows {
-        metrics::counter!("backstop_table_rows_total", "table" => name.clone(), "outcome" => outcome).increment(count);
+        metrics::counter!("backstop_table_rows_total", "table" => name.clone(), "outcome" => outcome)
+            .increment(count);
     }
     gauge("backstop_table_due", table, pass.due as u64);
     gauge("backstop_table_expired", table, pass.expired);

@@ -65,7 +65,6 @@ fn failed(error: &mysql_async::Error) -> LinkError {
 
 fn params(params: &[Param]) -> Params {
     let value = |param: &Param| match param {
-        Param::Null => Value::NULL,
         Param::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
             (Ok(number), _) => Value::Int(number),
             (_, Ok(number)) => Value::UInt(number),
@@ -85,7 +84,13 @@ impl Mysql {
             let columns = columns.as_deref().unwrap_or_default();
             let mut rows = Vec::new();
             while let Some(row) = result.next().await? {
-                rows.push(row.unwrap().into_iter().zip(columns).map(|(value, column)| cell(value, column)).collect());
+                rows.push(
+                    row.unwrap()
+                        .into_iter()
+                        .zip(columns)
+                        .map(|(value, column)| cell(value, column))
+                        .collect(),
+                );
             }
             Ok(rows)
         })
@@ -185,10 +190,11 @@ impl Link for Mysql {
     }
 
     async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
-        const TABLES: &str =
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
+        const TABLES: &str = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
         let names: Vec<String> = texts(self.ask(TABLES, &[]).await?);
-        let Some(at) = meant(table, names.iter().map(String::as_str)) else { return Ok(Found::Others(names)) };
+        let Some(at) = meant(table, names.iter().map(String::as_str)) else {
+            return Ok(Found::Others(names));
+        };
         let name = names[at].clone();
         let of_table = [Param::Text(name.clone())];
         Ok(Found::Table(Catalogue {
@@ -214,7 +220,8 @@ impl Mysql {
             FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
         let mut columns = Vec::new();
         for row in self.ask(COLUMNS, of_table).await? {
-            let [Cell::Text(name), Cell::Text(type_name), Cell::Text(base), Cell::Whole(digits)] = &row[..] else {
+            let [Cell::Text(name), Cell::Text(type_name), Cell::Text(base), Cell::Whole(digits)] = &row[..]
+            else {
                 continue;
             };
             columns.push(column_of(name, type_name, base, *digits));

@@ -154,7 +154,11 @@ impl Adopted {
         let ends = self.desk().await?.claims.iter().map(|claim| claim.until).max();
         let Some(end) = ends.filter(|_| pass.taken > 0 && !self.stop.is_cancelled()) else { return Ok(pass) };
         let wait = Duration::from(end.since(self.backstop.now())) + A_MOMENT;
-        tracing::info!(table = self.table.name(), rows = pass.taken, "rows are in another runner's hands; waiting {wait:?} for what it may have left");
+        tracing::info!(
+            table = self.table.name(),
+            rows = pass.taken,
+            "rows are in another runner's hands; waiting {wait:?} for what it may have left"
+        );
         tokio::time::sleep(wait).await;
         let rest = self.pass(when, Which::Orphans, progress).await?;
         Ok(pass.with(rest))
@@ -192,7 +196,8 @@ impl Adopted {
         let mut pass = Pass { at, redated: opened.redate(self, at).await?, ..Pass::default() };
         let claims = Claims::new(self);
         let lost = CancellationToken::new();
-        let mut work = Work::new(self, handler, when, &mut opened, &claims, lost.clone(), &mut pass, progress);
+        let mut work =
+            Work::new(self, handler, when, &mut opened, &claims, lost.clone(), &mut pass, progress);
         let worked = tokio::select! {
             biased;
             worked = work.run(at, which) => worked,
@@ -206,7 +211,12 @@ impl Adopted {
         Ok(pass)
     }
 
-    async fn look_at_expired(&self, opened: &mut Opened, at: Time, pass: &mut Pass) -> Result<(), TableError> {
+    async fn look_at_expired(
+        &self,
+        opened: &mut Opened,
+        at: Time,
+        pass: &mut Pass,
+    ) -> Result<(), TableError> {
         let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
         pass.expired = opened.count(&counted).await?;
         if self.table.on_expired == OnExpired::Dead && pass.expired > 0 {

@@ -42,7 +42,7 @@ impl Postgres {
     }
 
     async fn ask(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, LinkError> {
-        let texts: Vec<Option<String>> = params.iter().map(text).collect();
+        let texts: Vec<String> = params.iter().map(text).collect();
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             texts.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
         Self::in_time(self.client.query_typed(sql, &typed)).await
@@ -61,14 +61,13 @@ fn failed(error: &tokio_postgres::Error) -> LinkError {
 }
 
 /// Every parameter is text; the statement says what it is cast to.
-fn text(param: &Param) -> Option<String> {
+fn text(param: &Param) -> String {
     match param {
-        Param::Null => None,
-        Param::Whole(number) => Some(number.to_string()),
-        Param::Text(text) => Some(text.clone()),
+        Param::Whole(number) => number.to_string(),
+        Param::Text(text) => text.clone(),
         Param::Bytes(bytes) => {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            Some(format!("\\x{hex}"))
+            format!("\\x{hex}")
         }
     }
 }
@@ -77,8 +76,12 @@ fn cells(row: &Row) -> Result<Vec<Cell>, LinkError> {
     let cell = |(at, column): (usize, &tokio_postgres::Column)| {
         let told = |error: tokio_postgres::Error| failed(&error);
         Ok(match *column.type_() {
-            Type::INT8 => row.try_get::<_, Option<i64>>(at).map_err(told)?.map(|number| Cell::Whole(number.into())),
-            Type::INT4 => row.try_get::<_, Option<i32>>(at).map_err(told)?.map(|number| Cell::Whole(number.into())),
+            Type::INT8 => {
+                row.try_get::<_, Option<i64>>(at).map_err(told)?.map(|number| Cell::Whole(number.into()))
+            }
+            Type::INT4 => {
+                row.try_get::<_, Option<i32>>(at).map_err(told)?.map(|number| Cell::Whole(number.into()))
+            }
             _ => row.try_get::<_, Option<String>>(at).map_err(told)?.map(Cell::Text),
         }
         .unwrap_or(Cell::Null))
@@ -152,7 +155,8 @@ impl Postgres {
             ORDER BY 4 DESC, 1, 2 LIMIT 10000";
         let mut tables = Vec::new();
         for row in self.ask(TABLES, &[]).await? {
-            let [Cell::Text(schema), Cell::Text(name), Cell::Whole(oid), Cell::Whole(is_visible)] = &cells(&row)?[..]
+            let [Cell::Text(schema), Cell::Text(name), Cell::Whole(oid), Cell::Whole(is_visible)] =
+                &cells(&row)?[..]
             else {
                 continue;
             };
@@ -160,7 +164,8 @@ impl Postgres {
             tables.push((known, schema.clone(), name.clone(), *oid));
         }
         let by_known = meant(wanted, tables.iter().map(|(known, ..)| known.as_str()));
-        let full: Vec<String> = tables.iter().map(|(_, schema, name, _)| format!("{schema}.{name}")).collect();
+        let full: Vec<String> =
+            tables.iter().map(|(_, schema, name, _)| format!("{schema}.{name}")).collect();
         let Some(at) = by_known.or_else(|| meant(wanted, full.iter().map(String::as_str))) else {
             return Ok(Found::Others(tables.into_iter().map(|(known, ..)| known).collect()));
         };
@@ -175,14 +180,20 @@ impl Postgres {
     }
 
     async fn columns(&self, of_table: &[Param]) -> Result<Vec<Column>, LinkError> {
-        const COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), format_type(a.atttypid, -1),
+        const COLUMNS: &str =
+            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), format_type(a.atttypid, -1),
                 t.typname::text, a.atttypmod
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = $1::text::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
         let mut columns = Vec::new();
         for row in self.ask(COLUMNS, of_table).await? {
-            let [Cell::Text(name), Cell::Text(type_name), Cell::Text(cast), Cell::Text(base), Cell::Whole(modifier)] =
-                &cells(&row)?[..]
+            let [
+                Cell::Text(name),
+                Cell::Text(type_name),
+                Cell::Text(cast),
+                Cell::Text(base),
+                Cell::Whole(modifier),
+            ] = &cells(&row)?[..]
             else {
                 continue;
             };

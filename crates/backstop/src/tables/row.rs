@@ -32,7 +32,9 @@ impl Key {
     pub(super) fn of(cell: &Cell) -> Option<Self> {
         match cell {
             Cell::Whole(number) => Some(Self::Whole(*number)),
-            Cell::Digits(digits) => Some(digits.parse().map_or_else(|_| Self::Text(digits.clone()), Self::Whole)),
+            Cell::Digits(digits) => {
+                Some(digits.parse().map_or_else(|_| Self::Text(digits.clone()), Self::Whole))
+            }
             Cell::Text(text) => Some(Self::Text(text.clone())),
             Cell::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
             Cell::Null | Cell::Real(_) | Cell::Json(_) => None,
@@ -72,7 +74,9 @@ impl Key {
         match self {
             Self::Whole(number) => {
                 let small = i64::try_from(*number).map(Value::from);
-                small.or_else(|_| u64::try_from(*number).map(Value::from)).unwrap_or_else(|_| number.to_string().into())
+                small
+                    .or_else(|_| u64::try_from(*number).map(Value::from))
+                    .unwrap_or_else(|_| number.to_string().into())
             }
             Self::Text(text) => text.as_str().into(),
             Self::Bytes(bytes) => hex(bytes).into(),
@@ -191,7 +195,8 @@ mod tests {
 
     #[test]
     fn base64_is_padded() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

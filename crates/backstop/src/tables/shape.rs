@@ -103,7 +103,9 @@ impl DateColumn {
     pub(super) fn read(&self, cell: &Cell) -> Option<Time> {
         match (cell, self.form) {
             (Cell::Whole(micros), Form::Native { .. }) => i64::try_from(*micros).ok().map(Time::from_micros),
-            (Cell::Whole(number), form) => i64::try_from(*number).ok().and_then(|number| form.read_number(number)),
+            (Cell::Whole(number), form) => {
+                i64::try_from(*number).ok().and_then(|number| form.read_number(number))
+            }
             (Cell::Digits(digits), form) => digits.parse().ok().and_then(|number| form.read_number(number)),
             (Cell::Text(day), Form::Native { .. }) if day.len() == 10 => {
                 read_text(&format!("{day} 00:00:00")).map(|(time, _)| time)

@@ -211,7 +211,10 @@ pub(super) struct Change<'a> {
 pub(super) enum Became {
     Success,
     /// It failed then, and has so many failures now.
-    Error { at: Time, failures: u32 },
+    Error {
+        at: Time,
+        failures: u32,
+    },
 }
 
 pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> Statement {
@@ -306,7 +309,13 @@ pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) 
 }
 
 /// Whole rows that grew too old, the oldest first, from those inserted at `since` on.
-pub(super) fn take_aged(table: &Table, shape: &Shape, since: Option<Time>, now: Time, max: usize) -> Statement {
+pub(super) fn take_aged(
+    table: &Table,
+    shape: &Shape,
+    since: Option<Time>,
+    now: Time,
+    max: usize,
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     select_rows(&mut sql, table, shape);
     sql.say(" WHERE ");

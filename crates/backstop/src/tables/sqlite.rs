@@ -125,8 +125,9 @@ impl Link for Sqlite {
 
 fn value(param: &Param) -> Value {
     match param {
-        Param::Null => Value::Null,
-        Param::Whole(number) => i64::try_from(*number).map_or_else(|_| Value::Text(number.to_string()), Value::Integer),
+        Param::Whole(number) => {
+            i64::try_from(*number).map_or_else(|_| Value::Text(number.to_string()), Value::Integer)
+        }
         Param::Text(text) => Value::Text(text.clone()),
         Param::Bytes(bytes) => Value::Blob(bytes.clone()),
     }
@@ -155,7 +156,11 @@ fn cell(value: ValueRef<'_>) -> Cell {
 }
 
 fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
-    let names = texts(db, "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name", &[])?;
+    let names = texts(
+        db,
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+        &[],
+    )?;
     let Some(at) = meant(wanted, names.iter().map(String::as_str)) else { return Ok(Found::Others(names)) };
     let name = names[at].clone();
     let of_table = [Param::Text(name.clone())];
@@ -172,13 +177,24 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
     for row in query(db, "SELECT name, \"unique\", partial FROM pragma_index_list(?1)", &of_table)? {
         let [Cell::Text(index), Cell::Whole(is_unique), Cell::Whole(is_partial)] = &row[..] else { continue };
         let of_index = [Param::Text(index.clone())];
-        let columns = texts(db, "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno", &of_index)?;
-        indexes.push(Index { name: index.clone(), columns, is_partial: *is_partial != 0, is_unique: *is_unique != 0 });
+        let columns =
+            texts(db, "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno", &of_index)?;
+        indexes.push(Index {
+            name: index.clone(),
+            columns,
+            is_partial: *is_partial != 0,
+            is_unique: *is_unique != 0,
+        });
     }
     let keys = query(db, "SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0", &of_table)?;
     if let (Some(column), Some([Cell::Whole(1)])) = (row_id, keys.first().map(Vec::as_slice)) {
         // An INTEGER PRIMARY KEY is the row's own number, and has no index of its own in the list.
-        indexes.push(Index { name: "the primary key".to_owned(), columns: vec![column], is_partial: false, is_unique: true });
+        indexes.push(Index {
+            name: "the primary key".to_owned(),
+            columns: vec![column],
+            is_partial: false,
+            is_unique: true,
+        });
     }
     Ok(Found::Table(Catalogue { quoted: quoted(Dialect::Sqlite, &name), name, columns, indexes }))
 }

@@ -85,7 +85,8 @@ impl Adopted {
         let expired = sql::count_expired(table, &opened.shape, at, COUNTED_MAX);
         status.expired = opened.count(&expired).await?;
         status.waiting = dated.saturating_sub(status.due + status.expired);
-        status.next_due = if status.due > 0 { Some(at) } else { opened.next_due(table, &status, &view).await? };
+        status.next_due =
+            if status.due > 0 { Some(at) } else { opened.next_due(table, &status, &view).await? };
         Ok(status)
     }
 }
@@ -114,7 +115,8 @@ async fn count_states(opened: &mut Opened, states: &States, status: &mut Status)
 async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBand>, TableError> {
     let own = table.rules.bands().iter().map(|Band { until, every }| (*until, Some(*every)));
     let usual = AGES.into_iter().map(|until| (until, None));
-    let ages: Vec<(Span, Option<Span>)> = if table.rules.counts_failures() { usual.collect() } else { own.collect() };
+    let ages: Vec<(Span, Option<Span>)> =
+        if table.rules.counts_failures() { usual.collect() } else { own.collect() };
     let mut bands = Vec::with_capacity(ages.len() + 1);
     let mut before = None;
     for (until, every) in ages.into_iter().map(|(until, every)| (Some(until), every)).chain([(None, None)]) {
@@ -136,12 +138,18 @@ impl Opened {
         let Some(due) = sql::pick(table, &self.shape, &criteria, view.behind.as_ref(), COUNTED_MAX) else {
             return Ok(0);
         };
-        let counted = Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), params: due.params };
+        let counted =
+            Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), params: due.params };
         self.count(&counted).await
     }
 
     /// When the first of the rows that wait is due.
-    async fn next_due(&mut self, table: &Table, status: &Status, view: &View) -> Result<Option<Time>, TableError> {
+    async fn next_due(
+        &mut self,
+        table: &Table,
+        status: &Status,
+        view: &View,
+    ) -> Result<Option<Time>, TableError> {
         let at = view.at;
         if let Some(failed) = self.shape.failed.clone() {
             let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
@@ -159,7 +167,8 @@ impl Opened {
             };
             return Ok(rows.iter().filter_map(until).min());
         }
-        let ticks = status.bands.iter().filter(|band| band.new + band.error > 0).filter_map(|band| band.every);
+        let ticks =
+            status.bands.iter().filter(|band| band.new + band.error > 0).filter_map(|band| band.every);
         Ok(ticks.map(|every| last_tick(every, at).after(every)).min())
     }
 }

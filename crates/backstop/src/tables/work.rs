@@ -7,8 +7,8 @@ use super::handler::{Row, RowHandler};
 use super::link::{For, LinkError, Statement};
 use super::pass::{Pass, PassProgress, When};
 use super::row::{Cell, Key, object};
-use super::sql::{self, Became, Change, Open};
 use super::shape::Shape;
+use super::sql::{self, Became, Change, Open};
 use super::{OnExpired, Table};
 use crate::engine::execute::{panicked, timed_out};
 use backstop_core::limits::TABLE_CLAIM_MAX;
@@ -79,7 +79,9 @@ impl Taken {
         let rest: Vec<Cell> = cells.collect();
         let json = match (&rest[..], shape.dialect) {
             ([Cell::Text(json)], backstop_core::sweep::Dialect::Postgres) => json.clone(),
-            (cells, _) => object(shape.catalogue.columns.iter().map(|column| column.name.as_str()).zip(cells)),
+            (cells, _) => {
+                object(shape.catalogue.columns.iter().map(|column| column.name.as_str()).zip(cells))
+            }
         };
         let count = failures.map_or(0, |failures| u32::try_from(failures.max(0)).unwrap_or(u32::MAX));
         Some(Self { key, seen, failures, row: OpenRow { inserted, failures: count, last_failure }, json })
@@ -103,7 +105,14 @@ impl Taken {
 
     /// Its dead letter.
     pub(super) fn letter(self, reason: Reason, error: String) -> Letter {
-        Letter { key: self.key, json: self.json, inserted: self.row.inserted, failures: self.row.failures, reason, error }
+        Letter {
+            key: self.key,
+            json: self.json,
+            inserted: self.row.inserted,
+            failures: self.row.failures,
+            reason,
+            error,
+        }
     }
 
     /// When it came in.
@@ -232,10 +241,16 @@ impl<'a> Work<'a> {
 
     /// The lease is lost: others may have the rows. Handlers are called off, and what they say no longer counts.
     async fn call_off(&mut self) -> Result<(), TableError> {
-        tracing::warn!(table = self.adopted.table.name(), rows = self.running.len(), "the lease of a pass was lost; its rows are left to others");
+        tracing::warn!(
+            table = self.adopted.table.name(),
+            rows = self.running.len(),
+            "the lease of a pass was lost; its rows are left to others"
+        );
         self.pass.released += self.running.len() + self.ready.len();
         self.ready.clear();
-        let _ = tokio::time::timeout(CANCEL_GRACE, async { while self.running.join_next().await.is_some() {} }).await;
+        let _ =
+            tokio::time::timeout(CANCEL_GRACE, async { while self.running.join_next().await.is_some() {} })
+                .await;
         self.running.shutdown().await;
         Ok(())
     }
@@ -265,7 +280,11 @@ impl<'a> Work<'a> {
             .iter()
             .map(|(taken, became, _)| {
                 let Taken { key, seen, failures, .. } = taken;
-                sql::change(table, &self.opened.shape, &Change { key, seen: *seen, failures: *failures, to: *became })
+                sql::change(
+                    table,
+                    &self.opened.shape,
+                    &Change { key, seen: *seen, failures: *failures, to: *became },
+                )
             })
             .collect();
         let written = self.opened.change_all(table, &statements).await;
@@ -289,7 +308,8 @@ impl<'a> Work<'a> {
             (Err(error), _) => {
                 tracing::error!(%error, table = self.adopted.table.name(), key = %taken.key.json(), "what became of a row could not be written; it will run again");
                 self.pass.unwritten += 1;
-                self.pass.note_failure(&taken.key, format!("what became of it could not be written: {error}"));
+                self.pass
+                    .note_failure(&taken.key, format!("what became of it could not be written: {error}"));
             }
             (Ok(0), _) => self.pass.overtaken += 1,
             (Ok(_), Became::Success) => self.pass.succeeded += 1,

@@ -83,7 +83,9 @@ fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
                 })
             })
             .collect(),
-        DueRows::ByFailures { .. } if !shape.has_failure_index() => in_order(|| Condition::AnyGroup).collect(),
+        DueRows::ByFailures { .. } if !shape.has_failure_index() => {
+            in_order(|| Condition::AnyGroup).collect()
+        }
         DueRows::ByFailures { groups, max_failures } => sought(groups, *max_failures),
     }
 }
@@ -202,12 +204,20 @@ pub(in crate::tables) fn next_due(
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT ").key(&failed.failures).say(", ").read_date(&failed.last_failure);
-    sql.say(" FROM (SELECT ").name(&failed.failures).say(", min(").name(&failed.last_failure.column).say(") AS ");
+    sql.say(" FROM (SELECT ")
+        .name(&failed.failures)
+        .say(", min(")
+        .name(&failed.last_failure.column)
+        .say(") AS ");
     sql.name(&failed.last_failure.column).say(" FROM ");
     sql.say(&shape.catalogue.quoted).say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").at_or_after(&shape.inserted, inserted_from);
-    sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").name(&failed.last_failure.column).say(" IS NOT NULL");
+    sql.say(" AND ")
+        .name(&failed.failures)
+        .say(" > 0 AND ")
+        .name(&failed.last_failure.column)
+        .say(" IS NOT NULL");
     sql.say(" GROUP BY ").name(&failed.failures).say(") AS g");
     sql.done()
 }

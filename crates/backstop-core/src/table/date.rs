@@ -36,7 +36,7 @@ pub struct TextForm {
     pub digits: u8,
     /// What stands at the end.
     pub zone: Zone,
-    /// Whether all values seen were in UTC and had this separator: texts then sort as times do.
+    /// Whether all values seen were in UTC and of one form: texts then sort as times do.
     pub is_uniform: bool,
 }
 
@@ -109,6 +109,13 @@ impl TextForm {
         canonical(time).chars().take(10).collect()
     }
 
+    /// Whether texts of both forms sort as times do. Before a zone, the digits of a second must be as many.
+    fn sorts_with(&self, other: &Self) -> bool {
+        let is_alike = (self.separator, self.zone) == (other.separator, other.zone);
+        let has_as_many = self.zone == Zone::Unsaid || self.digits == other.digits;
+        self.is_uniform && other.is_uniform && is_alike && has_as_many
+    }
+
     fn with_digits(self, time: Time, digits: u8) -> String {
         let all = canonical(time);
         let end = if digits == 0 { TO_THE_SECOND } else { TO_THE_SECOND + 1 + usize::from(digits.min(6)) };
@@ -146,7 +153,7 @@ impl Form {
             found = Some(match found {
                 None => form,
                 Some(first) => TextForm {
-                    is_uniform: first.is_uniform && form.is_uniform && first.separator == form.separator,
+                    is_uniform: first.sorts_with(&form),
                     digits: first.digits.max(form.digits),
                     ..first
                 },
@@ -267,6 +274,10 @@ mod tests {
         assert!(!form.is_uniform);
         let mixed = Form::of_texts(["2026-03-01 12:00:00", "2026-03-01T12:00:00Z"]);
         assert!(matches!(mixed, Some(Form::Text(TextForm { is_uniform: false, separator: ' ', .. }))));
+        let sorts =
+            |texts: [&str; 2]| matches!(Form::of_texts(texts), Some(Form::Text(form)) if form.is_uniform);
+        assert!(sorts(["2026-03-01 12:00:00", "2026-03-01 12:00:00.5"]), "what is shorter comes first");
+        assert!(!sorts(["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5Z"]), "a Z comes behind a point");
     }
 
     #[test]

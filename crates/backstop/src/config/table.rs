@@ -90,3 +90,80 @@ fn strategy(mut written: toml::Table) -> Result<RetryPolicy, String> {
     written.entry("max_attempts").or_insert_with(|| "unlimited".into());
     toml::Value::Table(written).try_into::<RetryPolicy>().map_err(|error| format!("`strategy`: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::TableConfig;
+    use crate::config::{Overrides, Written, resolve};
+    use backstop_core::Span;
+
+    const ENTRY: &str = r#"
+[tables.invoices]
+url = "sqlite:app.db"
+table = "BACKLOG"
+columns = { id = "ID", status = "STATUS", inserted = "DATE_INSERTED", failures = "FAILURES", last_failure = "LAST_FAILURE" }
+states = { new = "NEW", error = "ERROR", success = "SUCCESS" }
+strategy = { kind = "fibonacci", unit = "1m", cap = "1d" }
+max_age = "30d"
+max_records = 100
+every = "1m"
+handler = { exec = ["./invoice"] }
+on_expired = "keep"
+"#;
+
+    fn read(text: &str) -> Result<TableConfig, String> {
+        let written = Written { path: "backstop.toml", text };
+        let config = resolve(Some(written), Overrides::default(), Overrides::default());
+        config.map_err(|error| error.to_string()).map(|config| config.tables["invoices"].clone())
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn the_documented_entry_is_read() {
+        let config = read(ENTRY).unwrap();
+        let table = config.handled().unwrap();
+        assert!(table.is_handled() && !config.table.is_handled());
+        assert_eq!((table.name(), table.table_name(), table.records_max()), ("invoices", "BACKLOG", 100));
+        assert_eq!((table.period(), table.rules().max_age()), (Span::minutes(1), Span::days(30)));
+        assert_eq!(table.rules().max_failures(), None, "a row is tried until it is too old");
+        let silent = "[tables.invoices]\nurl = \"sqlite:app.db\"\ntable = \"BACKLOG\"\n";
+        let usual = read(silent).unwrap();
+        assert!(usual.handler.is_none() && usual.table.rules().counts_failures());
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_strategy_by_age_ends_with_its_last_band() {
+        let by_age =
+            ENTRY.replace("kind = \"fibonacci\", unit = \"1m\", cap = \"1d\"", "kind = \"progressive\"");
+        assert_eq!(read(&by_age).unwrap().table.rules().max_age(), Span::days(30));
+        let silent = by_age.replace("max_age = \"30d\"\n", "");
+        assert_eq!(read(&silent).unwrap().table.rules().max_age(), Span::days(360));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_to_write() {
+        let refused = |from: &str, to: &str| read(&ENTRY.replace(from, to)).unwrap_err();
+        let unknown = refused("max_age", "age_max");
+        assert!(unknown.contains("unknown field `age_max`") && unknown.contains("line 8"), "{unknown}");
+        assert!(refused("every = \"1m\"", "every = \"5ms\"").contains("`every` must be from 1s"));
+        assert!(refused("max_records = 100", "max_records = 0").contains("from 1 to 10000"));
+        assert!(refused("max_age = \"30d\"", "max_age = \"0s\"").contains("`max_age` must be"));
+        assert!(refused("cap = \"1d\"", "cap = \"1d\", max_age = \"1d\"").contains("belongs to the table"));
+        assert!(refused("\"fibonacci\"", "\"fibonaci\"").contains("is not a kind of policy"));
+        assert!(refused("error = \"ERROR\"", "error = \"NEW\"").contains("`states` are not all different"));
+        assert!(
+            refused("last_failure = \"LAST_FAILURE\"", "last_failure = \"failures\"").contains("`columns`")
+        );
+        assert!(refused("table = \"BACKLOG\"", "table = \"\"").contains("`table` is empty"));
+        assert!(refused("\"keep\"", "\"forget\"").contains("keep"));
+        assert!(refused("exec = [\"./invoice\"]", "exec = []").contains("`exec` is empty"));
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let error = read(&ENTRY.replace("sqlite:app.db", "redis://ada:secret@h")).unwrap_err();
+        assert!(!error.contains("secret") && error.contains("is not a database"), "{error}");
+    }
+}

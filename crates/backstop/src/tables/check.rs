@@ -1,11 +1,12 @@
 //! Whether a table can be worked off, what it lacks, and which index would help.
 
 use super::adopted::{Adopted, Opened, TableError, View};
-use super::catalogue::{Catalogue, Column, Found, Kind};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind};
 use super::link::{For, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
 use super::sql::{change_nothing, pick, quoted};
 use super::{Columns, Table};
+use backstop_core::Time;
 use backstop_core::sweep::Dialect;
 
 /// Characters of a name that an index gets.
@@ -234,26 +235,55 @@ const fn time_type(dialect: Dialect) -> &'static str {
     }
 }
 
-fn indexes(shape: &Shape) -> Vec<CheckedIndex> {
-    let index = |name: &str, why, columns: &[&Column], needed: usize, free| {
-        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-        CheckedIndex {
-            columns: names.iter().map(|name| (*name).to_owned()).collect(),
-            why,
-            existing: shape.catalogue.index(&names[..needed], free).map(|index| index.name.clone()),
-            ddl: index_ddl(shape, name, columns, &shape.catalogue.quoted),
-        }
-    };
-    let (status, inserted) = (&shape.status, &shape.inserted.column);
-    let mut indexes = vec![index("inserted", "open rows, newest first", &[status, inserted], 2, 1)];
-    if let Some(failed) = &shape.failed {
-        let columns = [status, &failed.failures, &failed.last_failure.column, inserted];
-        indexes.push(index("due", "rows that failed, by when they are due", &columns, 3, 2));
-    }
-    indexes
+/// An index that is wanted.
+struct Wanted<'a> {
+    name: &'static str,
+    why: &'static str,
+    columns: Vec<&'a Column>,
+    /// How many of its first columns an index must have to do as well, and how many of these in any order.
+    needed: (usize, usize),
 }
 
-fn index_ddl(shape: &Shape, name: &str, columns: &[&Column], table: &str) -> String {
+impl Wanted<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+
+    /// The index that does as well, if there is one.
+    fn existing<'a>(&self, shape: &'a Shape) -> Option<&'a Index> {
+        let (first, free) = self.needed;
+        shape.catalogue.index(&self.names()[..first], free)
+    }
+}
+
+fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
+    let (status, inserted) = (&shape.status, &shape.inserted.column);
+    let in_order = Wanted {
+        name: "inserted",
+        why: "open rows, newest first",
+        columns: vec![status, inserted],
+        needed: (2, 1),
+    };
+    let by_failures = shape.failed.as_ref().map(|failed| Wanted {
+        name: "due",
+        why: "rows that failed, by when they are due",
+        columns: vec![status, &failed.failures, &failed.last_failure.column, inserted],
+        needed: (3, 2),
+    });
+    std::iter::once(in_order).chain(by_failures).collect()
+}
+
+fn indexes(shape: &Shape) -> Vec<CheckedIndex> {
+    let index = |wanted: Wanted<'_>| CheckedIndex {
+        columns: wanted.names().into_iter().map(ToOwned::to_owned).collect(),
+        why: wanted.why,
+        existing: wanted.existing(shape).map(|index| index.name.clone()),
+        ddl: index_ddl(shape, &wanted, &shape.catalogue.quoted),
+    };
+    wanted(shape).into_iter().map(index).collect()
+}
+
+fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
     let dialect = shape.dialect;
     let base: String = shape.catalogue.name.to_lowercase().chars().take(NAME_MAX).collect();
     let column = |column: &&Column| {
@@ -261,9 +291,9 @@ fn index_ddl(shape: &Shape, name: &str, columns: &[&Column], table: &str) -> Str
         let is_long = dialect == Dialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
         format!("{}{}", quoted(dialect, &column.name), if is_long { "(64)" } else { "" })
     };
-    let columns: Vec<String> = columns.iter().map(column).collect();
+    let columns: Vec<String> = wanted.columns.iter().map(column).collect();
     let concurrently = if dialect == Dialect::Postgres && table != COPY { "CONCURRENTLY " } else { "" };
-    let name = quoted(dialect, &format!("{base}_{name}"));
+    let name = quoted(dialect, &format!("{base}_{}", wanted.name));
     format!("CREATE INDEX {concurrently}{name} ON {table} ({});", columns.join(", "))
 }
 
@@ -283,69 +313,38 @@ impl Opened {
 
     /// The plan on an empty copy of the table that has all indexes. The copy is gone with the transaction, or with the connection.
     async fn plan_indexed(&mut self, table: &Table) -> Option<Vec<String>> {
+        self.link.begin(For::Writing).await.ok()?;
+        let plan = self.plan_on_copy(table).await;
+        self.link.roll_back().await;
+        plan.ok().flatten()
+    }
+
+    async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
         let mut copy = self.shape.clone();
         copy.catalogue.quoted = COPY.to_owned();
         let original = &self.shape.catalogue.quoted;
-        let make = match self.shape.dialect {
+        let make = match copy.dialect {
             Dialect::Sqlite => format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0"),
             Dialect::Postgres => format!("CREATE TEMP TABLE {COPY} (LIKE {original})"),
             Dialect::Mysql => format!("CREATE TEMPORARY TABLE {COPY} LIKE {original}"),
         };
-        let indexes = indexes(&self.shape).into_iter().filter(|index| index.existing.is_none());
-        let names = ["inserted", "due"];
-        let columns = [
-            vec![&copy.status, &copy.inserted.column],
-            copy.failed.as_ref().map_or_else(Vec::new, |failed| {
-                vec![&copy.status, &failed.failures, &failed.last_failure.column, &copy.inserted.column]
-            }),
-        ];
-        let is_mysql = self.shape.dialect == Dialect::Mysql;
-        let wanted: Vec<Vec<String>> = indexes.map(|index| index.columns).collect();
-        let ddl: Vec<String> = names
-            .iter()
-            .zip(&columns)
-            .filter(|(_, columns)| !columns.is_empty())
-            // A copy that is made like the original has its indexes already.
-            .filter(|(_, columns)| {
-                !is_mysql
-                    || wanted.iter().any(|wanted| wanted.iter().eq(columns.iter().map(|column| &column.name)))
-            })
-            .map(|(name, columns)| index_ddl(&copy, name, columns, COPY))
-            .collect();
-        self.link.begin(For::Writing).await.ok()?;
-        let plan = self.plan_on_copy(table, &mut copy.clone(), &make, &ddl).await;
-        self.link.roll_back().await;
-        plan
-    }
-
-    async fn plan_on_copy(
-        &mut self,
-        table: &Table,
-        copy: &mut Shape,
-        make: &str,
-        ddl: &[String],
-    ) -> Option<Vec<String>> {
-        for sql in
-            std::iter::once(make.to_owned()).chain(ddl.iter().map(|ddl| ddl.trim_end_matches(';').to_owned()))
-        {
-            self.link.run(&sql).await.ok()?;
+        self.link.run(&make).await?;
+        for wanted in wanted(&self.shape) {
+            // MySQL's copy has the indexes that are there already.
+            if copy.dialect != Dialect::Mysql || wanted.existing(&self.shape).is_none() {
+                self.link.run(&index_ddl(&copy, &wanted, COPY)).await?;
+            }
         }
         if copy.dialect == Dialect::Postgres {
             // An empty table is read from its beginning, whatever indexes it has.
-            self.link.run("SET LOCAL enable_seqscan = off").await.ok()?;
+            self.link.run("SET LOCAL enable_seqscan = off").await?;
         }
-        copy.catalogue.indexes = indexes(copy)
-            .into_iter()
-            .map(|index| super::catalogue::Index {
-                name: String::new(),
-                columns: index.columns,
-                is_partial: false,
-                is_unique: false,
-            })
-            .collect();
-        let criteria =
-            table.rules.criteria(None, backstop_core::Time::default().after(table.rules.max_age()));
-        let statement = pick(table, copy, &criteria, None, table.max_records)?;
-        self.link.plan(&statement).await.ok()
+        let index = |columns| Index { name: String::new(), columns, is_partial: false, is_unique: false };
+        copy.catalogue.indexes = indexes(&self.shape).into_iter().map(|found| index(found.columns)).collect();
+        let criteria = table.rules.criteria(None, Time::default().after(table.rules.max_age()));
+        match pick(table, &copy, &criteria, None, table.max_records) {
+            Some(statement) => self.link.plan(&statement).await.map(Some),
+            None => Ok(None),
+        }
     }
 }

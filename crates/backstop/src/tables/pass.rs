@@ -14,18 +14,19 @@ use super::claim::{Claims, cursor};
 use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
-use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
+use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
 use backstop_core::table::last_tick;
 use backstop_core::{Span, Time};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Expired rows that a pass counts; past it there are at least so many.
 const EXPIRED_COUNTED_MAX: usize = 10_000;
-/// A lease that ends is looked at so long after it.
-const A_MOMENT: Duration = Duration::from_millis(50);
+/// How often it is looked whether others have left their rows.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What a pass did.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -151,17 +152,28 @@ impl Adopted {
         pass: Pass,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let ends = self.desk().await?.claims.iter().map(|claim| claim.until).max();
-        let Some(end) = ends.filter(|_| pass.taken > 0 && !self.stop.is_cancelled()) else { return Ok(pass) };
-        let wait = Duration::from(end.since(self.backstop.now())) + A_MOMENT;
-        tracing::info!(
-            table = self.table.name(),
-            rows = pass.taken,
-            "rows are in another runner's hands; waiting {wait:?} for what it may have left"
-        );
-        tokio::time::sleep(wait).await;
+        if pass.taken == 0 || !self.has_orphans_in_time().await? {
+            return Ok(pass);
+        }
         let rest = self.pass(when, Which::Orphans, progress).await?;
         Ok(pass.with(rest))
+    }
+
+    /// Waits while others hold rows and give no sign of life; whether one of them left any.
+    async fn has_orphans_in_time(&self) -> Result<bool, TableError> {
+        let seen = self.desk().await?.claims;
+        let deadline = Instant::now() + Duration::from(TABLE_LEASE) + LOOK;
+        loop {
+            let mut desk = self.desk().await?;
+            desk.expire(self.backstop.now());
+            let is_silent = desk.claims.iter().any(|claim| {
+                seen.iter().any(|before| (before.number, before.until) == (claim.number, claim.until))
+            });
+            if !is_silent || self.stop.is_cancelled() || Instant::now() >= deadline {
+                return Ok(!desk.orphans.is_empty());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// One pass, counted and told to the metrics.
@@ -229,10 +241,9 @@ impl Adopted {
 impl Opened {
     /// A failure in the future counts as one now: written down, so that the wait after it ends.
     async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
-        let asked = sql::failed_ahead(&adopted.table, &self.shape, at);
-        let (Some(asked), Some(redate)) = (asked, sql::redate(&adopted.table, &self.shape, at)) else {
-            return Ok(0);
-        };
+        let Some(failed) = self.shape.failed.clone() else { return Ok(0) };
+        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
+        let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
         if self.rows(&asked).await?.is_empty() { Ok(0) } else { self.change(&redate).await }
     }
 }

@@ -14,12 +14,12 @@
 mod dates;
 mod pick;
 
-pub(super) use pick::{Place, next_due, pick};
+pub(super) use pick::{Place, failed_after, next_due, pick};
 
 use super::catalogue::Column;
 use super::link::{Param, Statement};
 use super::row::Key;
-use super::shape::{DateColumn, Shape};
+use super::shape::{DateColumn, FailureColumns, Shape};
 use super::{States, Table};
 use backstop_core::Time;
 use backstop_core::sweep::Dialect;
@@ -252,31 +252,15 @@ fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
     sql.value_of_date(param, column);
 }
 
-/// Whether an open row failed in the future.
-pub(super) fn failed_ahead(table: &Table, shape: &Shape, now: Time) -> Option<Statement> {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT 1 FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
-    ahead(&mut sql, table, shape, now)?;
-    sql.say(" LIMIT 1");
-    Some(sql.done())
-}
-
 /// Sets failures in the future to now.
-pub(super) fn redate(table: &Table, shape: &Shape, now: Time) -> Option<Statement> {
-    let failed = shape.failed.as_ref()?;
+pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, now: Time) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
     set_date(&mut sql, &failed.last_failure, now);
     sql.say(" WHERE ");
-    ahead(&mut sql, table, shape, now)?;
-    Some(sql.done())
-}
-
-fn ahead(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) -> Option<()> {
-    let failed = shape.failed.as_ref()?;
-    is_open(sql, shape, &table.states);
+    is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").after(&failed.last_failure, now);
-    Some(())
+    sql.done()
 }
 
 /// What is never tried again, as a condition.

@@ -10,6 +10,11 @@ use backstop_core::sweep::Dialect;
 use backstop_core::table::date::{Form, TextForm, canonical};
 use backstop_core::{Span, Time};
 
+/// Whether dates are text that does not sort as times do.
+const fn is_mixed(column: &DateColumn) -> bool {
+    matches!(column.form, Form::Text(TextForm { is_uniform: false, .. }))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Is {
     AtOrAfter,
@@ -79,6 +84,21 @@ impl Sql {
                  RPAD(IF(SUBSTRING({name}, 20, 1) = '.', REGEXP_SUBSTR(SUBSTRING({name}, 21, 6), '^[0-9]+'), ''), 6, '0'))"
             )),
         }
+    }
+
+    /// The column as rows are ordered by it: as it stands, where that is the order of time.
+    pub(super) fn ordinal(&mut self, column: &DateColumn) -> &mut Self {
+        if is_mixed(column) { self.comparable(column) } else { self.name(&column.column) }
+    }
+
+    /// The same as it can be read, to come back to it.
+    pub(super) fn read_ordinal(&mut self, column: &DateColumn) -> &mut Self {
+        if is_mixed(column) { self.comparable(column) } else { self.raw(&column.column) }
+    }
+
+    /// A place in that order, as it was read.
+    pub(super) fn place(&mut self, param: Param, column: &DateColumn) -> &mut Self {
+        if is_mixed(column) { self.cast(param, "text") } else { self.value(param, &column.column) }
     }
 
     /// The time on the other side.

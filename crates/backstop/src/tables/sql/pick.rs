@@ -6,6 +6,7 @@ use crate::tables::link::{Param, Statement};
 use crate::tables::row::Key;
 use crate::tables::shape::{FailureColumns, Shape};
 use backstop_core::Time;
+use backstop_core::sweep::Dialect;
 use backstop_core::table::{Criteria, DueRows, Group, Window};
 
 /// Numbers of failures that are looked for one by one; those above are looked through.
@@ -30,6 +31,9 @@ enum Condition {
     /// Failed as often as one of these groups, and long enough ago; or not at all.
     AnyGroup,
     Fresh,
+    /// As fresh, taken apart for an index.
+    Unfailed,
+    Uncounted,
     Group(Group),
     Undated(Group),
 }
@@ -50,15 +54,15 @@ pub(in crate::tables) fn pick(
     sql.say("SELECT k, i FROM (");
     for (at, branch) in branches.iter().enumerate() {
         sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ");
-        sql.key(&shape.id).say(" AS k, ").raw(&shape.inserted.column).say(" AS i, ");
-        sql.name(&shape.inserted.column).say(" AS o, ").name(&shape.id).say(" AS d");
+        sql.key(&shape.id).say(" AS k, ").read_ordinal(&shape.inserted).say(" AS i, ");
+        sql.ordinal(&shape.inserted).say(" AS o, ").name(&shape.id).say(" AS d");
         sql.say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
         if let Some(place) = behind {
             put_behind(&mut sql, shape, place);
         }
         if branch.is_ordered {
-            sql.say(" ORDER BY ").name(&shape.inserted.column).say(" DESC, ").name(&shape.id).say(" DESC");
+            sql.say(" ORDER BY ").ordinal(&shape.inserted).say(" DESC, ").name(&shape.id).say(" DESC");
             sql.say(" LIMIT ").number(max);
         }
         sql.say(") AS b").number(at);
@@ -95,7 +99,8 @@ fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
 fn sought(groups: &[Group], max_failures: Option<u32>) -> Vec<Branch<'static>> {
     let mut branches = vec![
         Branch { states: &[Open::New], is_ordered: true, condition: Condition::Fresh },
-        Branch { states: &[Open::Error], is_ordered: false, condition: Condition::Fresh },
+        Branch { states: &[Open::Error], is_ordered: false, condition: Condition::Unfailed },
+        Branch { states: &[Open::Error], is_ordered: false, condition: Condition::Uncounted },
     ];
     for group in one_by_one(groups, max_failures) {
         for condition in [Condition::Group(group), Condition::Undated(group)] {
@@ -128,6 +133,10 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
         put_window(sql, shape, window);
         return;
     }
+    if !branch.is_ordered && shape.dialect == Dialect::Sqlite {
+        // Not an index on insertion: it would lead through every row that failed.
+        sql.say("+");
+    }
     sql.at_or_after(&shape.inserted, criteria.inserted_from).say(" AND ");
     let (Some(failed), DueRows::ByFailures { groups, max_failures }) = (&shape.failed, &criteria.due) else {
         sql.say("1 = 0");
@@ -136,6 +145,12 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
     match &branch.condition {
         Condition::AnyGroup => put_any_group(sql, failed, groups),
         Condition::Fresh => put_fresh(sql, failed),
+        Condition::Unfailed => {
+            sql.name(&failed.failures).say(" <= 0");
+        }
+        Condition::Uncounted => {
+            sql.name(&failed.failures).say(" IS NULL");
+        }
         Condition::Group(group) => {
             put_failures(sql, failed, group);
             sql.say(" AND ").at_or_before(&failed.last_failure, group.last_failure_until);
@@ -189,10 +204,33 @@ fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
 
 /// Behind a place: inserted before it, or at the same time and with a lower key.
 fn put_behind(sql: &mut Sql, shape: &Shape, place: &Place) {
-    let (inserted, id) = (&shape.inserted.column, &shape.id);
-    sql.say(" AND (").name(inserted).say(" < ").value(place.inserted.param(), inserted);
-    sql.say(" OR (").name(inserted).say(" = ").value(place.inserted.param(), inserted);
+    let (inserted, id) = (&shape.inserted, &shape.id);
+    sql.say(" AND (").ordinal(inserted).say(" < ").place(place.inserted.param(), inserted);
+    sql.say(" OR (").ordinal(inserted).say(" = ").place(place.inserted.param(), inserted);
     sql.say(" AND ").name(id).say(" < ").value(place.key.param(), id).say("))");
+}
+
+/// Whether an open row failed after a time.
+pub(in crate::tables) fn failed_after(
+    table: &Table,
+    shape: &Shape,
+    failed: &FailureColumns,
+    time: Time,
+) -> Statement {
+    let last = if shape.has_failure_index() { SOUGHT_MAX } else { 1 };
+    let group = |failures| Group { failures, or_more: failures == last, last_failure_until: time };
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT one FROM (");
+    for failures in 1..=last {
+        sql.say(if failures == 1 { "" } else { " UNION ALL " }).say("SELECT 1 AS one FROM ");
+        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        is_open(&mut sql, shape, &table.states);
+        sql.say(" AND ");
+        put_failures(&mut sql, failed, &group(failures));
+        sql.say(" AND ").after(&failed.last_failure, time);
+    }
+    sql.say(") AS u LIMIT 1");
+    sql.done()
 }
 
 /// The failures of rows that wait, and the first of their last failures for each number.

@@ -53,6 +53,8 @@ pub(super) struct Given {
     pub(super) no_room: usize,
     /// Whether the round had moved on, so that nothing was given.
     pub(super) is_overtaken: bool,
+    /// Whether somebody is gone who left rows.
+    pub(super) has_orphans: bool,
 }
 
 impl Adopted {
@@ -138,11 +140,12 @@ impl<'a> Claims<'a> {
         let keys: Vec<String> = places.iter().map(|place| place.key.token()).collect();
         let by_age = !self.adopted.table.rules.counts_failures();
         let (from, began) = (behind.map(cursor), Instant::now());
-        let answers = self
+        let (answers, has_orphans) = self
             .change(|desk, clock| {
                 desk.expire(clock);
+                let has_orphans = !desk.orphans.is_empty();
                 if by_age && !desk.is_at(from.as_ref()) {
-                    return None;
+                    return (None, has_orphans);
                 }
                 let runner = self.adopted.runner.as_str();
                 let answers = desk.claim(runner, self.number, clock.after(TABLE_LEASE), &keys);
@@ -150,10 +153,11 @@ impl<'a> Claims<'a> {
                 if let (true, Some(last)) = (by_age, places[..answered].last()) {
                     desk.advance(from.as_ref(), cursor(last));
                 }
-                Some(answers)
+                (Some(answers), has_orphans)
             })
             .await?;
-        let mut given = Given { keys: Vec::new(), taken: 0, no_room: 0, is_overtaken: answers.is_none() };
+        let is_overtaken = answers.is_none();
+        let mut given = Given { keys: Vec::new(), taken: 0, no_room: 0, is_overtaken, has_orphans };
         for (place, answer) in places.iter().zip(answers.unwrap_or_default()) {
             match answer {
                 Ok(()) => given.keys.push(place.key.clone()),

@@ -14,7 +14,7 @@ use super::claim::{Claims, cursor};
 use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
-use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
+use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
 use backstop_core::table::last_tick;
 use backstop_core::{Span, Time};
 use serde_json::Value;
@@ -299,23 +299,26 @@ impl Work<'_> {
     }
 
     async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
-        // Without any there is nothing to change.
-        let clock = self.adopted.backstop.now();
         let mut desk = self.adopted.desk().await?;
-        desk.expire(clock);
-        while !desk.orphans.is_empty() && self.room() > 0 && !self.is_over() {
-            let keys = self.claims.adopt(TABLE_CLAIM_MAX.min(self.room())).await?;
-            if keys.is_empty() {
-                break;
-            }
-            // They were due when they were taken first; by age nobody could tell any more.
-            let view = View { at, last_pass: None, behind: None };
-            let got = self.take(&keys, &view).await?;
-            self.pass.due += got.len();
-            self.ready.extend(got);
-            self.settle_all().await?;
+        desk.expire(self.adopted.backstop.now());
+        // Without any there is nothing to change.
+        let mut has_orphans = !desk.orphans.is_empty();
+        while has_orphans && self.room() > 0 && !self.is_over() {
+            has_orphans = self.take_orphans(at).await?;
+            self.settle_some().await?;
         }
-        Ok(())
+        self.settle_all().await
+    }
+
+    /// Takes over rows of runners that are gone; whether there were any.
+    async fn take_orphans(&mut self, at: Time) -> Result<bool, TableError> {
+        let keys = self.claims.adopt(self.chunk()).await?;
+        // They were due when they were taken first; by age nobody could tell any more.
+        let view = View { at, last_pass: None, behind: None };
+        let taken = self.take(&keys, &view).await?;
+        self.pass.due += taken.len();
+        self.ready.extend(taken);
+        Ok(!keys.is_empty())
     }
 
     /// Whether it came to the end of what is due.
@@ -372,6 +375,10 @@ impl Work<'_> {
             let taken: Vec<Taken> = self.take(&given.keys, view).await?;
             self.pass.overtaken += given.keys.len() - taken.len();
             self.ready.extend(taken);
+            if given.has_orphans {
+                // At once: a pass may take longer than whoever waits for them should.
+                self.take_orphans(view.at).await?;
+            }
             if answered == 0 && self.is_idle() {
                 // Others hold as many rows as can be noted down.
                 break;

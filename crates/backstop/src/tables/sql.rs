@@ -357,3 +357,15 @@ pub(super) fn change_nothing(shape: &Shape) -> Statement {
     sql.say(" WHERE 1 = 0");
     sql.done()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_end_its_quotes() {
+        assert_eq!(quoted(Dialect::Sqlite, "a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
+        assert_eq!(quoted(Dialect::Postgres, "a\"b"), "\"a\"\"b\"");
+        assert_eq!(quoted(Dialect::Mysql, "a`b\""), "`a``b\"`");
+    }
+}

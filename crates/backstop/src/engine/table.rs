@@ -43,7 +43,7 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
 async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
     let pass = {
         let adopted = adopted.clone();
-        async move { adopted.pass(When::Now, which, &mut |_| {}).await }
+        async move { adopted.pass(When::Tick, which, &mut |_| {}).await }
     };
     let task = match &engine.callers {
         Some(runtime) => runtime.spawn(pass),

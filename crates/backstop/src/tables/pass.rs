@@ -4,10 +4,11 @@
 //! |---|---|
 //! | done | success |
 //! | failed for whatever reason, timed out, panicked, not wanted | error; where failures count, one more of them, and its time |
-//! | snoozed or released | nothing; the next pass takes it again |
+//! | snoozed or released | nothing; it is taken again by the next pass, or at the next tick of its age |
 //! | in any way, and the row was changed by its owner meanwhile | nothing: the owner's change stands, and is counted |
 //!
-//! The time of a failure is that of the tick of its pass, so that a wait of whole periods ends with a pass and not just after it.
+//! The time of a failure is that of its pass, and whole periods after it in one that takes long: a wait of whole periods then ends with a
+//! pass, and not just after it.
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::claim::{Claims, cursor};
@@ -114,8 +115,10 @@ impl Pass {
 pub(crate) enum When {
     /// This one, from beginning to end.
     At(Time),
-    /// That of the store's clock, to the tick of the table's period.
+    /// That of the store's clock.
     Now,
+    /// That of the store's clock, from the tick of the table's period on.
+    Tick,
 }
 
 /// Which rows a pass is for.
@@ -130,12 +133,19 @@ pub(crate) enum Which {
 impl Adopted {
     /// Runs one pass now. Where rows are in the hands of a runner that gives no sign of life, it waits for the end of their lease.
     pub async fn run(&self) -> Result<Pass, TableError> {
-        let mut silent = |_: PassProgress| {};
-        let pass = self.pass(When::Now, Which::Due, &mut silent).await?;
-        self.wait_for_orphans(When::Now, pass, &mut silent).await
+        self.run_telling(&mut |_| {}).await
     }
 
-    /// As [`Adopted::run`], as if it were `at`; tells how far it is.
+    /// As [`Adopted::run`]; tells how far it is.
+    pub async fn run_telling(
+        &self,
+        progress: &mut (impl FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let pass = self.pass(When::Now, Which::Due, progress).await?;
+        self.wait_for_orphans(When::Now, pass, progress).await
+    }
+
+    /// As [`Adopted::run_telling`], as if it were `at`, from its beginning to its end.
     pub async fn run_at(
         &self,
         at: Time,
@@ -202,7 +212,8 @@ impl Adopted {
         };
         let at = match when {
             When::At(at) => at,
-            When::Now => last_tick(self.table.every, self.backstop.now()),
+            When::Now => self.backstop.now(),
+            When::Tick => last_tick(self.table.every, self.backstop.now()),
         };
         let mut opened = self.open().await?;
         let mut pass = Pass { at, redated: opened.redate(self, at).await?, ..Pass::default() };

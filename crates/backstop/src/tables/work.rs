@@ -12,7 +12,7 @@ use super::sql::{self, Became, Change, Open};
 use super::{OnExpired, Table};
 use crate::engine::execute::{panicked, timed_out};
 use backstop_core::limits::TABLE_CLAIM_MAX;
-use backstop_core::table::{Fate, OpenRow, last_tick};
+use backstop_core::table::{Fate, OpenRow};
 use backstop_core::verdict::{Ending, Reason};
 use backstop_core::{JobId, Span, Time};
 use bytes::Bytes;
@@ -259,7 +259,11 @@ impl<'a> Work<'a> {
     fn failed_at(&self) -> Time {
         match self.when {
             When::At(at) => at,
-            When::Now => last_tick(self.adopted.table.every, self.adopted.backstop.now()).max(self.pass.at),
+            When::Now | When::Tick => {
+                let since = self.adopted.backstop.now().since(self.pass.at);
+                let periods = since.as_micros() / self.adopted.table.every.as_micros().max(1);
+                self.pass.at.after(self.adopted.table.every.times(periods))
+            }
         }
     }
 

@@ -110,7 +110,7 @@ impl TextForm {
     }
 
     /// Whether texts of both forms sort as times do. Before a zone, the digits of a second must be as many.
-    fn sorts_with(&self, other: &Self) -> bool {
+    fn sorts_with(self, other: Self) -> bool {
         let is_alike = (self.separator, self.zone) == (other.separator, other.zone);
         let has_as_many = self.zone == Zone::Unsaid || self.digits == other.digits;
         self.is_uniform && other.is_uniform && is_alike && has_as_many
@@ -153,7 +153,7 @@ impl Form {
             found = Some(match found {
                 None => form,
                 Some(first) => TextForm {
-                    is_uniform: first.sorts_with(&form),
+                    is_uniform: first.sorts_with(form),
                     digits: first.digits.max(form.digits),
                     ..first
                 },

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use proptest::strategy::Strategy as Generator;
 
 /// 2026-01-01T00:00:00Z.
 const START: Time = Time::from_millis(1_767_225_600_000);
@@ -162,7 +163,7 @@ fn every_policy_keeps_its_waits() {
     }
 }
 
-fn any_rules() -> impl Strategy2<Value = Rules> {
+fn any_rules() -> impl Generator<Value = Rules> {
     let policies = prop_oneof![
         Just(r#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#),
         Just(r#"{"kind":"fibonacci","unit":"1h","max_attempts":9}"#),
@@ -177,8 +178,6 @@ fn any_rules() -> impl Strategy2<Value = Rules> {
     (policies, proptest::option::of(1..40_i64))
         .prop_map(|(json, days)| Rules::new(&policy(json), days.map(Span::days)).expect("rules"))
 }
-
-use proptest::strategy::Strategy as Strategy2;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]

@@ -277,7 +277,6 @@ impl Pass {
 }
 
 /// What a pass has still to ask for.
-#[derive(Default)]
 pub(super) struct Candidates {
     pub(super) places: VecDeque<sql::Place>,
     /// By age: how far the round is.

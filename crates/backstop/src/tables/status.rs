@@ -101,11 +101,14 @@ async fn count_states(opened: &mut Opened, states: &States, status: &mut Status)
             _ => continue,
         };
         let is = |state: &String| *state == word || state.eq_ignore_ascii_case(&word);
-        let place = match () {
-            () if is(&states.new) => &mut status.new,
-            () if is(&states.error) => &mut status.error,
-            () if is(&states.success) => &mut status.success,
-            () => &mut status.other,
+        let place = if is(&states.new) {
+            &mut status.new
+        } else if is(&states.error) {
+            &mut status.error
+        } else if is(&states.success) {
+            &mut status.success
+        } else {
+            &mut status.other
         };
         *place += u64::try_from(count).unwrap_or_default();
     }

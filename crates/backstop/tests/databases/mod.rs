@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A database of a user's.
-pub enum Database {
+pub(crate) enum Database {
     /// SQLite's, in a folder.
     Sqlite(TempDir),
     /// PostgreSQL's, in a schema.
@@ -17,7 +17,7 @@ pub enum Database {
 
 impl Database {
     /// One of each kind, empty.
-    pub fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let schema = format!("u{}", unique());
         postgres().sql(&format!("CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"));
         vec![
@@ -28,7 +28,7 @@ impl Database {
     }
 
     /// Its address.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite(folder) => format!("sqlite:{}", folder.path().join("app.db").display()),
             Self::Postgres(schema) => {
@@ -39,7 +39,7 @@ impl Database {
     }
 
     /// Runs statements, and returns what they give where that is text.
-    pub fn sql(&self, statements: &str) -> String {
+    pub(crate) fn sql(&self, statements: &str) -> String {
         match self {
             Self::Sqlite(folder) => {
                 let db = Connection::open(folder.path().join("app.db")).expect("a database");
@@ -54,7 +54,7 @@ impl Database {
     }
 
     /// How many rows a table has.
-    pub fn count(&self, table: &str) -> usize {
+    pub(crate) fn count(&self, table: &str) -> usize {
         let counted = match self {
             Self::Sqlite(folder) => {
                 let db = Connection::open(folder.path().join("app.db")).expect("a database");
@@ -69,7 +69,7 @@ impl Database {
     }
 
     /// The words that differ.
-    pub fn dialect<'a>(&self, sqlite: &'a str, postgres: &'a str, mariadb: &'a str) -> &'a str {
+    pub(crate) fn dialect<'a>(&self, sqlite: &'a str, postgres: &'a str, mariadb: &'a str) -> &'a str {
         match self {
             Self::Sqlite(_) => sqlite,
             Self::Postgres(_) => postgres,

@@ -135,6 +135,11 @@ impl Adopted {
         &self.table
     }
 
+    /// Takes no more rows: a pass that goes on ends with those whose handlers are at work. Holds for all clones of this.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.backstop.now()
     }

@@ -56,7 +56,7 @@ impl Source {
     }
 
     /// Where it is.
-    pub(crate) const fn address(&self) -> &Address {
+    pub const fn address(&self) -> &Address {
         &self.address
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod reconcile;
 pub(crate) mod schedule;
 pub(crate) mod stream;
 pub(crate) mod sweep;
+pub(crate) mod table;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -33,6 +34,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
         Command::Sweep(args) => sweep::run(args, context).await,
+        Command::Table(command) => table::run(command, context).await,
         Command::Reconcile => reconcile::run(context).await,
         Command::Schedule(command) => schedule::run(command, context).await,
         Command::Breaker(command) => breaker::run(command, context).await,

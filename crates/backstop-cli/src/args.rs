@@ -142,6 +142,7 @@ they start a new version, and they find nothing to do. On Redis there is nothing
 Examples:
   backstop bench --quick
   backstop bench streams
+  backstop bench tables --url postgres://app@localhost/shop
   backstop bench --jobs 50000 --json
   backstop bench --store postgres://app@localhost/shop --held-snapshot
   backstop bench --store redis://localhost

@@ -56,7 +56,11 @@ fn counted(tries: &[Span]) -> [usize; COLUMNS] {
 
 /// The column of a time after the beginning; all of the first minute is the first.
 fn column(after: Span) -> usize {
-    #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "one of 58 columns, the logarithm of at least 1")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "one of 58 columns, the logarithm of at least 1"
+    )]
     let column = ((after.as_millis() as f64 / 60_000.0).max(1.0).log10() * PER_DECADE + 1e-9) as usize;
     column.min(COLUMNS - 1)
 }
@@ -87,7 +91,9 @@ fn table(played: &Played, rows: &[Sample]) -> Table {
     table.load_style(STYLE);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let ages = AGES.iter().map(|age| right(format!("to {age}")));
-    table.set_header([Cell::new("tries at an age")].into_iter().chain(ages).chain([right("in all".to_owned())]));
+    table.set_header(
+        [Cell::new("tries at an age")].into_iter().chain(ages).chain([right("in all".to_owned())]),
+    );
     for row in rows {
         let ages: Vec<Span> = played.of(row.id).iter().map(|after| row.age.plus(*after)).collect();
         let mut from = None;

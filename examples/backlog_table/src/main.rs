@@ -28,17 +28,27 @@ async fn main() -> Result<()> {
         println!("  {id}  {:>4} old  NEW → {status}", row.age.to_string());
     }
     let due: Vec<String> = due.iter().map(ToString::to_string).collect();
-    println!("\nA minute later {} are due again. If every try fails, for {} days:\n", due.join(" and "), args.days);
+    println!(
+        "\nA minute later {} are due again. If every try fails, for {} days:\n",
+        due.join(" and "),
+        args.days
+    );
     let samples: Vec<Sample> = [FRESH].into_iter().chain(ARTICLE).collect();
     let mut all = Vec::new();
     for strategy in Strategy::ALL {
         let played = show(strategy, &samples, args.days).await?;
         println!("{}", chart::draw(&played, &samples));
-        println!("{} passes; in the end {} of {} rows are expired\n", played.passes, played.expired, samples.len());
+        println!(
+            "{} passes; in the end {} of {} rows are expired\n",
+            played.passes,
+            played.expired,
+            samples.len()
+        );
         all.push(played);
     }
     if let Some(file) = args.svg {
-        std::fs::write(&file, svg::draw(&all, &samples)).with_context(|| format!("{} could not be written", file.display()))?;
+        std::fs::write(&file, svg::draw(&all, &samples))
+            .with_context(|| format!("{} could not be written", file.display()))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::{ARTICLE, Backlog, Sample, moment};
 use anyhow::{Context, Result, ensure};
-use backstop::tables::{Adopted, Row, Table};
+use backstop::tables::{Adopted, PassProgress, Row, Table};
 use backstop::{Backstop, Fail, RetryPolicy, Span, Time};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -73,7 +73,7 @@ pub async fn first_run() -> Result<(Vec<(i64, String)>, Vec<i64>)> {
     };
     let table = table(&backlog, Strategy::Fibonacci)?.handler(handler);
     let adopted = Backstop::open("memory:").await?.adopted(&table);
-    adopted.run_at(moment(), &mut |_| {}).await?;
+    adopted.run_at(moment(), &mut |_: PassProgress| {}).await?;
     let due = adopted.due(moment().after(Span::minutes(1)), None).await?;
     Ok((backlog.rows()?, due.iter().filter_map(|row| row.key.as_i64()).collect()))
 }
@@ -90,7 +90,7 @@ pub async fn play(
     let noted = Arc::clone(&tried);
     let handler = move |row: Row| {
         noted.lock().unwrap_or_else(PoisonError::into_inner).push(key(&row));
-        async { Err(Fail::retry("the service is down")) }
+        async { Err::<(), Fail>(Fail::retry("the service is down")) }
     };
     let table = table(&backlog, strategy)?.handler(handler);
     let adopted = Backstop::open("memory:").await?.adopted(&table);
@@ -99,7 +99,7 @@ pub async fn play(
     while now <= end {
         let after = now.since(moment());
         at(after);
-        let pass = adopted.run_at(now, &mut |_| {}).await?;
+        let pass = adopted.run_at(now, &mut |_: PassProgress| {}).await?;
         let ids = std::mem::take(&mut *tried.lock().unwrap_or_else(PoisonError::into_inner));
         ensure!(pass.failed == ids.len(), "{} rows were tried, {} became an error", ids.len(), pass.failed);
         played.tries.extend(ids.into_iter().map(|id| Try { id, after }));

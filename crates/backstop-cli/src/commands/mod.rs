@@ -54,6 +54,10 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
         return Err(Trouble::misuse("--held-snapshot is about PostgreSQL, and the store is another")
             .advise("--store postgres://USER@HOST/DATABASE"));
     }
+    if args.url.is_some() && args.subject != bench::Subject::Tables {
+        return Err(Trouble::misuse("--url is about tables, and something else is measured")
+            .advise("backstop bench tables --url URL, or --store URL for the store that is measured"));
+    }
     let durability = context.config.durability;
     let report = bench::run(args, store, durability, context.output.is_json()).await;
     let told = |error: anyhow::Error| match (error.downcast::<OpenError>(), store) {

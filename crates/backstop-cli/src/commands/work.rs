@@ -197,8 +197,10 @@ fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
     let is_idle = config.tables.values().all(|table| table.handler.is_none());
     if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() && is_idle {
-        return Err(Trouble::misuse("there is nothing to run: no queue and no table has a handler in the configuration")
-            .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
+        return Err(Trouble::misuse(
+            "there is nothing to run: no queue and no table has a handler in the configuration",
+        )
+        .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
     }
     Ok(queues)
 }

@@ -25,7 +25,9 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
         context.output.note(format!("nothing is due at {at}; try: backstop table status {}", table.name()));
     } else {
         let mut lines = Lines::new(&["ROW"]);
-        due.iter().for_each(|key| lines.row([key.to_string()]));
+        for key in &due {
+            lines.row([key.to_string()]);
+        }
         context.output.table(&lines)?;
         let is_cut = due.len() >= table.records_max();
         let more = if is_cut { "; there may be more, for the passes after it" } else { "" };

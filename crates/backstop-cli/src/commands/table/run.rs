@@ -97,14 +97,20 @@ fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
     }
     let name = config.table.name().to_owned();
     if config.handler.is_none() {
-        return Err(Trouble::misuse(format!("table {name} has no handler in the configuration"))
-            .advise(format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
+        return Err(Trouble::misuse(format!("table {name} has no handler in the configuration")).advise(
+            format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}"),
+        ));
     }
     config.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
 }
 
 /// Runs it to its end, or to that of its handlers if a signal says so.
-async fn pass(adopted: &Adopted, at: Option<Time>, bar: &ProgressBar, context: &Context) -> Result<Pass, Trouble> {
+async fn pass(
+    adopted: &Adopted,
+    at: Option<Time>,
+    bar: &ProgressBar,
+    context: &Context,
+) -> Result<Pass, Trouble> {
     let mut signals = Signals::listen()?;
     let mut tell = |progress| show(bar, progress);
     let running = async {
@@ -139,10 +145,6 @@ fn show(bar: &ProgressBar, progress: PassProgress) {
 }
 
 fn shape(pass: &Pass) -> PassShape<'_> {
-    let failure = |failed| {
-        let FailedRow { key, error } = failed;
-        FailureShape { id: key, error }
-    };
     PassShape {
         at: pass.at,
         took_ms: pass.took.as_millis(),
@@ -157,8 +159,12 @@ fn shape(pass: &Pass) -> PassShape<'_> {
         expired: pass.expired,
         buried: pass.buried,
         is_cut: pass.is_cut,
-        failures: pass.failures.iter().map(failure).collect(),
+        failures: pass.failures.iter().map(failure_shape).collect(),
     }
+}
+
+fn failure_shape(failed: &FailedRow) -> FailureShape<'_> {
+    FailureShape { id: &failed.key, error: &failed.error }
 }
 
 fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {

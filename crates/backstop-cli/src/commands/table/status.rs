@@ -69,9 +69,10 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
     let at = args.table.at(table, backstop.now());
     let adopted = backstop.adopted(table);
     let status = adopted.status(at).await.map_err(|error| failed(table, error))?;
-    let expired = match args.expired {
-        true => Some(adopted.expired(at, TABLE_TOLD_MAX).await.map_err(|error| failed(table, error))?),
-        false => None,
+    let expired = if args.expired {
+        Some(adopted.expired(at, TABLE_TOLD_MAX).await.map_err(|error| failed(table, error))?)
+    } else {
+        None
     };
     if context.output.is_json() {
         context.output.json(&shape(&status, expired.as_deref()))?;
@@ -124,11 +125,15 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
     }
     if status.undated > 0 {
         let undated = count(status.undated);
-        output.line(paint.bad(format!("{undated} open rows have a date that cannot be read: they are never tried")))?;
+        output.line(
+            paint.bad(format!("{undated} open rows have a date that cannot be read: they are never tried")),
+        )?;
     }
     if let Some(expired) = expired {
         let mut lines = Lines::new(&["EXPIRED ROW"]);
-        expired.iter().for_each(|key| lines.row([key.to_string()]));
+        for key in expired {
+            lines.row([key.to_string()]);
+        }
         output.table(&lines)?;
     } else if status.expired > 0 {
         output.note(format!("try: backstop table status {} --expired", table.name()));
@@ -144,7 +149,8 @@ fn next(status: &Status) -> String {
         Some(_) => "due since before".to_owned(),
         None => "none will be".to_owned(),
     };
-    let last = status.last_pass.map_or_else(|| "no pass yet".to_owned(), |at| format!("last pass {}", seen(at)));
+    let last =
+        status.last_pass.map_or_else(|| "no pass yet".to_owned(), |at| format!("last pass {}", seen(at)));
     format!("{due}; {last}")
 }
 

@@ -146,7 +146,7 @@ fn next(status: &Status) -> String {
     let seen = |at: Time| relative(at, status.at);
     let due = match status.next_due {
         Some(at) if at > status.at => format!("the next is due {}", seen(at)),
-        Some(_) => "due since before".to_owned(),
+        Some(_) => "they are due now".to_owned(),
         None => "none will be".to_owned(),
     };
     let last =

@@ -9,7 +9,6 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::config::{TableConfig, USUAL_FILE};
-use backstop::core::table::last_tick;
 use backstop::tables::{Table, TableError};
 use clap::{Args, Subcommand};
 
@@ -88,11 +87,6 @@ impl TableArgs {
                 format!("an entry [tables.{name}] in {USUAL_FILE}; see `backstop table check --help`"),
             )
         })
-    }
-
-    /// The time that counts. A pass goes by the ticks of its table's period; what is said without a time is what it would find now.
-    fn at(&self, table: &Table, now: Time) -> Time {
-        self.at.unwrap_or_else(|| last_tick(table.period(), now))
     }
 }
 

@@ -16,7 +16,7 @@ struct DueShape {
 pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.configured(context)?.table;
     let backstop = context.look().await?;
-    let at = args.at(table, backstop.now());
+    let at = args.at.unwrap_or_else(|| backstop.now());
     let rows = backstop.adopted(table).due(at, None).await.map_err(|error| failed(table, error))?;
     let due: Vec<Value> = rows.into_iter().map(|row| row.key).collect();
     if context.output.is_json() {

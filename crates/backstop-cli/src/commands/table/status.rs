@@ -66,7 +66,7 @@ struct BandShape {
 pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
-    let at = args.table.at(table, backstop.now());
+    let at = args.table.at.unwrap_or_else(|| backstop.now());
     let adopted = backstop.adopted(table);
     let status = adopted.status(at).await.map_err(|error| failed(table, error))?;
     let expired = if args.expired {

@@ -2,7 +2,7 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, work,
+    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, table, work,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -16,6 +16,7 @@ Examples:
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
   backstop stream serve uptime --exec ./handle         records in order, however they arrive
   backstop sweep --dry-run                             what was never enqueued, by your own tables
+  backstop table check invoices                        work off a backlog table you have already
   backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
@@ -88,6 +89,9 @@ pub(crate) enum Command {
     Stream(Box<stream::StreamCommand>),
     /// Look for work that was lost before it reached the queue, and give it jobs
     Sweep(sweep::SweepArgs),
+    /// A backlog table of yours, as it is: check it, see what is due, work it off
+    #[command(subcommand)]
+    Table(table::TableCommand),
     /// Compare rows and jobs of all sweeps: rows without jobs, jobs without rows
     #[command(after_help = "\
 Examples:
@@ -138,6 +142,7 @@ they start a new version, and they find nothing to do. On Redis there is nothing
 Examples:
   backstop bench --quick
   backstop bench streams
+  backstop bench tables --url postgres://app@localhost/shop
   backstop bench --jobs 50000 --json
   backstop bench --store postgres://app@localhost/shop --held-snapshot
   backstop bench --store redis://localhost

@@ -20,6 +20,7 @@
 //! | [`rate`] | how many jobs may start in which time |
 //! | [`stream`] | what is handled, held or declared missing, in which order |
 //! | [`sweep`] | what becomes of rows whose work was lost |
+//! | [`table`] | which rows of a user's own table are due, and who works on them |
 //! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
@@ -46,6 +47,7 @@ pub mod schedule;
 pub mod simulate;
 pub mod stream;
 pub mod sweep;
+pub mod table;
 pub mod time;
 pub mod unique;
 pub mod verdict;

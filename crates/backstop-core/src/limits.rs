@@ -177,6 +177,33 @@ pub const SWEEP_RECOVERIES_MAX: u32 = 1_000;
 /// Rows, and live jobs, that are compared with each other for one sweep.
 pub const RECONCILE_MAX: usize = 100_000;
 
+/// Letters of a table's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
+pub const TABLE_NAME_MAX: usize = QUEUE_NAME_MAX - "tables.".len();
+/// Rows one pass over a table may take.
+pub const TABLE_RECORDS_MAX: usize = 10_000;
+/// The shortest time between two passes over a table.
+pub const TABLE_EVERY_MIN: Span = Span::secs(1);
+/// Handlers one pass over a table may have at work.
+pub const TABLE_CONCURRENCY_MAX: usize = 1_000;
+/// Failures of a row up to which its waits differ; past it the last wait repeats.
+pub const TABLE_WAITS_MAX: u32 = 256;
+/// Bands of a table's progressive strategy.
+pub const TABLE_BANDS_MAX: usize = 100;
+/// How long a row stays with a runner that gives no sign of life.
+pub const TABLE_LEASE: Span = Span::secs(15);
+/// Rows taken from a table at a time: those that run twice when their runner is killed are among them.
+pub const TABLE_CLAIM_MAX: usize = 200;
+/// Bytes of the keys of all rows of a table that are in somebody's hands: they share one cell.
+pub const TABLE_CLAIMED_BYTES_MAX: usize = 48 << 10;
+/// Bytes of a row's key.
+pub const TABLE_KEY_BYTES_MAX: usize = 512;
+/// Expired rows, and failures of a pass, that are told one by one.
+pub const TABLE_TOLD_MAX: usize = 1_000;
+/// The longest that one statement on a user's table may take.
+pub const TABLE_STATEMENT_MAX: Span = Span::minutes(1);
+/// Rows that are looked at to find out how a table writes its dates.
+pub const TABLE_SAMPLE: usize = 100;
+
 /// Arrivals, ends of calls and ends of waits one simulation may go through.
 pub const SIMULATED_EVENTS_MAX: u64 = 5_000_000;
 /// Buckets in which a simulation may report.

@@ -174,6 +174,11 @@ impl RetryPolicy {
         self.max_attempts
     }
 
+    /// The age that ends a job; `None` if only its attempts do.
+    pub const fn max_age(&self) -> Option<Span> {
+        self.max_age
+    }
+
     /// This policy with so many runs, the first included.
     #[must_use]
     pub const fn with_max_attempts(mut self, max: std::num::NonZeroU32) -> Self {

@@ -7,8 +7,10 @@ mod raw;
 mod schedule;
 mod stream;
 mod sweep;
+mod table;
 
 pub use stream::{KafkaSource, StreamConfig};
+pub use table::TableConfig;
 
 use crate::address::Address;
 use crate::exec::Exec;
@@ -43,6 +45,8 @@ pub struct Config {
     pub streams: BTreeMap<StreamName, StreamConfig>,
     /// The sweeps, by name.
     pub sweeps: BTreeMap<String, Sweep>,
+    /// The tables that are worked off, by name.
+    pub tables: BTreeMap<String, TableConfig>,
     /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
@@ -141,6 +145,16 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// One table's entry does not make sense.
+    #[error("{path}: [tables.{table}]: {problem}")]
+    Table {
+        /// The file.
+        path: String,
+        /// The table.
+        table: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// One schedule's entry does not make sense.
     #[error("{path}: [schedules.{schedule}]: {problem}")]
     Schedule {
@@ -187,6 +201,7 @@ pub fn resolve(
     let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
     let streams = raw.streams.into_iter().map(|(name, stream)| checked_stream(path, &name, stream));
     let sweeps = raw.sweeps.into_iter().map(|(name, sweep)| checked_sweep(path, name, sweep));
+    let tables = raw.tables.into_iter().map(|(name, table)| checked_table(path, name, table));
     let schedules = raw.schedules.into_iter().map(|(name, schedule)| checked_schedule(path, &name, schedule));
     Ok(Config {
         store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
@@ -194,6 +209,7 @@ pub fn resolve(
         queues: queues.collect::<Result<_, _>>()?,
         streams: streams.collect::<Result<_, _>>()?,
         sweeps: sweeps.collect::<Result<_, _>>()?,
+        tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
     })
@@ -224,6 +240,12 @@ fn checked_sweep(path: &str, name: String, raw: sweep::RawSweep) -> Result<(Stri
     let bad = |problem: String| BadConfig::Sweep { path: path.to_owned(), sweep: name.clone(), problem };
     let sweep = raw.checked(&name).map_err(bad)?;
     Ok((name, sweep))
+}
+
+fn checked_table(path: &str, name: String, raw: table::RawTable) -> Result<(String, TableConfig), BadConfig> {
+    let bad = |problem: String| BadConfig::Table { path: path.to_owned(), table: name.clone(), problem };
+    let table = raw.checked(&name).map_err(bad)?;
+    Ok((name, table))
 }
 
 fn checked_schedule(

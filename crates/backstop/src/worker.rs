@@ -4,6 +4,7 @@ use crate::client::Backstop;
 use crate::engine::{self, Engine};
 use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
 use crate::sweeps::Sweep;
+use crate::tables::Table;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
@@ -141,6 +142,12 @@ pub enum BadWorker {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// A table has nothing that handles its rows.
+    #[error("table {table} has no handler; give it one with `.handler(…)`")]
+    Table {
+        /// The table.
+        table: String,
+    },
     /// The thread for the services could not be started.
     #[error("the worker's service thread could not be started: {0}")]
     Thread(String),
@@ -156,6 +163,7 @@ pub struct WorkerBuilder {
     schedules: BTreeMap<ScheduleName, Schedule>,
     states: States,
     sweeps: BTreeMap<String, Sweep>,
+    tables: BTreeMap<String, Table>,
     timing: Timing,
     services: Services,
 }
@@ -170,6 +178,7 @@ impl WorkerBuilder {
             schedules: BTreeMap::new(),
             states: States::default(),
             sweeps: BTreeMap::new(),
+            tables: BTreeMap::new(),
             timing: Timing::default(),
             services: Services::default(),
         }
@@ -238,6 +247,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Works off a table beside its jobs, in the table's period; of many workers with a table of this name one does at a time.
+    pub fn table(mut self, table: Table) -> Self {
+        self.tables.insert(table.name().to_owned(), table);
+        self
+    }
+
     /// With these intervals instead of the usual ones.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -283,16 +298,24 @@ impl WorkerBuilder {
             shelves.entry(queue.clone()).or_insert(served.shelf);
         }
         let shelves = shelves.into_iter().collect();
-        if handlers.is_empty() && self.schedules.is_empty() && self.sweeps.is_empty() {
+        if handlers.is_empty()
+            && self.schedules.is_empty()
+            && self.sweeps.is_empty()
+            && self.tables.is_empty()
+        {
             return Err(BadWorker::NoHandler);
         }
         for (schedule, chosen) in &self.schedules {
             let bad = |problem| BadWorker::Schedule { schedule: schedule.clone(), problem };
             chosen.check().map_err(bad)?;
         }
+        if let Some(table) = self.tables.values().find(|table| !table.is_handled()) {
+            return Err(BadWorker::Table { table: table.name().to_owned() });
+        }
         let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
         let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
+        let engine = engine.working_off(self.tables.into_values().collect());
         Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
     }
 }

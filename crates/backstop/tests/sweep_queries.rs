@@ -1,85 +1,13 @@
 //! Sweeps over real tables: SQLite, PostgreSQL and MariaDB give the same findings, and a query can do nothing but read.
 
-use backstop::rusqlite::Connection;
+mod databases;
+
 use backstop::sweeps::{FindError, Finder, Query, Report, Sweep};
 use backstop::testing;
 use backstop::{Payload, Span, Time};
 use backstop_testkit::servers::{mariadb, postgres};
+use databases::Database;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tempfile::TempDir;
-
-/// A database of a user's.
-enum Database {
-    Sqlite(TempDir),
-    Postgres(String),
-    Mariadb(String),
-}
-
-impl Database {
-    fn all() -> Vec<Self> {
-        let schema = format!("u{}", unique());
-        postgres().sql(&format!("CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"));
-        vec![
-            Self::Sqlite(TempDir::new().expect("a folder")),
-            Self::Postgres(schema),
-            Self::Mariadb(mariadb().fresh_url()),
-        ]
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Self::Sqlite(folder) => format!("sqlite:{}", folder.path().join("app.db").display()),
-            Self::Postgres(schema) => {
-                format!("{}?options=-c%20search_path%3D{schema}", postgres().url())
-            }
-            Self::Mariadb(url) => url.clone(),
-        }
-    }
-
-    fn sql(&self, statements: &str) -> String {
-        match self {
-            Self::Sqlite(folder) => {
-                let db = Connection::open(folder.path().join("app.db")).expect("a database");
-                db.execute_batch(statements).expect(statements);
-                String::new()
-            }
-            Self::Postgres(schema) => postgres().sql(&format!(
-                "SET ROLE backstop; SET search_path = {schema}; SET TimeZone = 'UTC'; {statements}"
-            )),
-            Self::Mariadb(url) => mariadb().sql_in(url, &format!("SET time_zone = '+00:00'; {statements}")),
-        }
-    }
-
-    fn count(&self, table: &str) -> usize {
-        let counted = match self {
-            Self::Sqlite(folder) => {
-                let db = Connection::open(folder.path().join("app.db")).expect("a database");
-                let count = |row: &backstop::rusqlite::Row<'_>| row.get::<_, i64>(0);
-                db.query_row(&format!("SELECT count(*) FROM {table}"), [], count)
-                    .expect("a count")
-                    .to_string()
-            }
-            _ => self.sql(&format!("SELECT count(*) FROM {table}")),
-        };
-        counted.trim().parse().expect("a number")
-    }
-
-    /// The words that differ.
-    fn dialect<'a>(&self, sqlite: &'a str, postgres: &'a str, mariadb: &'a str) -> &'a str {
-        match self {
-            Self::Sqlite(_) => sqlite,
-            Self::Postgres(_) => postgres,
-            Self::Mariadb(_) => mariadb,
-        }
-    }
-}
-
-/// A name that no other test of this process has.
-fn unique() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 const NOON: &str = "2026-03-01T12:00:00Z";
 

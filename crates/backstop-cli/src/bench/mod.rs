@@ -10,6 +10,7 @@ mod report;
 mod round;
 mod server;
 mod streams;
+mod tables;
 
 use anyhow::{Context, Result};
 use backstop::{Address, Backstop, Durability};
@@ -47,8 +48,14 @@ pub struct BenchArgs {
     #[arg(long)]
     pub held_snapshot: bool,
     /// A few seconds only: shows that it runs, and nothing else.
-    #[arg(long, conflicts_with_all = ["jobs", "present", "samples", "repeat"])]
+    #[arg(long, conflicts_with_all = ["jobs", "present", "samples", "repeat", "rows"])]
     pub quick: bool,
+    /// Of tables: so many rows, of which 1,000 are due.
+    #[arg(long, default_value_t = 10_000_000, value_name = "N")]
+    pub rows: usize,
+    /// Of tables: the database, postgres://… or mysql://…, in which a table is made and dropped again [default: a new SQLite file]
+    #[arg(long)]
+    pub url: Option<String>,
 }
 
 /// What to measure.
@@ -58,19 +65,21 @@ pub enum Subject {
     Jobs,
     /// Ordered streams, beside jobs
     Streams,
+    /// Finding what is due in a large table of a user's, without the suggested indexes and with them
+    Tables,
 }
 
 impl BenchArgs {
     fn sized(&self) -> Self {
         if self.quick {
-            Self { jobs: 5_000, present: 3_000, samples: 20, repeat: 1, ..self.clone() }
+            Self { jobs: 5_000, present: 3_000, samples: 20, repeat: 1, rows: 100_000, ..self.clone() }
         } else {
             Self { repeat: self.repeat.max(1), ..self.clone() }
         }
     }
 }
 
-/// Measures the store at `named`, or one in a new file beside the current folder's files if there is none.
+/// Measures what was asked for: the store at `named`, or one in a new file beside the current folder's files if there is none.
 pub async fn run(
     args: &BenchArgs,
     named: Option<&Address>,
@@ -78,21 +87,37 @@ pub async fn run(
     json: bool,
 ) -> Result<String> {
     let args = args.sized();
-    let place = Place::choose(named)?;
     let bar = spinner();
+    let report = match args.subject {
+        Subject::Tables => {
+            let figures = tables::measure(&args, &bar).await;
+            figures.and_then(|figures| if json { figures.json() } else { Ok(figures.text()) })
+        }
+        Subject::Jobs | Subject::Streams => measure_store(&args, named, durability, json, &bar).await,
+    };
+    bar.finish_and_clear();
+    report
+}
+
+async fn measure_store(
+    args: &BenchArgs,
+    named: Option<&Address>,
+    durability: Durability,
+    json: bool,
+    bar: &ProgressBar,
+) -> Result<String> {
+    let place = Place::choose(named)?;
     let backstop = Backstop::open_with(place.measured().as_written(), durability).await?;
-    let measured = match args.subject {
-        Subject::Jobs => measure_all(&place, &backstop, durability, &args, &bar)
-            .await
-            .and_then(|report| if json { report.json() } else { Ok(report.text()) }),
-        Subject::Streams => streams::measure(&backstop, &args, &bar).await.and_then(|figures| {
-            let store = place.kind().word();
-            if json { figures.json(store) } else { Ok(figures.text(store)) }
-        }),
+    let measured = if args.subject == Subject::Streams {
+        let store = place.kind().word();
+        let figures = streams::measure(&backstop, args, bar).await;
+        figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) })
+    } else {
+        let report = measure_all(&place, &backstop, durability, args, bar).await;
+        report.and_then(|report| if json { report.json() } else { Ok(report.text()) })
     };
     bar.set_message("cleaning up");
     let cleaned = place.clean_up(&backstop).await;
-    bar.finish_and_clear();
     let report = measured?;
     cleaned?;
     Ok(report)

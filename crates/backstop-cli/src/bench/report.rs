@@ -163,7 +163,7 @@ fn per_second(rate: Rate) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-fn grouped(number: usize) -> String {
+pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

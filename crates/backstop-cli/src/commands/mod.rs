@@ -15,6 +15,7 @@ pub(crate) mod reconcile;
 pub(crate) mod schedule;
 pub(crate) mod stream;
 pub(crate) mod sweep;
+pub(crate) mod table;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -33,6 +34,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
         Command::Sweep(args) => sweep::run(args, context).await,
+        Command::Table(command) => table::run(command, context).await,
         Command::Reconcile => reconcile::run(context).await,
         Command::Schedule(command) => schedule::run(command, context).await,
         Command::Breaker(command) => breaker::run(command, context).await,
@@ -51,6 +53,10 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
     if args.held_snapshot && store.and_then(Address::kind) != Some(StoreKind::Postgres) {
         return Err(Trouble::misuse("--held-snapshot is about PostgreSQL, and the store is another")
             .advise("--store postgres://USER@HOST/DATABASE"));
+    }
+    if args.url.is_some() && args.subject != bench::Subject::Tables {
+        return Err(Trouble::misuse("--url is about tables, and something else is measured")
+            .advise("backstop bench tables --url URL, or --store URL for the store that is measured"));
     }
     let durability = context.config.durability;
     let report = bench::run(args, store, durability, context.output.is_json()).await;

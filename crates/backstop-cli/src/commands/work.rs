@@ -6,8 +6,9 @@ use super::policy;
 use crate::context::Context;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
-use backstop::config::{Config, HandlerConfig, USUAL_FILE};
+use backstop::config::{Config, HandlerConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
+use backstop::tables::Table;
 use backstop::{
     Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
     Schedule, ScheduleName, Span, WorkerBuilder,
@@ -29,6 +30,7 @@ Examples:
   backstop work                                   the queues that have a handler in backstop.toml
 
 The schedules in backstop.toml are fired as well, by every worker and once for each instant; see `backstop schedule list --help`.
+Its sweeps look for lost work, and its tables with a handler are worked off; see `backstop sweep --help`, `backstop table check --help`.
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
@@ -92,17 +94,24 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let signals = serve::Signals::listen()?;
     // Who stays to the end of a queue only has no time for what is looked for every half hour.
     let sweeps: Vec<Sweep> = context.config.sweeps.values().filter(|_| !args.until_empty).cloned().collect();
+    let tables = if args.until_empty { Vec::new() } else { tables(&context.config)? };
     if args.until_empty {
         // What is due now belongs to what is to be done; the worker's own look might come after the queues were found empty.
         let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
         backstop.schedules().look(&schedules).await?;
     }
-    let running = start(&backstop, &lanes, &sweeps, &context.config)?;
+    let running = start(&backstop, &lanes, &sweeps, &tables, &context.config)?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
     if !sweeps.is_empty() {
         let names: Vec<&str> = sweeps.iter().map(Sweep::name).collect();
         context.output.announce(format!("lost work is looked for by {}", names.join(", ")));
+    }
+    for table in &tables {
+        let (name, every, bound) = (table.name(), table.period(), table.recovery_bound());
+        context.output.announce(format!(
+            "table {name} is worked off every {every}; a dead worker's row runs again within {bound}"
+        ));
     }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
@@ -112,8 +121,15 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }
 
-fn start(backstop: &Backstop, lanes: &[Lane], sweeps: &[Sweep], config: &Config) -> Result<Running, Trouble> {
+fn start(
+    backstop: &Backstop,
+    lanes: &[Lane],
+    sweeps: &[Sweep],
+    tables: &[Table],
+    config: &Config,
+) -> Result<Running, Trouble> {
     let worker = sweeps.iter().cloned().fold(backstop.worker(), WorkerBuilder::sweep);
+    let worker = tables.iter().cloned().fold(worker, WorkerBuilder::table);
     let mut worker = config.schedules.values().cloned().fold(worker, WorkerBuilder::schedule);
     for lane in lanes {
         let queue = lane.queue.as_str();
@@ -127,6 +143,15 @@ fn start(backstop: &Backstop, lanes: &[Lane], sweeps: &[Sweep], config: &Config)
         worker = worker.queue(queue, lane.settings.clone());
     }
     Ok(worker.start()?)
+}
+
+/// The tables that the configuration gives a handler.
+fn tables(config: &Config) -> Result<Vec<Table>, Trouble> {
+    let handled = config.tables.iter().filter(|(_, table)| table.handler.is_some());
+    let table = |(name, table): (&String, &TableConfig)| {
+        table.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
+    };
+    handled.map(table).collect()
 }
 
 /// The queues to serve: as the flags say, else as the configuration says.
@@ -147,14 +172,18 @@ fn lanes(args: &WorkArgs, config: &Config) -> Result<Vec<Lane>, Trouble> {
 /// The handler the flags name, if they name one.
 fn flagged(args: &WorkArgs) -> Result<Option<HandlerConfig>, Trouble> {
     if let Some(address) = &args.http {
-        let http = Http::new(address).and_then(|http| http.check().map(|()| http));
-        return http.map(|http| Some(HandlerConfig::Http(http))).map_err(|problem| {
-            Trouble::misuse(format!("--http: {problem}"))
-                .advise("backstop work QUEUE --http http://127.0.0.1:9000/detect")
-        });
+        return Ok(Some(HandlerConfig::Http(service(address)?)));
     }
     let by_argv = || args.argv.split_first().map(|(program, rest)| Exec::new(program, rest));
     Ok(args.exec.as_ref().map(Exec::shell).or_else(by_argv).map(HandlerConfig::Exec))
+}
+
+/// The web service that a flag names.
+pub(super) fn service(address: &str) -> Result<Http, Trouble> {
+    let http = Http::new(address).and_then(|http| http.check().map(|()| http));
+    http.map_err(|problem| {
+        Trouble::misuse(format!("--http: {problem}")).advise("--http http://127.0.0.1:9000/detect")
+    })
 }
 
 /// A description that is right and yet leads nowhere, because of a file or the machine.
@@ -166,9 +195,12 @@ fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let served = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
-    if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() {
-        return Err(Trouble::misuse("there is nothing to run: no queue has a handler in the configuration")
-            .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
+    let is_idle = config.tables.values().all(|table| table.handler.is_none());
+    if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() && is_idle {
+        return Err(Trouble::misuse(
+            "there is nothing to run: no queue and no table has a handler in the configuration",
+        )
+        .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
     }
     Ok(queues)
 }

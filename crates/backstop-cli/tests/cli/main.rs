@@ -21,4 +21,5 @@ mod store;
 mod stores;
 mod stream;
 mod sweep;
+mod table;
 mod work;

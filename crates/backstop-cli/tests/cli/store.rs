@@ -67,7 +67,7 @@ fn completions_and_help_are_there_for_every_command() {
         assert!(script.contains("backstop"), "{shell}");
     }
     place.run(["completions", "tcsh"]).complains(2, &["possible values"]);
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 24] = [
         &[],
         &["push"],
         &["work"],
@@ -84,6 +84,10 @@ fn completions_and_help_are_there_for_every_command() {
         &["policy", "preview"],
         &["sweep"],
         &["reconcile"],
+        &["table", "check"],
+        &["table", "due"],
+        &["table", "run"],
+        &["table", "status"],
         &["doctor"],
         &["migrate"],
         &["demo"],

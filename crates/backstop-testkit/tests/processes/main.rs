@@ -9,3 +9,4 @@ mod fleet;
 mod ordered;
 mod poison;
 mod share;
+mod tables;

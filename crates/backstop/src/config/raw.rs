@@ -3,6 +3,7 @@
 use super::schedule::RawSchedule;
 use super::stream::RawStream;
 use super::sweep::RawSweep;
+use super::table::RawTable;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
@@ -28,6 +29,7 @@ pub(super) struct RawConfig {
     pub(super) streams: BTreeMap<String, RawStream>,
     pub(super) sweeps: BTreeMap<String, RawSweep>,
     pub(super) schedules: BTreeMap<String, RawSchedule>,
+    pub(super) tables: BTreeMap<String, RawTable>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
 }

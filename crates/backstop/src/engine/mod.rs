@@ -8,6 +8,7 @@
 //! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say; [`expired`] tells what waits), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
+//! | [`table`] | works off adopted tables, each in its period | the same thread; handlers on the caller's runtime |
 //! | [`timetable`] | fires what schedules say is due | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
@@ -32,12 +33,14 @@ pub(crate) mod running;
 pub(crate) mod settle;
 pub(crate) mod suspects;
 pub(crate) mod sweep;
+pub(crate) mod table;
 mod tidy;
 pub(crate) mod timetable;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
 use crate::sweeps::Sweep;
+use crate::tables::Table;
 use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
 use backstop_core::port::{Retention, Shelf, Store};
@@ -70,6 +73,8 @@ pub(crate) struct Engine {
     pub(crate) states: States,
     /// What this worker looks for; shared with all who look for the same.
     pub(crate) sweeps: Vec<Sweep>,
+    /// Whose rows it works off; shared with all who work on the same.
+    pub(crate) tables: Vec<Table>,
     /// The runtime that started the worker, for what must not hold up the loops of this one.
     pub(crate) callers: Option<Handle>,
     pub(crate) timing: Timing,
@@ -120,6 +125,7 @@ impl Engine {
             schedules: Vec::new(),
             states,
             sweeps: Vec::new(),
+            tables: Vec::new(),
             callers: Handle::try_current().ok(),
             timing,
             held: Held::default(),
@@ -139,6 +145,11 @@ impl Engine {
     pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
         self.sweeps = sweeps;
         self
+    }
+
+    /// With tables to work off.
+    pub(crate) fn working_off(self, tables: Vec<Table>) -> Self {
+        Self { tables, ..self }
     }
 
     /// With schedules that it fires.

@@ -8,6 +8,7 @@ use super::keeper::keeper_loop;
 use super::progress::Progress;
 use super::settle::{WAITING_MAX, settle_loop};
 use super::sweep::sweep_loop;
+use super::table::table_loop;
 use super::timetable::timetable_loop;
 use crate::worker::{BadWorker, Services};
 use backstop_core::{Span, WorkerName};
@@ -151,6 +152,7 @@ fn start_services(
             keeper_loop(&engine, &stop),
             guard_loop(&engine, &stop),
             sweep_loop(&engine, &stop),
+            table_loop(&engine, &stop),
             timetable_loop(&engine, &stop)
         );
     };

@@ -55,12 +55,12 @@ mod source;
 mod sqlite;
 mod turn;
 
+pub use crate::source::{BadSource, Source};
 pub use backstop_core::sweep::Finding;
 pub use history::PastRun;
 pub use query::{BadSweepQuery, Query};
 pub use reconcile::{LooseJob, Reconciliation};
 pub use run::{Report, SweepError, Sweeper, Unusable};
-pub use source::{BadSource, Source};
 
 use async_trait::async_trait;
 use backstop_core::limits::{SWEEP_EVERY_MIN, SWEEP_RECOVERIES_MAX, SWEEP_ROWS_MAX};

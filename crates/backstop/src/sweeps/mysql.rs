@@ -4,11 +4,12 @@ use super::FindError;
 use super::query::hex;
 use super::source::{Rows, Search};
 use crate::address::Address;
+use crate::source::mysql::{connect, is_mariadb, is_stopped, time_limit};
 use backstop_core::sweep::{Row, cutoff_text, decimal};
 use backstop_core::{Span, Time};
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Column, Conn, Opts, Params};
+use mysql_async::{Column, Conn, Params};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,6 @@ use std::time::Duration;
 const BESIDE: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
-/// The server stopped a statement at its time limit: MariaDB's number for it, and MySQL's.
-const STOPPED: [u16; 2] = [1_969, 3_024];
 
 /// The rows that a query finds.
 pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
@@ -28,11 +27,7 @@ pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, 
 }
 
 async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
-    let url = address.as_written();
-    let url = url.strip_prefix("mariadb://").map_or_else(|| url.to_owned(), |rest| format!("mysql://{rest}"));
-    let failed = |error: &dyn std::fmt::Display| FindError::Failed(error.to_string());
-    let opts = Opts::from_url(&url).map_err(|error| failed(&error))?;
-    let mut conn = Conn::new(opts).await.map_err(|error| failed(&error))?;
+    let mut conn = connect(address).await.map_err(|error| FindError::Failed(error.to_string()))?;
     let limit = search.limit;
     let rows = read(&mut conn, search).await;
     // Rows that were not asked for may still be on their way: the connection is closed, not cleaned.
@@ -65,24 +60,9 @@ async fn read(conn: &mut Conn, search: Search<'_>) -> mysql_async::Result<Result
     Ok(Ok(Rows { columns, rows }))
 }
 
-async fn is_mariadb(conn: &mut Conn) -> mysql_async::Result<bool> {
-    let version: Option<String> = conn.query_first("SELECT VERSION()").await?;
-    Ok(version.is_some_and(|version| version.contains("MariaDB")))
-}
-
-/// Each has its own word for it, and MariaDB counts in seconds.
-fn time_limit(is_mariadb: bool, limit: Span) -> String {
-    let millis = limit.as_millis().max(1);
-    if is_mariadb {
-        format!("SET SESSION max_statement_time = {}.{:03}", millis / 1_000, millis % 1_000)
-    } else {
-        format!("SET SESSION max_execution_time = {millis}")
-    }
-}
-
 fn failure(error: &mysql_async::Error, limit: Span) -> FindError {
     match error {
-        mysql_async::Error::Server(said) if STOPPED.contains(&said.code) => FindError::TooSlow(limit),
+        mysql_async::Error::Server(said) if is_stopped(said) => FindError::TooSlow(limit),
         mysql_async::Error::Server(said) => FindError::Failed(format!("{} ({})", said.message, said.code)),
         other => FindError::Failed(other.to_string()),
     }

@@ -1,7 +1,7 @@
 //! A query as a finder: rows of the user's own tables, and what jobs are made of them.
 
-use super::source::{BadSource, Search, Source};
-use super::{FindError, Finder, Found, Unusable};
+use super::source::{Search, rows};
+use super::{BadSource, FindError, Finder, Found, Source, Unusable};
 use async_trait::async_trait;
 use backstop_core::limits::SWEEP_QUERY_MAX;
 use backstop_core::payload::Payload;
@@ -96,7 +96,7 @@ impl Query {
 impl Finder for Query {
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
         let search = Search { query: &self.bound, cutoff, max, limit: self.timeout };
-        let rows = self.source.rows(search).await?;
+        let rows = rows(&self.source, search).await?;
         self.check(&rows.columns).map_err(|error| FindError::Failed(error.to_string()))?;
         let mut found = Found::default();
         for row in &rows.rows {

@@ -3,11 +3,12 @@
 mod source;
 
 use crate::commands::work::serve::Signals;
+use crate::commands::work::service;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, StreamConfig};
 use backstop::streams::{Command, Count, Counts, RunningStream, Standing, Stream, WhichKeys, letters_queue};
-use backstop::{Backstop, Exec, Http, Running, Span, StreamName};
+use backstop::{Backstop, Exec, Running, Span, StreamName};
 use backstop_core::limits::PAGE_MAX;
 use clap::Args;
 use serde_json::json;
@@ -84,9 +85,7 @@ fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> 
         config.handler = Some(HandlerConfig::Exec(Exec::shell(line)));
     }
     if let Some(address) = &args.http {
-        let http = Http::new(address).and_then(|http| http.check().map(|()| http));
-        let http = http.map_err(|problem| Trouble::misuse(format!("--http: {problem}")))?;
-        config.handler = Some(HandlerConfig::Http(http));
+        config.handler = Some(HandlerConfig::Http(service(address)?));
     }
     if let Some(concurrency) = args.concurrency {
         config.settings.concurrency = concurrency;

@@ -1,0 +1,131 @@
+//! Adopted tables: how long it takes to find what is due in a large one, without the suggested indexes and with them.
+//!
+//! Of the rows half are finished, and half failed and are not due; between them lie those that are.
+
+mod ground;
+
+use super::BenchArgs;
+use super::figures::{Latency, Rate};
+use super::report::grouped;
+use anyhow::{Result, ensure};
+use backstop::core::limits::TABLE_STATEMENT_MAX;
+use backstop::tables::{Adopted, Table, TableError};
+use backstop::{Backstop, Time};
+use comfy_table::{Cell, CellAlignment, Table as Drawn, presets};
+use ground::Ground;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use std::time::Instant;
+
+/// Rows that are due, and that one pass takes.
+const DUE: usize = 1_000;
+/// Looks at a table with indexes, and at one without: those take as long as the whole table does.
+const LOOKS: usize = 25;
+const LONG_LOOKS: usize = 3;
+/// 2026-03-01, noon: when it is looked at.
+const NOON_S: i64 = 1_772_366_400;
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Tables {
+    database: &'static str,
+    rows: usize,
+    due: usize,
+    fill: Rate,
+    /// `None` if the database was stopped at the time limit of a statement.
+    without_indexes: Option<Latency>,
+    indexes_seconds: f64,
+    with_indexes: Option<Latency>,
+    indexes: Vec<String>,
+}
+
+/// Measures in a table of its own, which is gone afterwards.
+pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Tables> {
+    ensure!(
+        args.rows >= 2 * DUE,
+        "--rows must be at least {}, for {} of them are due",
+        2 * DUE,
+        grouped(DUE)
+    );
+    let mut ground = Ground::open(args.url.as_deref()).await?;
+    let measured = measure_on(&mut ground, args.rows, bar).await;
+    bar.set_message("cleaning up");
+    let dropped = ground.drop_table().await;
+    let measured = measured?;
+    dropped?;
+    Ok(measured)
+}
+
+async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Result<Tables> {
+    let began = Instant::now();
+    ground
+        .fill(rows, DUE, |done| {
+            bar.set_message(format!("filling in {} of {} rows", grouped(done), grouped(rows)));
+        })
+        .await?;
+    let fill = Rate::of(rows, began.elapsed());
+    let table = Table::new("bench", ground.url(), ground.table())?.max_records(DUE)?;
+    // Nothing is claimed: what a store would keep is of no weight here.
+    let adopted = Backstop::open("memory:").await?.adopted(&table);
+    bar.set_message("finding what is due, without an index");
+    let without_indexes = looks(&adopted, LONG_LOOKS).await?;
+    bar.set_message("making the suggested indexes");
+    let began = Instant::now();
+    let checked = adopted.check().await?;
+    let indexes: Vec<String> = checked.indexes.into_iter().map(|index| index.ddl).collect();
+    for ddl in &indexes {
+        ground.run(ddl).await?;
+    }
+    ground.analyse().await?;
+    let indexes_seconds = began.elapsed().as_secs_f64();
+    bar.set_message("finding what is due, with the suggested indexes");
+    let with_indexes = looks(&adopted, LOOKS).await?;
+    let database = checked.database;
+    Ok(Tables { database, rows, due: DUE, fill, without_indexes, indexes_seconds, with_indexes, indexes })
+}
+
+/// How long a look takes, from connecting to the last key; `None` if one takes longer than a statement may.
+async fn looks(adopted: &Adopted, looks: usize) -> Result<Option<Latency>> {
+    let at = Time::from_millis(NOON_S * 1_000);
+    let mut times = Vec::with_capacity(looks);
+    for _ in 0..looks {
+        let began = Instant::now();
+        match adopted.due(at, Some(DUE)).await {
+            Ok(due) => ensure!(due.len() == DUE, "{} rows were found due, not {DUE}", due.len()),
+            Err(TableError::TooSlow(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        times.push(began.elapsed());
+    }
+    Ok(Some(Latency::of(times)))
+}
+
+impl Tables {
+    pub(super) fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut drawn = Drawn::new();
+        drawn.load_style(presets::UTF8_FULL_CONDENSED);
+        let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+        let what = format!("{}: {} due of {} rows", self.database, grouped(self.due), grouped(self.rows));
+        drawn.set_header([Cell::new(what), right("p50"), right("p99")]);
+        let mut row = |what: &str, latency: Option<Latency>| {
+            let time = |of: fn(&Latency) -> f64| match &latency {
+                Some(latency) => format!("{:.1} ms", of(latency)),
+                None => format!("over {TABLE_STATEMENT_MAX}"),
+            };
+            let cells = [time(|latency| latency.p50_ms), time(|latency| latency.p99_ms)];
+            drawn.add_row([Cell::new(what), right(&cells[0]), right(&cells[1])]);
+        };
+        row("without an index", self.without_indexes);
+        row("with the suggested indexes", self.with_indexes);
+        let (fill, indexes) = (self.fill.seconds, self.indexes_seconds);
+        format!(
+            "{drawn}\nFrom connecting to the last key. Half of the rows are finished, half failed and are not due. Filled in {fill:.1} s; \
+             the indexes took {indexes:.1} s:\n  {}\n",
+            self.indexes.join("\n  ")
+        )
+    }
+}

@@ -1,0 +1,99 @@
+//! `backstop table`: a table that somebody has already, worked off as it is.
+
+mod check;
+mod due;
+mod run;
+mod status;
+
+use crate::context::Context;
+use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
+use backstop::config::{TableConfig, USUAL_FILE};
+use backstop::tables::{Table, TableError};
+use clap::{Args, Subcommand};
+
+/// Look at adopted tables, and work them off.
+#[derive(Subcommand, Debug)]
+pub(crate) enum TableCommand {
+    /// Whether a table can be worked off, what it lacks, and which index would help
+    #[command(after_help = "\
+Examples:
+  backstop table check invoices
+  backstop table check invoices --json | jq -r '.missing[], (.indexes[] | select(.existing == null) | .ddl)'
+
+A table of yours with a key, a status and the time at which a row came in:
+
+  [tables.invoices]
+  url = \"sqlite:app.db\"                 # or postgres://…, or mysql://…
+  table = \"BACKLOG\"
+  columns = { id = \"ID\", status = \"STATUS\", inserted = \"DATE_INSERTED\", failures = \"FAILURES\", last_failure = \"LAST_FAILURE\" }
+  states = { new = \"NEW\", error = \"ERROR\", success = \"SUCCESS\" }
+  strategy = { kind = \"fibonacci\", unit = \"1m\", cap = \"1d\" }      # or { kind = \"progressive\" }, which needs neither
+  max_age = \"30d\"                        # of the last two columns; or any retry policy
+  max_records = 100
+  every = \"1m\"
+  handler = { exec = [\"./invoice\"] }     # gets the row as a JSON object; or { http = \"http://…\" }
+  on_expired = \"keep\"                    # or \"dead\": a copy to the dead letters
+
+Looks the table up in the catalogue of its database, prints the statements that would make it complete and the indexes
+by which due rows are found without a look at all others, and shows how the database finds them without and with those
+indexes. Runs none of these statements and changes no row. Exits 1 if the table cannot be worked off as it is.")]
+    Check(TableArgs),
+    /// What a pass would take, in its order; runs nothing
+    #[command(after_help = "\
+Examples:
+  backstop table due invoices
+  backstop table due invoices --at 2026-11-16T09:30:00Z --json      {\"due\":[4,3,2,1]}
+
+The newest first, at most `max_records`. Rows that are not due never take the place of rows that are.")]
+    Due(TableArgs),
+    /// Work off what is due: one pass
+    Run(run::RunArgs),
+    /// How a table stands: rows by state and by age, what is due, what is not tried any more
+    Status(status::StatusArgs),
+}
+
+/// Which table, and seen from when.
+#[derive(Args, Debug)]
+pub(crate) struct TableArgs {
+    /// The table, by its name in the configuration
+    name: String,
+    /// As if it were this time, in RFC 3339 [default: now]
+    #[arg(long, value_name = "T")]
+    at: Option<Time>,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &TableCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        TableCommand::Check(args) => check::run(args, context).await,
+        TableCommand::Due(args) => due::run(args, context).await,
+        TableCommand::Run(args) => run::run(args, context).await,
+        TableCommand::Status(args) => status::run(args, context).await,
+    }
+}
+
+impl TableArgs {
+    /// The table as it is configured.
+    fn configured<'a>(&self, context: &'a Context) -> Result<&'a TableConfig, Trouble> {
+        let (tables, name) = (&context.config.tables, &self.name);
+        tables.get(name).ok_or_else(|| {
+            let known: Vec<&str> = tables.keys().map(String::as_str).collect();
+            let there = match &known[..] {
+                [] => "there are none".to_owned(),
+                known => format!("there are {}", known.join(", ")),
+            };
+            Trouble::misuse(format!("there is no table {name} in the configuration; {there}")).advise(
+                format!("an entry [tables.{name}] in {USUAL_FILE}; see `backstop table check --help`"),
+            )
+        })
+    }
+}
+
+/// What went wrong with a table, and the next step.
+fn failed(table: &Table, error: TableError) -> Trouble {
+    match error {
+        TableError::Store(error) => error.into(),
+        error => Trouble::new(format!("table {}: {error}", table.name())),
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether a table can be worked off, what it lacks, and which index would help.
+
+use super::{TableArgs, failed};
+use crate::context::Context;
+use crate::output::table::{Table as Lines, Tone};
+use crate::output::words::one_line;
+use crate::trouble::{Trouble, Verdict};
+use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Table};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct CheckShape<'a> {
+    table: &'a str,
+    database: &'a str,
+    fine: bool,
+    columns: Vec<ColumnShape<'a>>,
+    missing: &'a [String],
+    indexes: Vec<IndexShape<'a>>,
+    plan: &'a [String],
+    plan_indexed: Option<&'a [String]>,
+    may_read: bool,
+    may_write: bool,
+    /// Why it may not be read or changed.
+    refused: Vec<&'a str>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ColumnShape<'a> {
+    role: &'a str,
+    wanted: &'a str,
+    found: Option<&'a str>,
+    #[serde(rename = "type")]
+    type_name: Option<&'a str>,
+    dates: Option<&'a str>,
+    problem: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct IndexShape<'a> {
+    columns: &'a [String],
+    why: &'a str,
+    existing: Option<&'a str>,
+    ddl: &'a str,
+}
+
+pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let table = &args.configured(context)?.table;
+    let backstop = context.look().await?;
+    let checked = backstop.adopted(table).check().await.map_err(|error| failed(table, error))?;
+    if context.output.is_json() {
+        context.output.json(&shape(&checked))?;
+    } else {
+        tell(table, &checked, context)?;
+    }
+    Ok(if checked.is_fine() { Verdict::Fine } else { Verdict::FallsShort })
+}
+
+fn shape(checked: &Checked) -> CheckShape<'_> {
+    CheckShape {
+        table: &checked.table,
+        database: checked.database,
+        fine: checked.is_fine(),
+        columns: checked.columns.iter().map(column_shape).collect(),
+        missing: &checked.missing,
+        indexes: checked.indexes.iter().map(index_shape).collect(),
+        plan: &checked.plan,
+        plan_indexed: checked.plan_indexed.as_deref(),
+        may_read: checked.may_read.is_ok(),
+        may_write: checked.may_write.is_ok(),
+        refused: refused(checked).map(|(_, why)| why).collect(),
+        notes: &checked.notes,
+    }
+}
+
+fn column_shape(column: &CheckedColumn) -> ColumnShape<'_> {
+    ColumnShape {
+        role: column.role,
+        wanted: &column.wanted,
+        found: column.found.as_deref(),
+        type_name: column.type_name.as_deref(),
+        dates: column.dates.as_deref(),
+        problem: column.problem.as_deref(),
+    }
+}
+
+fn index_shape(index: &CheckedIndex) -> IndexShape<'_> {
+    IndexShape {
+        columns: &index.columns,
+        why: index.why,
+        existing: index.existing.as_deref(),
+        ddl: &index.ddl,
+    }
+}
+
+/// What we may not do, and why not.
+fn refused(checked: &Checked) -> impl Iterator<Item = (&'static str, &str)> {
+    let both = [("read", &checked.may_read), ("changed", &checked.may_write)];
+    both.into_iter().filter_map(|(what, may)| Some((what, may.as_ref().err()?.as_str())))
+}
+
+fn tell(table: &Table, checked: &Checked, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let place = table.source().address();
+    output.line(format!("{} in {place} ({})", paint.bold(one_line(&checked.table)), checked.database))?;
+    output.table(&columns(&checked.columns))?;
+    for (what, why) in refused(checked) {
+        output.line(paint.bad(format!("it may not be {what}: {}", one_line(why))))?;
+    }
+    if !checked.missing.is_empty() {
+        output.line(paint.bad("\nWhat is missing, and makes it work:"))?;
+        statements(checked.missing.iter(), context)?;
+    }
+    let wanted: Vec<&String> =
+        checked.indexes.iter().filter(|index| index.existing.is_none()).map(|index| &index.ddl).collect();
+    for index in &checked.indexes {
+        if let Some(name) = &index.existing {
+            output.line(format!("index {} is there: {}", one_line(name), index.why))?;
+        }
+    }
+    if !wanted.is_empty() {
+        output.line(paint.warning("\nIndexes by which due rows are found without a look at all others:"))?;
+        statements(wanted.into_iter(), context)?;
+    }
+    plan("\nHow the database finds what is due:", &checked.plan, context)?;
+    if let Some(indexed) = &checked.plan_indexed {
+        plan("\nHow it would with these indexes:", indexed, context)?;
+    }
+    for note in &checked.notes {
+        output.note(format!("note: {}", one_line(note)));
+    }
+    if checked.is_fine() {
+        output.line(format!("\n{}", paint.good("It can be worked off as it is.")))?;
+    }
+    Ok(())
+}
+
+fn columns(columns: &[CheckedColumn]) -> Lines {
+    let mut lines = Lines::new(&["FOR", "COLUMN", "TYPE", "DATES", "PROBLEM"]);
+    for column in columns {
+        let text = |text: &Option<String>| (text.clone().unwrap_or_default(), Tone::Plain);
+        let name = match &column.found {
+            Some(found) => (found.clone(), Tone::Good),
+            None => (format!("{} (not there)", column.wanted), Tone::Bad),
+        };
+        let problem = (column.problem.clone().unwrap_or_default(), Tone::Bad);
+        let role = (column.role.to_owned(), Tone::Plain);
+        lines.toned([role, name, text(&column.type_name), text(&column.dates), problem]);
+    }
+    lines
+}
+
+fn statements<'a>(statements: impl Iterator<Item = &'a String>, context: &Context) -> Result<(), Trouble> {
+    for statement in statements {
+        context.output.line(format!("  {}", context.output.paint().command(one_line(statement))))?;
+    }
+    Ok(())
+}
+
+fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    context.output.line(title)?;
+    for line in plan {
+        context.output.line(format!("  {}", context.output.paint().dim(one_line(line))))?;
+    }
+    Ok(())
+}

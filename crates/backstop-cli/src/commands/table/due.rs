@@ -1,0 +1,37 @@
+//! What a pass would take.
+
+use super::{TableArgs, failed};
+use crate::context::Context;
+use crate::output::table::Table as Lines;
+use crate::output::words::counted;
+use crate::trouble::{Trouble, Verdict};
+use serde::Serialize;
+use serde_json::Value;
+
+#[derive(Serialize)]
+struct DueShape {
+    due: Vec<Value>,
+}
+
+pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let table = &args.configured(context)?.table;
+    let backstop = context.look().await?;
+    let at = args.at.unwrap_or_else(|| backstop.now());
+    let rows = backstop.adopted(table).due(at, None).await.map_err(|error| failed(table, error))?;
+    let due: Vec<Value> = rows.into_iter().map(|row| row.key).collect();
+    if context.output.is_json() {
+        context.output.json(&DueShape { due })?;
+    } else if due.is_empty() {
+        context.output.note(format!("nothing is due at {at}; try: backstop table status {}", table.name()));
+    } else {
+        let mut lines = Lines::new(&["ROW"]);
+        for key in &due {
+            lines.row([key.to_string()]);
+        }
+        context.output.table(&lines)?;
+        let is_cut = due.len() >= table.records_max();
+        let more = if is_cut { "; there may be more, for the passes after it" } else { "" };
+        context.output.note(format!("a pass at {at} takes {}{more}", counted(due.len() as u64, "row")));
+    }
+    Ok(Verdict::Fine)
+}

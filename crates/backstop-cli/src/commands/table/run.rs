@@ -1,0 +1,204 @@
+//! One pass over a table.
+
+use super::{TableArgs, failed};
+use crate::commands::work::{self, serve::Signals};
+use crate::context::Context;
+use crate::output::progress;
+use crate::output::words::{about, count, one_line};
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::{HandlerConfig, USUAL_FILE};
+use backstop::tables::{Adopted, FailedRow, Pass, PassProgress, Table};
+use backstop::{Exec, Time};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use serde_json::Value;
+use std::ffi::OsString;
+
+const BAR: &str = "{bar:32.cyan/dim} {pos}/{len}  {msg}  {eta} left";
+/// Failures told one by one to people.
+const TOLD_MAX: usize = 20;
+
+/// Which table, with what, and as of when.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop table run invoices                            with the handler of [tables.invoices] in backstop.toml
+  backstop table run invoices --exec './invoice'         the row as JSON on stdin; exit 0 = success
+  backstop table run invoices --http http://127.0.0.1:9000/invoice
+  backstop table run invoices --at 2026-11-16T09:30:00Z --exec true --json
+
+One pass: takes what is due, the newest first and at most `max_records`, and writes what became of it. A row that fails
+becomes an error and is tried again when `strategy` says; the others go on. A handler that ends with 75, or answers so
+that a job would be released, leaves its row as it was. A row that its owner changes meanwhile stays as they want it.
+Others may run passes at the same time: no row is in two hands. `backstop work` runs passes by itself, every `every`.
+
+--at is the time that counts: for what is due, and for what is written. Exits 0 even if rows failed, 1 if the pass
+itself did. Ctrl-C or SIGTERM lets handlers end and takes no more rows; a second one breaks off.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The command, as a line for the shell [default: the handler of the configuration]
+    #[arg(long, value_name = "CMD", conflicts_with = "http")]
+    exec: Option<OsString>,
+    /// The web service that gets each row as a POST
+    #[arg(long, value_name = "URL")]
+    http: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PassShape<'a> {
+    at: Time,
+    took_ms: i64,
+    due: usize,
+    succeeded: usize,
+    failed: usize,
+    released: usize,
+    overtaken: usize,
+    taken: usize,
+    unwritten: usize,
+    redated: u64,
+    expired: u64,
+    buried: u64,
+    is_cut: bool,
+    failures: Vec<FailureShape<'a>>,
+}
+
+#[derive(Serialize)]
+struct FailureShape<'a> {
+    id: &'a Value,
+    error: &'a str,
+}
+
+pub(super) async fn run(args: &RunArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let table = handled(args, context)?;
+    let backstop = context.open().await?;
+    let adopted = backstop.adopted(&table);
+    let bar = progress::bar(context.output.shows_progress(), 0, BAR);
+    let ended = pass(&adopted, args.table.at, &bar, context).await;
+    bar.finish_and_clear();
+    let pass = ended?;
+    if context.output.is_json() {
+        context.output.json(&shape(&pass))?;
+    } else {
+        tell(&table, &pass, context)?;
+    }
+    Ok(if pass.unwritten > 0 { Verdict::FallsShort } else { Verdict::Fine })
+}
+
+/// The table with its handler: as the flags say, else as the configuration says.
+fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
+    let mut config = args.table.configured(context)?.clone();
+    if let Some(line) = &args.exec {
+        config.handler = Some(HandlerConfig::Exec(Exec::shell(line)));
+    }
+    if let Some(address) = &args.http {
+        config.handler = Some(HandlerConfig::Http(work::service(address)?));
+    }
+    let name = config.table.name().to_owned();
+    if config.handler.is_none() {
+        return Err(Trouble::misuse(format!("table {name} has no handler in the configuration")).advise(
+            format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}"),
+        ));
+    }
+    config.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
+}
+
+/// Runs it to its end, or to that of its handlers if a signal says so.
+async fn pass(
+    adopted: &Adopted,
+    at: Option<Time>,
+    bar: &ProgressBar,
+    context: &Context,
+) -> Result<Pass, Trouble> {
+    let mut signals = Signals::listen()?;
+    let mut tell = |progress| show(bar, progress);
+    let running = async {
+        match at {
+            Some(at) => adopted.run_at(at, &mut tell).await,
+            None => adopted.run_telling(&mut tell).await,
+        }
+    };
+    tokio::pin!(running);
+    let mut is_stopping = false;
+    loop {
+        tokio::select! {
+            ended = &mut running => return ended.map_err(|error| failed(adopted.table(), error)),
+            () = signals.next() => {
+                if is_stopping {
+                    let bound = adopted.table().recovery_bound();
+                    return Err(Trouble::new(format!("the pass was broken off; rows in its hands are free again within {bound}")));
+                }
+                is_stopping = true;
+                context.output.announce("stopping: handlers may end, no more rows are taken; once more to break off");
+                adopted.stop();
+            }
+        }
+    }
+}
+
+fn show(bar: &ProgressBar, progress: PassProgress) {
+    bar.set_length(progress.total as u64);
+    bar.set_position(progress.done() as u64);
+    let (succeeded, failed) = (count(progress.succeeded as u64), count(progress.failed as u64));
+    bar.set_message(format!("{succeeded} succeeded, {failed} failed"));
+}
+
+fn shape(pass: &Pass) -> PassShape<'_> {
+    PassShape {
+        at: pass.at,
+        took_ms: pass.took.as_millis(),
+        due: pass.due,
+        succeeded: pass.succeeded,
+        failed: pass.failed,
+        released: pass.released,
+        overtaken: pass.overtaken,
+        taken: pass.taken,
+        unwritten: pass.unwritten,
+        redated: pass.redated,
+        expired: pass.expired,
+        buried: pass.buried,
+        is_cut: pass.is_cut,
+        failures: pass.failures.iter().map(failure_shape).collect(),
+    }
+}
+
+fn failure_shape(failed: &FailedRow) -> FailureShape<'_> {
+    FailureShape { id: &failed.key, error: &failed.error }
+}
+
+fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let number = |count_of: usize| count(count_of as u64);
+    let failed_text = format!("{} failed", number(pass.failed));
+    let mut parts = vec![
+        format!("{} due", number(pass.due)),
+        paint.good(format!("{} succeeded", number(pass.succeeded))),
+        if pass.failed > 0 { paint.bad(failed_text) } else { failed_text },
+    ];
+    let rare = [
+        (pass.released as u64, "left as they were"),
+        (pass.overtaken as u64, "changed by their owner meanwhile"),
+        (pass.taken as u64, "in other hands"),
+        (pass.unwritten as u64, "handled but not written"),
+        (pass.redated, "with a failure in the future"),
+        (pass.expired, "expired"),
+        (pass.buried, "copied to the dead letters"),
+    ];
+    parts.extend(rare.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
+    output.line(format!("{}: {} in {}", table.name(), parts.join(", "), about(pass.took)))?;
+    for failure in pass.failures.iter().take(TOLD_MAX) {
+        output.line(format!("  {}: {}", failure.key, one_line(&failure.error)))?;
+    }
+    if let Some(more) = pass.failures.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+        output.line(format!("  … and {} more", number(more)))?;
+    }
+    if pass.is_cut {
+        let max = number(table.records_max());
+        output.note(format!("there may be more than the {max} that one pass takes; the next goes on"));
+    }
+    if pass.buried > 0 {
+        output.note(format!("try: backstop dead list --queue {}", table.letters_queue()));
+    }
+    Ok(())
+}

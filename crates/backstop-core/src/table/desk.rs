@@ -1,0 +1,358 @@
+//! Who works on which rows of a table: what all its runners know together.
+//!
+//! One small value, changed by compare-and-set. A row is taken in two steps: its key is put down here, and then it is read again. Whoever
+//! worked on it before wrote to it before taking its key away from here, so the second reading shows that; whoever comes later finds
+//! the key. No lock of the database is needed for that, and no transaction is open while a handler runs.
+//!
+//! | what happens | what stands afterwards |
+//! |---|---|
+//! | a runner asks for rows | those that nobody has are its own, until its lease ends |
+//! | it renews its lease in time | they stay its own |
+//! | its lease ends, or it was killed | they are orphans, and the next who asks takes them first |
+//! | it has written what became of a row | the row is nobody's |
+//! | a pass over rows that are tried by their age is cut at its limit | the round stays open, and the next pass goes on behind it |
+//! | it gets to the last row | that was the last pass; ticks count from there |
+
+use crate::lease::is_expired;
+use crate::limits::TABLE_CLAIMED_BYTES_MAX;
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// What the runners of a table know together.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Desk {
+    /// As of when the last pass was that came to its end.
+    pub last_pass: Option<Time>,
+    /// The last turn that a worker took by itself.
+    pub slot: Option<Time>,
+    /// A pass by age that has not come to its end.
+    pub round: Option<Round>,
+    /// Rows in somebody's hands.
+    pub claims: Vec<Claim>,
+    /// Rows that somebody had who is gone.
+    pub orphans: Vec<String>,
+    /// Rows inserted before this that grew too old have been copied to the dead letters.
+    pub buried: Option<Time>,
+}
+
+/// A pass that goes on over several runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// The pass before it.
+    pub since: Option<Time>,
+    /// As of when rows are looked at.
+    pub at: Time,
+    /// The last row that was taken; rows come newest first.
+    pub cursor: Option<Cursor>,
+}
+
+/// A place in the order of rows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cursor {
+    /// When the row was inserted, as its column says it.
+    pub inserted: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// The rows of one runner.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// Who, for people.
+    pub runner: String,
+    /// Drawn anew for every pass.
+    pub number: i64,
+    /// When its lease ends.
+    pub until: Time,
+    /// Its rows.
+    pub keys: Vec<String>,
+}
+
+/// Why a runner does not get a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Somebody has it, until then.
+    Taken(Time),
+    /// There is no room to note it down: very many rows are in somebody's hands.
+    NoRoom,
+}
+
+impl Desk {
+    /// Leases that have ended leave orphans.
+    pub fn expire(&mut self, clock: Time) {
+        self.orphan(|claim| is_expired(claim.until, clock));
+    }
+
+    /// A runner that stops leaves what it has to the next.
+    pub fn leave(&mut self, number: i64) {
+        self.orphan(|claim| claim.number == number);
+    }
+
+    fn orphan(&mut self, is_over: impl Fn(&Claim) -> bool) {
+        let (over, live) = std::mem::take(&mut self.claims).into_iter().partition(is_over);
+        self.claims = live;
+        self.orphans.extend(Vec::into_iter(over).flat_map(|claim: Claim| claim.keys));
+    }
+
+    /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before the clock was set back.
+    pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
+        let slot = super::last_tick(every, clock);
+        let is_free = self.slot.is_none_or(|taken| taken < slot || taken > slot.after(every));
+        if is_free {
+            self.slot = Some(slot);
+        }
+        is_free
+    }
+
+    /// Whether somebody has a row.
+    pub fn is_held(&self, key: &str) -> bool {
+        self.claims.iter().any(|claim| claim.keys.iter().any(|held| held == key))
+    }
+
+    /// How many rows are in somebody's hands.
+    pub fn held(&self) -> usize {
+        self.claims.iter().map(|claim| claim.keys.len()).sum()
+    }
+
+    /// When the next lease ends, if there is any.
+    pub fn next_end(&self) -> Option<Time> {
+        self.claims.iter().map(|claim| claim.until).min()
+    }
+
+    /// The round that a pass by age as of `at` belongs to: the open one, or a new one. One of a time that is still to come was begun
+    /// before the clock was set back, and is given up.
+    pub fn round(&mut self, at: Time) -> Round {
+        let open = self.round.take().filter(|round| round.at <= at);
+        let since = self.last_pass.map(|last| last.min(at));
+        self.round.insert(open.unwrap_or(Round { since, at, cursor: None })).clone()
+    }
+
+    /// Whether the open round is at this place.
+    pub fn is_at(&self, place: Option<&Cursor>) -> bool {
+        self.round.as_ref().is_some_and(|round| round.cursor.as_ref() == place)
+    }
+
+    /// Moves an open round from one place to the next; whether it still was at the first.
+    pub fn advance(&mut self, from: Option<&Cursor>, to: Cursor) -> bool {
+        let is_there = self.is_at(from);
+        if let Some(round) = self.round.as_mut().filter(|_| is_there) {
+            round.cursor = Some(to);
+        }
+        is_there
+    }
+
+    /// Ends the round if it still is at this place, as of when it was begun.
+    pub fn complete(&mut self, from: Option<&Cursor>) -> bool {
+        match self.round.take_if(|round| round.cursor.as_ref() == from) {
+            Some(round) => {
+                self.last_pass = Some(round.at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are.
+    pub fn claim(
+        &mut self,
+        runner: &str,
+        number: i64,
+        until: Time,
+        keys: &[String],
+    ) -> Vec<Result<(), Refused>> {
+        let (mut bytes, mut is_full) = (self.bytes(), false);
+        let mut own = Vec::new();
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            let holder = self.claims.iter().find(|claim| claim.keys.contains(key));
+            let answer = match holder {
+                Some(claim) => Err(Refused::Taken(claim.until)),
+                None if own.contains(key) => Err(Refused::Taken(until)),
+                None if self.orphans.contains(key) => {
+                    own.push(key.clone());
+                    Ok(())
+                }
+                // Those behind it come after it, also where there would be room for them.
+                None if is_full || bytes + written(key) > TABLE_CLAIMED_BYTES_MAX => {
+                    is_full = true;
+                    Err(Refused::NoRoom)
+                }
+                None => {
+                    bytes += written(key);
+                    own.push(key.clone());
+                    Ok(())
+                }
+            };
+            answers.push(answer);
+        }
+        self.orphans.retain(|orphan| !own.contains(orphan));
+        self.give(runner, number, until, own);
+        answers
+    }
+
+    /// Gives a runner at most so many orphans.
+    pub fn adopt(&mut self, runner: &str, number: i64, until: Time, max: usize) -> Vec<String> {
+        let count = self.orphans.len().min(max);
+        let adopted: Vec<String> = self.orphans.drain(..count).collect();
+        self.give(runner, number, until, adopted.clone());
+        adopted
+    }
+
+    fn give(&mut self, runner: &str, number: i64, until: Time, keys: Vec<String>) {
+        if keys.is_empty() {
+            return;
+        }
+        match self.claims.iter_mut().find(|claim| claim.number == number) {
+            Some(claim) => {
+                claim.keys.extend(keys);
+                claim.until = until;
+            }
+            None => self.claims.push(Claim { runner: runner.to_owned(), number, until, keys }),
+        }
+    }
+
+    /// Takes rows away from a runner that has written what became of them.
+    pub fn end(&mut self, number: i64, keys: &[String]) {
+        for claim in self.claims.iter_mut().filter(|claim| claim.number == number) {
+            claim.keys.retain(|key| !keys.contains(key));
+        }
+        self.claims.retain(|claim| !claim.keys.is_empty());
+    }
+
+    /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
+    pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
+        let own =
+            self.claims.iter_mut().find(|claim| claim.number == number && !is_expired(claim.until, clock));
+        own.is_some_and(|claim| {
+            claim.until = crate::lease::extended(claim.until, until, clock);
+            true
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let claimed = self.claims.iter().flat_map(|claim| &claim.keys);
+        claimed.chain(&self.orphans).map(|key| written(key)).sum()
+    }
+}
+
+/// What a key takes among others: quotes, a comma, and what may be escaped.
+fn written(key: &str) -> usize {
+    key.len() + key.chars().filter(|char| matches!(char, '"' | '\\') || char.is_control()).count() * 5 + 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::TABLE_LEASE;
+    use proptest::prelude::*;
+
+    fn at(secs: i64) -> Time {
+        Time::from_millis(1_772_366_400_000 + 1_000 * secs)
+    }
+
+    fn keys(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_row_is_given_to_one_runner_only() {
+        let mut desk = Desk::default();
+        let given = desk.claim("a", 1, at(15), &keys(&["x", "y"]));
+        assert_eq!(given, [Ok(()), Ok(())]);
+        let second = desk.claim("b", 2, at(16), &keys(&["y", "z"]));
+        assert_eq!(second, [Err(Refused::Taken(at(15))), Ok(())]);
+        desk.end(1, &keys(&["y"]));
+        assert_eq!(desk.claim("b", 2, at(17), &keys(&["y"])), [Ok(())]);
+        assert_eq!(desk.next_end(), Some(at(15)));
+    }
+
+    #[test]
+    fn what_a_killed_runner_had_is_taken_by_the_next() {
+        let mut desk = Desk::default();
+        desk.claim("a", 1, at(15), &keys(&["x", "y"]));
+        desk.expire(at(15));
+        assert!(desk.orphans.is_empty(), "its last moment is its own");
+        desk.expire(at(16));
+        assert!(!desk.renew(1, at(30), at(16)), "it is told");
+        assert_eq!(desk.adopt("b", 2, at(31), 1), keys(&["x"]));
+        assert_eq!(
+            desk.claim("b", 2, at(31), &keys(&["y"])),
+            [Ok(())],
+            "an orphan is also given by its name"
+        );
+        assert!(desk.orphans.is_empty());
+    }
+
+    #[test]
+    fn a_lease_given_before_the_clock_was_set_back_ends_too() {
+        let mut desk = Desk::default();
+        desk.claim("a", 1, at(100_000), &keys(&["x"]));
+        desk.expire(at(0));
+        assert_eq!(desk.orphans, keys(&["x"]));
+    }
+
+    #[test]
+    fn one_turn_is_taken_in_a_period() {
+        let mut desk = Desk::default();
+        let every = Span::minutes(1);
+        assert!(desk.take_slot(every, at(0)));
+        assert!(!desk.take_slot(every, at(59)));
+        assert!(desk.take_slot(every, at(60)));
+        assert!(!desk.take_slot(every, at(59)), "a clock a little behind takes none twice");
+        assert!(desk.take_slot(every, at(-3_600)), "one that was set back waits for no hour");
+    }
+
+    #[test]
+    fn a_round_goes_on_where_it_was_cut_and_ends_as_of_its_beginning() {
+        let cursor = |name: &str| Cursor { inserted: "2026".to_owned(), key: name.to_owned() };
+        let mut desk = Desk { last_pass: Some(at(0)), ..Desk::default() };
+        assert_eq!(desk.round(at(300)), Round { since: Some(at(0)), at: at(300), cursor: None });
+        assert!(desk.advance(None, cursor("x")));
+        assert!(!desk.advance(None, cursor("y")), "somebody was faster");
+        assert_eq!(desk.round(at(360)).at, at(300), "later passes go on with it");
+        assert!(!desk.complete(None));
+        assert!(desk.complete(Some(&cursor("x"))));
+        assert_eq!((desk.last_pass, desk.round.clone()), (Some(at(300)), None));
+        desk.round(at(600));
+        assert_eq!(desk.round(at(100)).since, Some(at(100)), "after a step back ticks count from now");
+    }
+
+    #[test]
+    fn no_more_rows_are_given_than_can_be_noted_down() {
+        let mut desk = Desk::default();
+        let many: Vec<String> = (0..5_000).map(|n| format!("{n:036}")).collect();
+        let given = desk.claim("a", 1, at(15), &many);
+        let count = given.iter().filter(|answer| answer.is_ok()).count();
+        assert!((1_000..2_000).contains(&count), "{count}");
+        assert_eq!(given.last(), Some(&Err(Refused::NoRoom)));
+        let bytes = serde_json::to_vec(&desk).expect("JSON").len();
+        assert!(bytes < crate::limits::CELL_BYTES_MAX, "{bytes}");
+        desk.expire(at(60));
+        let adopted = desk.claim("b", 2, at(75), &many[..count]);
+        assert!(adopted.iter().all(Result::is_ok), "orphans have their place already");
+    }
+
+    proptest! {
+        #[test]
+        fn no_row_ever_has_two_live_owners(steps in proptest::collection::vec((0..4_i64, 0..6_usize, 0..5_u8, 0..20_i64), 1..200)) {
+            let (mut desk, mut clock) = (Desk::default(), 0);
+            for (number, key, step, passes) in steps {
+                clock += passes;
+                let (key, until) = (keys(&[["a", "b", "c", "d", "e", "f"][key]]), at(clock).after(TABLE_LEASE));
+                desk.expire(at(clock));
+                match step {
+                    0 | 1 => drop(desk.claim("r", number, until, &key)),
+                    2 => desk.end(number, &key),
+                    3 => drop(desk.adopt("r", number, until, 2)),
+                    _ => drop(desk.renew(number, until, at(clock))),
+                }
+                let mut all: Vec<&String> = desk.claims.iter().flat_map(|claim| &claim.keys).chain(&desk.orphans).collect();
+                let before = all.len();
+                all.sort();
+                all.dedup();
+                prop_assert_eq!(all.len(), before, "{:?}", desk);
+            }
+        }
+    }
+}

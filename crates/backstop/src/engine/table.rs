@@ -1,0 +1,113 @@
+//! Works off the tables a worker was given: a pass each in its period, of many workers by one; and what a killed runner left, at once.
+
+use super::Engine;
+use crate::tables::{Adopted, LOOK_MAX, Pass, Table, TableError, When, Which};
+use backstop_core::Span;
+use backstop_core::port::Answer;
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The shortest time between two looks.
+const LOOK_MIN: Span = Span::millis(20);
+
+/// Works tables off until told to stop.
+pub(crate) async fn table_loop(engine: &Engine, stop: &CancellationToken) {
+    join_all(engine.tables.iter().map(|table| keep_working(engine, table, stop))).await;
+}
+
+async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) {
+    let adopted = Adopted::by(&engine.backstop, table, &engine.name, stop.clone());
+    while !stop.is_cancelled() {
+        let wait = match adopted.turn().await {
+            Ok(None) => adopted.wait().await.unwrap_or(LOOK_MAX),
+            Ok(Some(which)) => {
+                run(engine, &adopted, which).await;
+                LOOK_MIN
+            }
+            Err(error) => {
+                tracing::warn!(%error, table = table.name(), "whose turn it is to work on a table could not be read");
+                LOOK_MAX
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait.max(LOOK_MIN).min(LOOK_MAX).into()) => {}
+        }
+    }
+}
+
+/// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no more rows; what has not ended within the
+/// grace is called off.
+async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
+    let pass = {
+        let adopted = adopted.clone();
+        async move { adopted.pass(When::Tick, which, &mut |_| {}).await }
+    };
+    let task = match &engine.callers {
+        Some(runtime) => runtime.spawn(pass),
+        None => tokio::spawn(pass),
+    };
+    let mut task = AbortOnDropHandle::new(task);
+    let ended = tokio::select! {
+        ended = &mut task => ended,
+        () = grace_is_over(engine, adopted) => {
+            tracing::warn!(table = adopted.table().name(), "rows were not done with within {}; their lease ends by itself", engine.timing.grace);
+            return;
+        }
+    };
+    match ended {
+        Ok(outcome) => tell(adopted.table(), &outcome),
+        Err(error) => {
+            tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself")
+        }
+    }
+}
+
+async fn grace_is_over(engine: &Engine, adopted: &Adopted) {
+    adopted.stopped().await;
+    tokio::time::sleep(engine.timing.grace.into()).await;
+}
+
+fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
+    let table = table.name();
+    match outcome {
+        Err(error) => tracing::error!(%error, table, "a pass over a table failed; the next one looks again"),
+        Ok(pass) => {
+            if pass.due > 0 {
+                let Pass { succeeded, failed, overtaken, .. } = pass;
+                tracing::info!(table, succeeded, failed, overtaken, "a pass over a table");
+            }
+            if pass.unwritten > 0 {
+                tracing::error!(
+                    table,
+                    count = pass.unwritten,
+                    "rows were handled and could not be written; they will run again"
+                );
+            }
+        }
+    }
+}
+
+impl Adopted {
+    /// Whether it is this worker's turn, and for what: a pass of its own period, or rows that somebody left.
+    async fn turn(&self) -> Answer<Option<Which>> {
+        let (clock, mut desk) = (self.now(), self.desk().await?);
+        desk.expire(clock);
+        let every = self.table().period();
+        if !desk.take_slot(every, clock) {
+            return Ok((!desk.orphans.is_empty()).then_some(Which::Orphans));
+        }
+        let (_, is_ours) = self.change_desk(|desk| desk.take_slot(every, self.now())).await?;
+        Ok(is_ours.then_some(Which::Due))
+    }
+
+    /// How long until the next pass, or until the next lease ends.
+    async fn wait(&self) -> Answer<Span> {
+        let (clock, desk, every) = (self.now(), self.desk().await?, self.table().period());
+        let next = backstop_core::table::last_tick(every, clock).after(every);
+        let end = desk.next_end().map_or(next, |end| end.after(LOOK_MIN));
+        Ok(next.min(end).since(clock))
+    }
+}

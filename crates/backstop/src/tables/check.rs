@@ -1,0 +1,350 @@
+//! Whether a table can be worked off, what it lacks, and which index would help.
+
+use super::adopted::{Adopted, Opened, TableError, View};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind};
+use super::link::{For, LinkError, Statement, connect};
+use super::shape::{Roles, Shape};
+use super::sql::{change_nothing, pick, quoted};
+use super::{Columns, Table};
+use backstop_core::Time;
+use backstop_core::sweep::Dialect;
+
+/// Characters of a name that an index gets.
+const NAME_MAX: usize = 40;
+/// What the empty copy of a table is called, on which a plan with all indexes is asked for.
+const COPY: &str = "backstop_copy";
+
+/// What was found.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Checked {
+    /// The table as the database spells it, quoted.
+    pub table: String,
+    /// The database.
+    pub database: &'static str,
+    /// The columns by what they are for.
+    pub columns: Vec<CheckedColumn>,
+    /// Statements that make it work, one for each thing that is missing.
+    pub missing: Vec<String>,
+    /// The indexes by which due rows are found without looking at all others.
+    pub indexes: Vec<CheckedIndex>,
+    /// How the database goes about finding what is due, as things are.
+    pub plan: Vec<String>,
+    /// How it would with all indexes: asked for on an empty copy of the table that is gone again. `None` if that could not be done.
+    pub plan_indexed: Option<Vec<String>>,
+    /// Whether we may read it, or why not.
+    pub may_read: Result<(), String>,
+    /// Whether we may change it, or why not.
+    pub may_write: Result<(), String>,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// A column that was looked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckedColumn {
+    /// What it is for.
+    pub role: &'static str,
+    /// What it is called in the configuration.
+    pub wanted: String,
+    /// What it is called in the database, if it is there.
+    pub found: Option<String>,
+    /// Its type.
+    pub type_name: Option<String>,
+    /// How it says when, of a column of dates.
+    pub dates: Option<String>,
+    /// What is wrong with it.
+    pub problem: Option<String>,
+}
+
+/// An index that helps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckedIndex {
+    /// Its columns.
+    pub columns: Vec<String>,
+    /// What it is for.
+    pub why: &'static str,
+    /// The one that is there.
+    pub existing: Option<String>,
+    /// The statement that makes it.
+    pub ddl: String,
+}
+
+impl Checked {
+    /// Whether the table can be worked off as it is.
+    pub fn is_fine(&self) -> bool {
+        let is_sound = self.columns.iter().all(|column| column.problem.is_none());
+        is_sound && self.missing.is_empty() && self.may_read.is_ok() && self.may_write.is_ok()
+    }
+}
+
+impl Adopted {
+    /// Looks the table up in the catalogue of its database, and asks how its rows would be found. Changes no row.
+    pub async fn check(&self) -> Result<Checked, TableError> {
+        let table = &self.table;
+        let mut link = connect(&table.source).await?;
+        let found =
+            link.catalogue(&table.table).await.map_err(|error| TableError::of(&table.source, &error))?;
+        let catalogue = match found {
+            Found::Table(catalogue) => catalogue,
+            Found::Others(there) => {
+                let place = table.source.address().to_string();
+                return Err(TableError::NoTable { place, table: table.table.to_string(), there });
+            }
+        };
+        let opened = self.open().await;
+        let shape = opened.as_ref().ok().map(|opened| &opened.shape);
+        let columns = columns(table, &catalogue, shape);
+        let mut checked = Checked {
+            table: catalogue.quoted.clone(),
+            database: link.product(),
+            missing: missing(table, &catalogue),
+            indexes: Vec::new(),
+            plan: Vec::new(),
+            plan_indexed: None,
+            may_read: Ok(()),
+            may_write: Ok(()),
+            notes: notes(shape),
+            columns,
+        };
+        match opened {
+            Ok(mut opened) => self.look_closer(&mut opened, &mut checked).await?,
+            Err(TableError::NoColumn { .. } | TableError::NoDate { .. }) => {}
+            Err(error) => checked.may_read = Err(error.to_string()),
+        }
+        Ok(checked)
+    }
+
+    async fn look_closer(&self, opened: &mut Opened, checked: &mut Checked) -> Result<(), TableError> {
+        checked.indexes = indexes(&opened.shape);
+        checked.may_write = opened.may_write().await;
+        let at = self.backstop.now();
+        // As of the first pass: every branch of the query is in it.
+        let view = View { at, last_pass: None, behind: None };
+        let criteria = self.table.rules.criteria(view.last_pass, view.at);
+        let Some(statement) = pick(&self.table, &opened.shape, &criteria, None, self.table.max_records)
+        else {
+            return Ok(());
+        };
+        match opened.plan(&statement).await {
+            Ok(plan) => checked.plan = plan,
+            Err(error) => checked.may_read = Err(opened.told(&error).to_string()),
+        }
+        checked.plan_indexed = if checked.indexes.iter().all(|index| index.existing.is_some()) {
+            Some(checked.plan.clone())
+        } else {
+            opened.plan_indexed(&self.table).await
+        };
+        Ok(())
+    }
+}
+
+fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<CheckedColumn> {
+    let (roles, names) = (Roles::of(table, catalogue), &table.columns);
+    let Columns { id, status, inserted, failures, last_failure } = &**names;
+    let mut wanted =
+        vec![("id", id, roles.id), ("status", status, roles.status), ("inserted", inserted, roles.inserted)];
+    if table.rules.counts_failures() {
+        wanted.extend([
+            ("failures", failures, roles.failures),
+            ("last_failure", last_failure, roles.last_failure),
+        ]);
+    }
+    let check = |(role, wanted, column): (&'static str, &String, Option<&Column>)| CheckedColumn {
+        role,
+        wanted: wanted.clone(),
+        found: column.map(|column| column.name.clone()),
+        type_name: column.map(|column| column.type_name.clone()),
+        dates: dates(role, shape),
+        problem: column
+            .map_or_else(|| Some("it is not there".to_owned()), |column| problem(role, column, catalogue)),
+    };
+    wanted.into_iter().map(check).collect()
+}
+
+fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {
+    let shape = shape?;
+    match role {
+        "inserted" => Some(shape.inserted.form.word()),
+        "last_failure" => shape.failed.as_ref().map(|failed| failed.last_failure.form.word()),
+        _ => None,
+    }
+}
+
+fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String> {
+    match (role, column.kind) {
+        ("id", _) if !catalogue.is_unique(&column.name) => {
+            Some("no primary key or unique index is on it alone: two rows could be taken for one".to_owned())
+        }
+        ("failures", kind) if !matches!(kind, Kind::Whole | Kind::Any) => {
+            Some("it is no column of whole numbers".to_owned())
+        }
+        ("inserted" | "last_failure", Kind::Bytes | Kind::Other) => {
+            Some("it says no time; use a timestamp, text, or a number since 1970".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn notes(shape: Option<&Shape>) -> Vec<String> {
+    use backstop_core::table::date::{Form, TextForm};
+    let mut notes = Vec::new();
+    let Some(shape) = shape else { return notes };
+    if matches!(shape.inserted.form, Form::Text(TextForm { is_uniform: false, .. })) {
+        notes.push(format!(
+            "column {} has dates in more than one form, or in zones other than UTC: they are understood, and found more slowly",
+            shape.inserted.column.name
+        ));
+    }
+    notes
+}
+
+/// What makes the table complete. A key that is missing is for its owner to choose.
+fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
+    let (roles, dialect) = (Roles::of(table, catalogue), table.source.dialect());
+    let add = |name: &str, kind: &str| {
+        format!("ALTER TABLE {} ADD COLUMN {} {kind};", catalogue.quoted, quoted(dialect, name))
+    };
+    let date =
+        roles.inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
+    let mut missing = Vec::new();
+    if roles.status.is_none() {
+        let word = table.states.new.replace('\'', "''");
+        missing.push(add(&table.columns.status, &format!("VARCHAR(32) NOT NULL DEFAULT '{word}'")));
+    }
+    if roles.inserted.is_none() {
+        missing.push(add(&table.columns.inserted, &date));
+    }
+    if table.rules.counts_failures() {
+        if roles.failures.is_none() {
+            missing.push(add(&table.columns.failures, "INTEGER NOT NULL DEFAULT 0"));
+        }
+        if roles.last_failure.is_none() {
+            let kind = if dialect == Dialect::Mysql { format!("{date} NULL") } else { date };
+            missing.push(add(&table.columns.last_failure, &kind));
+        }
+    }
+    missing
+}
+
+const fn time_type(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "TEXT",
+        Dialect::Postgres => "timestamptz",
+        Dialect::Mysql => "DATETIME(6)",
+    }
+}
+
+/// An index that is wanted.
+struct Wanted<'a> {
+    name: &'static str,
+    why: &'static str,
+    columns: Vec<&'a Column>,
+    /// How many of its first columns an index must have to do as well, and how many of these in any order.
+    needed: (usize, usize),
+}
+
+impl Wanted<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+
+    /// The index that does as well, if there is one.
+    fn existing<'a>(&self, shape: &'a Shape) -> Option<&'a Index> {
+        let (first, free) = self.needed;
+        shape.catalogue.index(&self.names()[..first], free)
+    }
+}
+
+fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
+    let (status, inserted) = (&shape.status, &shape.inserted.column);
+    let in_order = Wanted {
+        name: "inserted",
+        why: "open rows, newest first",
+        columns: vec![status, inserted],
+        needed: (2, 1),
+    };
+    let by_failures = shape.failed.as_ref().map(|failed| Wanted {
+        name: "due",
+        why: "rows that failed, by when they are due",
+        columns: vec![status, &failed.failures, &failed.last_failure.column, inserted],
+        needed: (3, 2),
+    });
+    std::iter::once(in_order).chain(by_failures).collect()
+}
+
+fn indexes(shape: &Shape) -> Vec<CheckedIndex> {
+    let index = |wanted: Wanted<'_>| CheckedIndex {
+        columns: wanted.names().into_iter().map(ToOwned::to_owned).collect(),
+        why: wanted.why,
+        existing: wanted.existing(shape).map(|index| index.name.clone()),
+        ddl: index_ddl(shape, &wanted, &shape.catalogue.quoted),
+    };
+    wanted(shape).into_iter().map(index).collect()
+}
+
+fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
+    let dialect = shape.dialect;
+    let base: String = shape.catalogue.name.to_lowercase().chars().take(NAME_MAX).collect();
+    let column = |column: &&Column| {
+        // MySQL takes only the beginning of a long text.
+        let is_long = dialect == Dialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
+        format!("{}{}", quoted(dialect, &column.name), if is_long { "(64)" } else { "" })
+    };
+    let columns: Vec<String> = wanted.columns.iter().map(column).collect();
+    let concurrently = if dialect == Dialect::Postgres && table != COPY { "CONCURRENTLY " } else { "" };
+    let name = quoted(dialect, &format!("{base}_{}", wanted.name));
+    format!("CREATE INDEX {concurrently}{name} ON {table} ({});", columns.join(", "))
+}
+
+impl Opened {
+    /// Asks for a change of no row.
+    async fn may_write(&mut self) -> Result<(), String> {
+        let statement = change_nothing(&self.shape);
+        self.change(&statement).await.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
+        self.link.begin(For::Reading).await?;
+        let plan = self.link.plan(statement).await;
+        self.link.roll_back().await;
+        plan
+    }
+
+    /// The plan on an empty copy of the table that has all indexes. The copy is gone with the transaction, or with the connection.
+    async fn plan_indexed(&mut self, table: &Table) -> Option<Vec<String>> {
+        self.link.begin(For::Writing).await.ok()?;
+        let plan = self.plan_on_copy(table).await;
+        self.link.roll_back().await;
+        plan.ok().flatten()
+    }
+
+    async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
+        let mut copy = self.shape.clone();
+        copy.catalogue.quoted = COPY.to_owned();
+        let original = &self.shape.catalogue.quoted;
+        let make = match copy.dialect {
+            Dialect::Sqlite => format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0"),
+            Dialect::Postgres => format!("CREATE TEMP TABLE {COPY} (LIKE {original})"),
+            Dialect::Mysql => format!("CREATE TEMPORARY TABLE {COPY} LIKE {original}"),
+        };
+        self.link.run(&make).await?;
+        for wanted in wanted(&self.shape) {
+            // MySQL's copy has the indexes that are there already.
+            if copy.dialect != Dialect::Mysql || wanted.existing(&self.shape).is_none() {
+                self.link.run(&index_ddl(&copy, &wanted, COPY)).await?;
+            }
+        }
+        if copy.dialect == Dialect::Postgres {
+            // An empty table is read from its beginning, whatever indexes it has.
+            self.link.run("SET LOCAL enable_seqscan = off").await?;
+        }
+        let index = |columns| Index { name: String::new(), columns, is_partial: false, is_unique: false };
+        copy.catalogue.indexes = indexes(&self.shape).into_iter().map(|found| index(found.columns)).collect();
+        let criteria = table.rules.criteria(None, Time::default().after(table.rules.max_age()));
+        match pick(table, &copy, &criteria, None, table.max_records) {
+            Some(statement) => self.link.plan(&statement).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The rows that a runner has in its hands, noted in the store.
+
+use super::adopted::{Adopted, View};
+use super::row::Key;
+use super::sql::Place;
+use crate::shared::{Shared, read, update};
+use backstop_core::Time;
+use backstop_core::limits::TABLE_LEASE;
+use backstop_core::port::Answer;
+use backstop_core::table::{Cursor, Desk, Refused, Round};
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How often a runner says that it lives.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+
+impl Shared for Desk {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// What a runner holds, under a number of its own.
+pub(super) struct Claims<'a> {
+    adopted: &'a Adopted,
+    number: i64,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Rows whose end is written, and not yet noted.
+    ended: Vec<String>,
+    /// Until when nobody else can have taken what we hold.
+    certain: Option<Instant>,
+    count: usize,
+}
+
+/// What became of the wish for rows.
+pub(super) struct Given {
+    /// Ours now.
+    pub(super) keys: Vec<Key>,
+    /// How many are somebody else's.
+    pub(super) taken: usize,
+    /// Not noted for lack of room: to be asked for again.
+    pub(super) no_room: usize,
+    /// Whether the round had moved on, so that nothing was given.
+    pub(super) is_overtaken: bool,
+    /// Whether somebody is gone who left rows.
+    pub(super) has_orphans: bool,
+}
+
+impl Adopted {
+    /// What the runners of the table know together.
+    pub(crate) async fn desk(&self) -> Answer<Desk> {
+        let cell = self.backstop.store().cells(vec![self.table.cell()]).await?.pop().flatten();
+        Ok(cell.as_ref().and_then(read::<Desk>).unwrap_or_default())
+    }
+
+    /// Changes it.
+    pub(crate) async fn change_desk<R>(&self, change: impl FnMut(&mut Desk) -> R) -> Answer<(Desk, R)> {
+        update(&self.backstop, &self.table.cell(), Desk::default(), change).await
+    }
+
+    /// As of when a pass at this time would look, and where from. Changes nothing.
+    pub(super) async fn view(&self, at: Time) -> Answer<View> {
+        let mut desk = self.desk().await?;
+        Ok(self.view_of(&mut desk, at))
+    }
+
+    /// The same on a desk: a pass by age goes on with the round that is open.
+    pub(super) fn view_of(&self, desk: &mut Desk, at: Time) -> View {
+        if self.table.rules.counts_failures() {
+            return View { at, last_pass: None, behind: None };
+        }
+        let round = desk.round(at);
+        let behind = round.cursor.as_ref().and_then(place);
+        if behind.is_none() {
+            // Nobody can go on from a place that cannot be read.
+            desk.round = Some(Round { cursor: None, ..round.clone() });
+        }
+        View { at: round.at, last_pass: round.since, behind }
+    }
+}
+
+/// A place that was noted; `None` if it cannot be read, and the round begins anew.
+fn place(cursor: &Cursor) -> Option<Place> {
+    Some(Place { inserted: Key::from_token(&cursor.inserted)?, key: Key::from_token(&cursor.key)? })
+}
+
+pub(super) fn cursor(place: &Place) -> Cursor {
+    Cursor { inserted: place.inserted.token(), key: place.key.token() }
+}
+
+impl<'a> Claims<'a> {
+    pub(super) fn new(adopted: &'a Adopted) -> Self {
+        let number = adopted.backstop.random().lease_number().as_i64();
+        Self { adopted, number, held: Mutex::default() }
+    }
+
+    pub(super) const fn number(&self) -> i64 {
+        self.number
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Small values, each whole by itself.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody else can have taken what we hold.
+    pub(super) fn is_certain(&self) -> bool {
+        self.held().certain.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Changes what all know, and notes on that occasion what has ended here.
+    async fn change<R>(&self, mut change: impl FnMut(&mut Desk, Time) -> R) -> Answer<R> {
+        let ended = std::mem::take(&mut self.held().ended);
+        let changed = self
+            .adopted
+            .change_desk(|desk| {
+                desk.end(self.number, &ended);
+                change(desk, self.adopted.backstop.now())
+            })
+            .await;
+        if changed.is_err() {
+            self.held().ended.extend(ended);
+        }
+        changed.map(|(_, said)| said)
+    }
+
+    /// Asks for rows. A pass by age moves its round on with them: from `behind` to the last of them.
+    pub(super) async fn ask(&self, places: &[Place], behind: Option<&Place>) -> Answer<Given> {
+        let keys: Vec<String> = places.iter().map(|place| place.key.token()).collect();
+        let by_age = !self.adopted.table.rules.counts_failures();
+        let (from, began) = (behind.map(cursor), Instant::now());
+        let (answers, has_orphans) = self
+            .change(|desk, clock| {
+                desk.expire(clock);
+                let has_orphans = !desk.orphans.is_empty();
+                if by_age && !desk.is_at(from.as_ref()) {
+                    return (None, has_orphans);
+                }
+                let runner = self.adopted.runner.as_str();
+                let answers = desk.claim(runner, self.number, clock.after(TABLE_LEASE), &keys);
+                let answered = answers.iter().take_while(|answer| **answer != Err(Refused::NoRoom)).count();
+                if let (true, Some(last)) = (by_age, places[..answered].last()) {
+                    desk.advance(from.as_ref(), cursor(last));
+                }
+                (Some(answers), has_orphans)
+            })
+            .await?;
+        let is_overtaken = answers.is_none();
+        let mut given = Given { keys: Vec::new(), taken: 0, no_room: 0, is_overtaken, has_orphans };
+        for (place, answer) in places.iter().zip(answers.unwrap_or_default()) {
+            match answer {
+                Ok(()) => given.keys.push(place.key.clone()),
+                Err(Refused::Taken(_)) => given.taken += 1,
+                Err(Refused::NoRoom) => given.no_room += 1,
+            }
+        }
+        self.got(given.keys.len(), began);
+        Ok(given)
+    }
+
+    /// Takes over rows of runners that are gone.
+    pub(super) async fn adopt(&self, max: usize) -> Answer<Vec<Key>> {
+        let began = Instant::now();
+        let adopt = |desk: &mut Desk, clock: Time| {
+            desk.expire(clock);
+            desk.adopt(self.adopted.runner.as_str(), self.number, clock.after(TABLE_LEASE), max)
+        };
+        let tokens = self.change(adopt).await?;
+        let keys: Vec<Key> = tokens.iter().filter_map(|token| Key::from_token(token)).collect();
+        self.got(keys.len(), began);
+        Ok(keys)
+    }
+
+    fn got(&self, count: usize, began: Instant) {
+        let mut held = self.held();
+        held.count += count;
+        if count > 0 {
+            held.certain = Some(began + TABLE_LEASE.into());
+        }
+    }
+
+    /// Notes that the end of a row is written; the store is told with the next change.
+    pub(super) fn end(&self, key: &Key) {
+        let mut held = self.held();
+        held.ended.push(key.token());
+        held.count = held.count.saturating_sub(1);
+    }
+
+    /// Says now and then that the runner lives; says so to `lost` once its rows may be somebody else's.
+    pub(super) async fn keep(&self, lost: &CancellationToken) -> Infallible {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if self.held().count > 0 && !self.renew().await {
+                lost.cancel();
+            }
+        }
+    }
+
+    /// Whether its rows are still its own; while the store is silent they are until their lease ends.
+    async fn renew(&self) -> bool {
+        let began = Instant::now();
+        let renew = |desk: &mut Desk, clock: Time| {
+            let holds = desk.claims.iter().any(|claim| claim.number == self.number);
+            (holds, desk.renew(self.number, clock.after(TABLE_LEASE), clock))
+        };
+        match self.change(renew).await {
+            Ok((_, true)) => {
+                self.held().certain = Some(began + TABLE_LEASE.into());
+                true
+            }
+            // All of them had ended meanwhile.
+            Ok((false, false)) if self.held().count == 0 => true,
+            Ok((_, false)) => {
+                self.held().certain = None;
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, table = self.adopted.table.name(), "the lease of a pass was not renewed");
+                self.is_certain()
+            }
+        }
+    }
+
+    /// Gives everything back: what was not ended is for whoever comes next.
+    pub(super) async fn leave(&self) {
+        if let Err(error) = self.change(|desk, _| desk.leave(self.number)).await {
+            tracing::warn!(%error, table = self.adopted.table.name(), "the rows of a pass were not given back; their lease ends in {TABLE_LEASE}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A connection to the database of a table: statements go in, cells come out. What they mean is not its business.
+
+use super::TableError;
+use super::catalogue::Found;
+use super::row::Cell;
+use crate::source::Source;
+use async_trait::async_trait;
+use backstop_core::limits::TABLE_STATEMENT_MAX;
+use backstop_core::sweep::Dialect;
+
+/// What takes the place of a parameter.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Param {
+    Whole(i128),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A statement with its parameters beside it: nothing of a row is ever in its text.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Statement {
+    pub(super) sql: String,
+    pub(super) params: Vec<Param>,
+}
+
+/// What a transaction is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum For {
+    Reading,
+    Writing,
+}
+
+/// What went wrong with a statement.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("{0}")]
+    Failed(String),
+    #[error("stopped after {TABLE_STATEMENT_MAX}")]
+    TooSlow,
+}
+
+/// A connection. Every call has a deadline.
+#[async_trait]
+pub(super) trait Link: Send {
+    /// Begins a transaction; short, and never open while a handler runs.
+    async fn begin(&mut self, purpose: For) -> Result<(), LinkError>;
+
+    async fn commit(&mut self) -> Result<(), LinkError>;
+
+    /// Ends a transaction without its changes. Where this fails the connection ends, and the transaction with it.
+    async fn roll_back(&mut self);
+
+    /// The rows that a statement gives.
+    async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError>;
+
+    /// Runs a statement of ours that has no parameters.
+    async fn run(&mut self, sql: &str) -> Result<(), LinkError>;
+
+    /// How many rows a statement found to change.
+    async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError>;
+
+    /// How the database would go about a statement, line by line.
+    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError>;
+
+    /// What the catalogue says about a table.
+    async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError>;
+
+    /// Its name among people.
+    fn product(&self) -> &'static str;
+
+    /// What stands behind a query to lock its rows and leave out those that somebody else has locked.
+    fn locking(&self) -> &'static str;
+}
+
+/// Connects to the database of a table.
+pub(super) async fn connect(source: &Source) -> Result<Box<dyn Link>, TableError> {
+    let connected: Result<Box<dyn Link>, LinkError> = match source.dialect() {
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => super::sqlite::connect(source.address()).await,
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => super::postgres::connect(source.address()).await,
+        #[cfg(feature = "mysql")]
+        Dialect::Mysql => super::mysql::connect(source.address()).await,
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+        _ => Err(LinkError::Failed("this program was built without the database".to_owned())),
+    };
+    connected.map_err(|error| TableError::of(source, &error))
+}

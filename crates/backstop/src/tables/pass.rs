@@ -1,0 +1,401 @@
+//! One pass over a table: find what is due, take it, have it handled, write what became of it.
+//!
+//! | how a handler ends | what becomes of the row |
+//! |---|---|
+//! | done | success |
+//! | failed for whatever reason, timed out, panicked, not wanted | error; where failures count, one more of them, and its time |
+//! | snoozed or released | nothing; it is taken again by the next pass, or at the next tick of its age |
+//! | in any way, and the row was changed by its owner meanwhile | nothing: the owner's change stands, and is counted |
+//!
+//! The time of a failure is that of its pass, and whole periods after it in one that takes long: a wait of whole periods then ends with a
+//! pass, and not just after it.
+
+use super::adopted::{Adopted, Opened, TableError, View};
+use super::claim::{Claims, cursor};
+use super::row::Key;
+use super::work::{Taken, Work};
+use super::{OnExpired, metrics, sql};
+use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
+use backstop_core::table::last_tick;
+use backstop_core::{Span, Time};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Expired rows that a pass counts; past it there are at least so many.
+const EXPIRED_COUNTED_MAX: usize = 10_000;
+/// How often it is looked whether others have left their rows.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a pass did.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Pass {
+    /// As of when rows were looked at.
+    pub at: Time,
+    /// How long it took.
+    pub took: Span,
+    /// Rows that were due, no more than a pass takes.
+    pub due: usize,
+    /// Those that are a success now.
+    pub succeeded: usize,
+    /// Those that are an error now.
+    pub failed: usize,
+    /// Those that were left as they were: snoozed, released, or not begun because the runner was told to stop.
+    pub released: usize,
+    /// Those that their owner changed meanwhile, or has locked: that stands.
+    pub overtaken: usize,
+    /// Those in another runner's hands.
+    pub taken: usize,
+    /// Those that were handled, and that could not be written.
+    pub unwritten: usize,
+    /// Rows whose last failure was in the future: it is now.
+    pub redated: u64,
+    /// Open rows that are never tried again; of more than 10,000 so many.
+    pub expired: u64,
+    /// Those that were copied to the dead letters by this pass.
+    pub buried: u64,
+    /// Whether there was more than a pass takes.
+    pub is_cut: bool,
+    /// The first thousand failures.
+    pub failures: Vec<FailedRow>,
+}
+
+/// A row that failed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FailedRow {
+    /// Its key.
+    pub key: Value,
+    /// Why.
+    pub error: String,
+}
+
+/// How far a pass is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PassProgress {
+    /// Rows that it found due.
+    pub total: usize,
+    /// Those that are a success now.
+    pub succeeded: usize,
+    /// Those that are an error now.
+    pub failed: usize,
+    /// Those that became something else.
+    pub others: usize,
+}
+
+impl PassProgress {
+    /// All that it is done with.
+    pub const fn done(&self) -> usize {
+        self.succeeded + self.failed + self.others
+    }
+}
+
+impl Pass {
+    pub(super) fn progress(&self) -> PassProgress {
+        PassProgress {
+            total: self.due,
+            succeeded: self.succeeded,
+            failed: self.failed,
+            others: self.released + self.overtaken + self.taken + self.unwritten,
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, key: &Key, error: String) {
+        if self.failures.len() < TABLE_TOLD_MAX {
+            self.failures.push(FailedRow { key: key.json(), error });
+        }
+    }
+}
+
+/// Which time counts in a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    /// This one, from beginning to end.
+    At(Time),
+    /// That of the store's clock.
+    Now,
+    /// That of the store's clock, from the tick of the table's period on.
+    Tick,
+}
+
+/// Which rows a pass is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Which {
+    /// All that are due.
+    Due,
+    /// Only those that another runner had, who is gone.
+    Orphans,
+}
+
+impl Adopted {
+    /// Runs one pass now. Where rows are in the hands of a runner that gives no sign of life, it waits for the end of their lease.
+    pub async fn run(&self) -> Result<Pass, TableError> {
+        self.run_telling(&mut |_| {}).await
+    }
+
+    /// As [`Adopted::run`]; tells how far it is.
+    pub async fn run_telling(
+        &self,
+        progress: &mut (impl FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let pass = self.pass(When::Now, Which::Due, progress).await?;
+        self.wait_for_orphans(When::Now, pass, progress).await
+    }
+
+    /// As [`Adopted::run_telling`], as if it were `at`, from its beginning to its end.
+    pub async fn run_at(
+        &self,
+        at: Time,
+        progress: &mut (impl FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let pass = self.pass(When::At(at), Which::Due, progress).await?;
+        self.wait_for_orphans(When::At(at), pass, progress).await
+    }
+
+    /// What a runner had that was killed is ours once its lease has ended. One that lives renews it meanwhile, and keeps its rows.
+    async fn wait_for_orphans(
+        &self,
+        when: When,
+        pass: Pass,
+        progress: &mut (dyn FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        if pass.taken == 0 || !self.has_orphans_in_time().await? {
+            return Ok(pass);
+        }
+        let rest = self.pass(when, Which::Orphans, progress).await?;
+        Ok(pass.with(rest))
+    }
+
+    /// Waits while others hold rows and give no sign of life; whether one of them left any.
+    async fn has_orphans_in_time(&self) -> Result<bool, TableError> {
+        let seen = self.desk().await?.claims;
+        let deadline = Instant::now() + Duration::from(TABLE_LEASE) + LOOK;
+        loop {
+            let mut desk = self.desk().await?;
+            desk.expire(self.backstop.now());
+            let is_silent = desk.claims.iter().any(|claim| {
+                seen.iter().any(|before| (before.number, before.until) == (claim.number, claim.until))
+            });
+            if !is_silent || self.stop.is_cancelled() || Instant::now() >= deadline {
+                return Ok(!desk.orphans.is_empty());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// One pass, counted and told to the metrics.
+    pub(crate) async fn pass(
+        &self,
+        when: When,
+        which: Which,
+        progress: &mut (dyn FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let began = self.backstop.now();
+        let outcome = self.perform(when, which, progress).await;
+        let took = self.backstop.now().since(began);
+        let outcome = outcome.map(|pass| Pass { took, ..pass });
+        metrics::pass(&self.table, &outcome, took);
+        outcome
+    }
+
+    async fn perform(
+        &self,
+        when: When,
+        which: Which,
+        progress: &mut (dyn FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let Some(handler) = self.table.handler.clone() else {
+            return Err(TableError::NoHandler(self.table.name().to_owned()));
+        };
+        let at = match when {
+            When::At(at) => at,
+            When::Now => self.backstop.now(),
+            When::Tick => last_tick(self.table.every, self.backstop.now()),
+        };
+        let mut opened = self.open().await?;
+        let mut pass = Pass { at, redated: opened.redate(self, at).await?, ..Pass::default() };
+        let claims = Claims::new(self);
+        let lost = CancellationToken::new();
+        let mut work =
+            Work::new(self, handler, when, &mut opened, &claims, lost.clone(), &mut pass, progress);
+        let worked = tokio::select! {
+            biased;
+            worked = work.run(at, which) => worked,
+            never = claims.keep(&lost) => match never {},
+        };
+        claims.leave().await;
+        worked?;
+        if which == Which::Due {
+            self.look_at_expired(&mut opened, at, &mut pass).await?;
+        }
+        Ok(pass)
+    }
+
+    async fn look_at_expired(
+        &self,
+        opened: &mut Opened,
+        at: Time,
+        pass: &mut Pass,
+    ) -> Result<(), TableError> {
+        let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
+        pass.expired = opened.count(&counted).await?;
+        if self.table.on_expired == OnExpired::Dead && pass.expired > 0 {
+            pass.buried += self.bury_aged(opened, at).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Opened {
+    /// A failure in the future counts as one now: written down, so that the wait after it ends.
+    async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
+        let Some(failed) = self.shape.failed.clone() else { return Ok(0) };
+        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
+        let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
+        if self.rows(&asked).await?.is_empty() { Ok(0) } else { self.change(&redate).await }
+    }
+}
+
+impl Pass {
+    /// Both as one.
+    fn with(mut self, rest: Self) -> Self {
+        self.took = self.took.plus(rest.took);
+        self.succeeded += rest.succeeded;
+        self.failed += rest.failed;
+        self.released += rest.released;
+        self.overtaken += rest.overtaken;
+        self.unwritten += rest.unwritten;
+        self.buried += rest.buried;
+        self.taken = self.taken.saturating_sub(rest.due);
+        self.failures.extend(rest.failures);
+        self.failures.truncate(TABLE_TOLD_MAX);
+        self
+    }
+}
+
+/// What a pass has still to ask for.
+pub(super) struct Candidates {
+    pub(super) places: VecDeque<sql::Place>,
+    /// By age: how far the round is.
+    pub(super) behind: Option<sql::Place>,
+    /// Whether there is nothing behind them.
+    pub(super) is_last: bool,
+}
+
+impl Work<'_> {
+    /// Works off what is due, and what others left.
+    async fn run(&mut self, at: Time, which: Which) -> Result<(), TableError> {
+        self.work_off_orphans(at).await?;
+        if which == Which::Orphans {
+            return Ok(());
+        }
+        if self.adopted.table.rules.counts_failures() {
+            self.work_off_due(View { at, last_pass: None, behind: None }).await?;
+            self.adopted.change_desk(|desk| desk.last_pass = Some(at)).await?;
+            return Ok(());
+        }
+        // A round that an earlier pass left open comes first; then the one of this time.
+        for _ in 0..=1 {
+            let (_, view) = self.adopted.change_desk(|desk| self.adopted.view_of(desk, at)).await?;
+            let as_of = view.at;
+            if !self.work_off_due(view).await? || as_of == at {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
+        let mut desk = self.adopted.desk().await?;
+        desk.expire(self.adopted.backstop.now());
+        // Without any there is nothing to change.
+        let mut has_orphans = !desk.orphans.is_empty();
+        while has_orphans && self.room() > 0 && !self.is_over() {
+            has_orphans = self.take_orphans(at).await?;
+            self.settle_some().await?;
+        }
+        self.settle_all().await
+    }
+
+    /// Takes over rows of runners that are gone; whether there were any.
+    async fn take_orphans(&mut self, at: Time) -> Result<bool, TableError> {
+        let keys = self.claims.adopt(self.chunk()).await?;
+        // They were due when they were taken first; by age nobody could tell any more.
+        let view = View { at, last_pass: None, behind: None };
+        let taken = self.take(&keys, &view).await?;
+        self.pass.due += taken.len();
+        self.ready.extend(taken);
+        Ok(!keys.is_empty())
+    }
+
+    /// Whether it came to the end of what is due.
+    async fn work_off_due(&mut self, mut view: View) -> Result<bool, TableError> {
+        loop {
+            let mut candidates = self.find(&view).await?;
+            if self.work_off(&mut candidates, &view).await? {
+                let is_through = candidates.is_last && candidates.places.is_empty() && !self.is_over();
+                if is_through && !self.adopted.table.rules.counts_failures() {
+                    let place = candidates.behind.as_ref().map(cursor);
+                    self.adopted.change_desk(|desk| desk.complete(place.as_ref())).await?;
+                }
+                return Ok(is_through);
+            }
+            // Another runner has moved the round on.
+            let at = view.at;
+            let (_, moved) = self.adopted.change_desk(|desk| self.adopted.view_of(desk, at)).await?;
+            view = moved;
+        }
+    }
+
+    /// What is due and in nobody's hands, no more than there is room for.
+    async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
+        let (room, desk) = (self.room(), self.adopted.desk().await?);
+        let max = (room + desk.held() + 1).min(2 * TABLE_RECORDS_MAX);
+        let picked = self.opened.pick(&self.adopted.table, view, max).await?;
+        let found = picked.len();
+        let (held, mut free): (VecDeque<_>, VecDeque<_>) =
+            picked.into_iter().partition(|place| desk.is_held(&place.key.token()));
+        self.pass.taken += held.len();
+        let is_last = found < max && free.len() <= room;
+        free.truncate(room);
+        self.pass.is_cut |= !is_last;
+        self.pass.due += free.len() + held.len();
+        self.tell();
+        Ok(Candidates { places: free, behind: view.behind.clone(), is_last })
+    }
+
+    /// Takes candidates and has them handled; `false` if another runner has moved the round on.
+    async fn work_off(&mut self, candidates: &mut Candidates, view: &View) -> Result<bool, TableError> {
+        while !candidates.places.is_empty() && !self.is_over() {
+            let count = self.chunk().min(candidates.places.len());
+            let asked: Vec<sql::Place> = candidates.places.iter().take(count).cloned().collect();
+            let given = self.claims.ask(&asked, candidates.behind.as_ref()).await?;
+            if given.is_overtaken {
+                self.pass.due = self.pass.due.saturating_sub(candidates.places.len());
+                self.settle_all().await?;
+                return Ok(false);
+            }
+            let answered = count - given.no_room;
+            candidates.behind = asked.get(answered.wrapping_sub(1)).cloned().or(candidates.behind.take());
+            candidates.places.drain(..answered);
+            self.pass.taken += given.taken;
+            let taken: Vec<Taken> = self.take(&given.keys, view).await?;
+            self.pass.overtaken += given.keys.len() - taken.len();
+            self.ready.extend(taken);
+            if given.has_orphans {
+                // At once: a pass may take longer than whoever waits for them should.
+                self.take_orphans(view.at).await?;
+            }
+            if answered == 0 && self.is_idle() {
+                // Others hold as many rows as can be noted down.
+                break;
+            }
+            self.settle_some().await?;
+        }
+        self.settle_all().await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,371 @@
+//! The statements that a table is worked off with, in the SQL of its database.
+//!
+//! Due rows are told from the others in the query, before its limit. The query is a union of branches that an index can answer each:
+//!
+//! | rows are tried | one branch for | answered by an index on |
+//! |---|---|---|
+//! | by age | each status and each window of insertion whose band has ticked, newest first up to the limit | status, inserted |
+//! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
+//! | by failures, with it | each number of failures whose wait is over; and new rows as above | status, failures, last failure |
+//!
+//! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
+//! Names come from the catalogue and are quoted; everything else is a parameter.
+
+mod dates;
+mod pick;
+
+pub(super) use pick::{Place, failed_after, next_due, pick};
+
+use super::catalogue::Column;
+use super::link::{Param, Statement};
+use super::row::Key;
+use super::shape::{DateColumn, FailureColumns, Shape};
+use super::{States, Table};
+use backstop_core::Time;
+use backstop_core::sweep::Dialect;
+use backstop_core::table::date::Written;
+use std::fmt::Write;
+
+/// A statement that is being written.
+pub(super) struct Sql {
+    dialect: Dialect,
+    text: String,
+    params: Vec<Param>,
+}
+
+impl Sql {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { dialect, text: String::new(), params: Vec::new() }
+    }
+
+    /// Words of ours. Never anything from elsewhere.
+    pub(super) fn say(&mut self, words: &str) -> &mut Self {
+        self.text.push_str(words);
+        self
+    }
+
+    pub(super) fn number(&mut self, number: usize) -> &mut Self {
+        let _ = write!(self.text, "{number}");
+        self
+    }
+
+    /// The name of a column.
+    pub(super) fn name(&mut self, column: &Column) -> &mut Self {
+        self.text.push_str(&quoted(self.dialect, &column.name));
+        self
+    }
+
+    /// A parameter that is compared with a column, or written to it.
+    pub(super) fn value(&mut self, param: Param, column: &Column) -> &mut Self {
+        self.cast(param, &column.cast)
+    }
+
+    /// A parameter of a type: PostgreSQL has to be told which.
+    pub(super) fn cast(&mut self, param: Param, cast: &str) -> &mut Self {
+        self.params.push(param);
+        let number = self.params.len();
+        let _ = match self.dialect {
+            Dialect::Sqlite => write!(self.text, "?{number}"),
+            Dialect::Mysql => write!(self.text, "?"),
+            Dialect::Postgres if cast == "text" => write!(self.text, "${number}::text"),
+            Dialect::Postgres => write!(self.text, "${number}::text::{cast}"),
+        };
+        self
+    }
+
+    pub(super) fn done(self) -> Statement {
+        Statement { sql: self.text, params: self.params }
+    }
+
+    /// A key as it can be read back.
+    fn key(&mut self, column: &Column) -> &mut Self {
+        use super::catalogue::Kind;
+        self.name(column);
+        match (self.dialect, column.kind) {
+            (Dialect::Postgres, Kind::Whole) => self.say("::bigint"),
+            (Dialect::Postgres, _) => self.say("::text"),
+            _ => self,
+        }
+    }
+
+    /// A column as the database writes it, to come back to it.
+    fn raw(&mut self, column: &Column) -> &mut Self {
+        self.name(column);
+        if self.dialect == Dialect::Postgres { self.say("::text") } else { self }
+    }
+
+    /// The row has one of these keys.
+    fn has_key(&mut self, column: &Column, keys: &[Key]) -> &mut Self {
+        self.name(column).say(" IN (");
+        for (at, key) in keys.iter().enumerate() {
+            self.say(if at == 0 { "" } else { ", " }).value(key.param(), column);
+        }
+        self.say(")")
+    }
+}
+
+/// A name between quotes, with those inside it doubled.
+pub(super) fn quoted(dialect: Dialect, name: &str) -> String {
+    match dialect {
+        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        Dialect::Sqlite | Dialect::Postgres => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+/// The word of an open state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Open {
+    New,
+    Error,
+}
+
+impl Open {
+    pub(super) const ALL: [Self; 2] = [Self::New, Self::Error];
+
+    fn word(self, states: &States) -> &str {
+        match self {
+            Self::New => &states.new,
+            Self::Error => &states.error,
+        }
+    }
+}
+
+fn status_is(sql: &mut Sql, shape: &Shape, word: &str) {
+    sql.name(&shape.status).say(" = ").value(Param::Text(word.to_owned()), &shape.status);
+}
+
+fn is_open(sql: &mut Sql, shape: &Shape, states: &States) {
+    sql.name(&shape.status).say(" IN (");
+    sql.value(Param::Text(states.new.clone()), &shape.status).say(", ");
+    sql.value(Param::Text(states.error.clone()), &shape.status).say(")");
+}
+
+/// The dates of the latest rows, to see how they are written.
+pub(super) fn sample(dialect: Dialect, table: &str, id: &Column, dates: &[&Column], max: usize) -> Statement {
+    let mut sql = Sql::new(dialect);
+    sql.say("SELECT ");
+    for (at, column) in dates.iter().enumerate() {
+        sql.say(if at == 0 { "" } else { ", " }).key(column);
+    }
+    sql.say(" FROM ").say(table).say(" ORDER BY ").name(id).say(" DESC LIMIT ").number(max);
+    sql.done()
+}
+
+/// What a row needs to be judged, handled and written back: key, status (n, e), failures, last failure, inserted, and the whole of it.
+pub(super) fn take(table: &Table, shape: &Shape, keys: &[Key], locking: &str) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    select_rows(&mut sql, table, shape);
+    sql.say(" WHERE ").has_key(&shape.id, keys).say(locking);
+    sql.done()
+}
+
+fn select_rows(sql: &mut Sql, table: &Table, shape: &Shape) {
+    sql.say("SELECT ").key(&shape.id).say(", CASE WHEN ");
+    status_is(sql, shape, &table.states.new);
+    sql.say(" THEN 'n' WHEN ");
+    status_is(sql, shape, &table.states.error);
+    sql.say(" THEN 'e' END, ");
+    match &shape.failed {
+        Some(failed) => {
+            sql.key(&failed.failures).say(", ").read_date(&failed.last_failure);
+        }
+        None => {
+            sql.say("NULL, NULL");
+        }
+    }
+    sql.say(", ").read_date(&shape.inserted).say(", ");
+    whole_row(sql, shape);
+    sql.say(" FROM ").say(&shape.catalogue.quoted).say(" AS t");
+}
+
+/// All columns; of PostgreSQL, which knows best how its types look as JSON, one text.
+fn whole_row(sql: &mut Sql, shape: &Shape) {
+    let is_postgres = shape.dialect == Dialect::Postgres;
+    if is_postgres {
+        sql.say("(SELECT row_to_json(j)::text FROM (SELECT ");
+    }
+    for (at, column) in shape.catalogue.columns.iter().enumerate() {
+        sql.say(if at == 0 { "" } else { ", " });
+        if is_postgres && column.kind == super::catalogue::Kind::Bytes {
+            sql.say("translate(encode(t.").name(column).say(", 'base64'), E'\\n', '') AS ").name(column);
+        } else {
+            sql.say("t.").name(column);
+        }
+    }
+    if is_postgres {
+        sql.say(") AS j)");
+    }
+}
+
+/// What becomes of a row, if it still is as it was seen.
+pub(super) struct Change<'a> {
+    pub(super) key: &'a Key,
+    pub(super) seen: Open,
+    /// The failures as they were; `None` if there was no number.
+    pub(super) failures: Option<i128>,
+    pub(super) to: Became,
+}
+
+/// What a row became.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Became {
+    Success,
+    /// It failed then, and has so many failures now.
+    Error {
+        at: Time,
+        failures: u32,
+    },
+}
+
+pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ").name(&shape.status).say(" = ");
+    let word = match change.to {
+        Became::Success => &table.states.success,
+        Became::Error { .. } => &table.states.error,
+    };
+    sql.value(Param::Text(word.clone()), &shape.status);
+    if let (Some(failed), Became::Error { at, failures }) = (&shape.failed, change.to) {
+        sql.say(", ").name(&failed.failures).say(" = ");
+        sql.value(Param::Whole(failures.into()), &failed.failures);
+        sql.say(", ");
+        set_date(&mut sql, &failed.last_failure, at);
+    }
+    sql.say(" WHERE ").has_key(&shape.id, std::slice::from_ref(change.key)).say(" AND ");
+    status_is(&mut sql, shape, change.seen.word(&table.states));
+    if let Some(failed) = &shape.failed {
+        sql.say(" AND ").name(&failed.failures);
+        match change.failures {
+            Some(failures) => sql.say(" = ").value(Param::Whole(failures), &failed.failures),
+            None => sql.say(" IS NULL"),
+        };
+    }
+    sql.done()
+}
+
+fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
+    sql.name(&column.column).say(" = ");
+    let param = match column.form.write(at) {
+        Written::Number(number) => Param::Whole(number.into()),
+        Written::Text(text) => Param::Text(text),
+    };
+    sql.value_of_date(param, column);
+}
+
+/// Sets failures in the future to now.
+pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, now: Time) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
+    set_date(&mut sql, &failed.last_failure, now);
+    sql.say(" WHERE ");
+    is_open(&mut sql, shape, &table.states);
+    sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").after(&failed.last_failure, now);
+    sql.done()
+}
+
+/// What is never tried again, as a condition.
+fn is_expired(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
+    let from = now.before(table.rules.max_age());
+    is_open(sql, shape, &table.states);
+    sql.say(" AND (").before(&shape.inserted, from);
+    if let (Some(failed), Some(max)) = (&shape.failed, table.rules.max_failures()) {
+        sql.say(" OR ").name(&failed.failures).say(" >= ").value(Param::Whole(max.into()), &failed.failures);
+    }
+    sql.say(")");
+}
+
+/// How many rows are expired; no more than `max` are counted.
+pub(super) fn count_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT count(*) FROM (SELECT 1 AS one FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    is_expired(&mut sql, table, shape, now);
+    sql.say(" LIMIT ").number(max).say(") AS e");
+    sql.done()
+}
+
+/// The keys of expired rows, the oldest first.
+pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT ").key(&shape.id).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    is_expired(&mut sql, table, shape, now);
+    sql.say(" ORDER BY ").name(&shape.inserted.column).say(", ").name(&shape.id).say(" LIMIT ").number(max);
+    sql.done()
+}
+
+/// Whole rows that grew too old, the oldest first, from those inserted at `since` on.
+pub(super) fn take_aged(
+    table: &Table,
+    shape: &Shape,
+    since: Option<Time>,
+    now: Time,
+    max: usize,
+) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    select_rows(&mut sql, table, shape);
+    sql.say(" WHERE ");
+    is_open(&mut sql, shape, &table.states);
+    sql.say(" AND ").before(&shape.inserted, now.before(table.rules.max_age()));
+    if let Some(since) = since {
+        sql.say(" AND ").at_or_after(&shape.inserted, since);
+    }
+    sql.say(" ORDER BY ").name(&shape.inserted.column).say(", ").name(&shape.id).say(" LIMIT ").number(max);
+    sql.done()
+}
+
+/// How many rows there are of each word of the status column.
+pub(super) fn count_states(shape: &Shape) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT ").raw(&shape.status).say(", count(*) FROM ").say(&shape.catalogue.quoted);
+    sql.say(" GROUP BY ").name(&shape.status).say(" ORDER BY 2 DESC LIMIT ").number(STATES_MAX);
+    sql.done()
+}
+
+/// Different words of a status column that are counted.
+const STATES_MAX: usize = 1_000;
+
+/// How many open rows of a state were inserted in a stretch of time.
+pub(super) fn count_open(
+    table: &Table,
+    shape: &Shape,
+    state: Open,
+    from: Option<Time>,
+    before: Option<Time>,
+) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT count(*) FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    status_is(&mut sql, shape, state.word(&table.states));
+    if let Some(from) = from {
+        sql.say(" AND ").at_or_after(&shape.inserted, from);
+    }
+    if let Some(before) = before {
+        sql.say(" AND ").before(&shape.inserted, before);
+    }
+    sql.done()
+}
+
+/// A change of no row, which only says whether it may be made.
+pub(super) fn change_nothing(shape: &Shape) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
+    let mut columns = vec![&shape.status];
+    if let Some(failed) = &shape.failed {
+        columns.extend([&failed.failures, &failed.last_failure.column]);
+    }
+    for (at, column) in columns.into_iter().enumerate() {
+        sql.say(if at == 0 { "" } else { ", " }).name(column).say(" = ").name(column);
+    }
+    sql.say(" WHERE 1 = 0");
+    sql.done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_end_its_quotes() {
+        assert_eq!(quoted(Dialect::Sqlite, "a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
+        assert_eq!(quoted(Dialect::Postgres, "a\"b"), "\"a\"\"b\"");
+        assert_eq!(quoted(Dialect::Mysql, "a`b\""), "`a``b\"`");
+    }
+}

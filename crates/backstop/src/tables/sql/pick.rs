@@ -1,0 +1,261 @@
+//! The query for what is due, newest first.
+
+use super::{Open, Sql, is_open, status_is};
+use crate::tables::Table;
+use crate::tables::link::{Param, Statement};
+use crate::tables::row::Key;
+use crate::tables::shape::{FailureColumns, Shape};
+use backstop_core::Time;
+use backstop_core::sweep::Dialect;
+use backstop_core::table::{Criteria, DueRows, Group, Window};
+
+/// Numbers of failures that are looked for one by one; those above are looked through.
+const SOUGHT_MAX: u32 = 64;
+
+/// A place in the order of rows, as its columns say it.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::tables) struct Place {
+    pub(in crate::tables) inserted: Key,
+    pub(in crate::tables) key: Key,
+}
+
+/// Which rows of a branch, and whether it can come in order.
+struct Branch<'a> {
+    states: &'a [Open],
+    is_ordered: bool,
+    condition: Condition,
+}
+
+enum Condition {
+    Window(Window),
+    /// Failed as often as one of these groups, and long enough ago; or not at all.
+    AnyGroup,
+    Fresh,
+    /// As fresh, taken apart for an index.
+    Unfailed,
+    Uncounted,
+    Group(Group),
+    Undated(Group),
+}
+
+/// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be.
+pub(in crate::tables) fn pick(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    behind: Option<&Place>,
+    max: usize,
+) -> Option<Statement> {
+    let branches = branches(shape, criteria);
+    if branches.is_empty() {
+        return None;
+    }
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT k, i FROM (");
+    for (at, branch) in branches.iter().enumerate() {
+        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ");
+        sql.key(&shape.id).say(" AS k, ").read_ordinal(&shape.inserted).say(" AS i, ");
+        sql.ordinal(&shape.inserted).say(" AS o, ").name(&shape.id).say(" AS d");
+        sql.say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+        put_branch(&mut sql, table, shape, criteria, branch);
+        if let Some(place) = behind {
+            put_behind(&mut sql, shape, place);
+        }
+        if branch.is_ordered {
+            sql.say(" ORDER BY ").ordinal(&shape.inserted).say(" DESC, ").name(&shape.id).say(" DESC");
+            sql.say(" LIMIT ").number(max);
+        }
+        sql.say(") AS b").number(at);
+    }
+    sql.say(") AS u ORDER BY o DESC, d DESC LIMIT ").number(max);
+    Some(sql.done())
+}
+
+fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
+    const STATES: [&[Open]; 2] = [&[Open::New], &[Open::Error]];
+    let in_order = |condition: fn() -> Condition| {
+        STATES.iter().map(move |states| Branch { states, is_ordered: true, condition: condition() })
+    };
+    match &criteria.due {
+        DueRows::ByAge(windows) => windows
+            .iter()
+            .flat_map(|window| {
+                STATES.iter().map(|states| Branch {
+                    states,
+                    is_ordered: true,
+                    condition: Condition::Window(*window),
+                })
+            })
+            .collect(),
+        DueRows::ByFailures { .. } if !shape.has_failure_index() => {
+            in_order(|| Condition::AnyGroup).collect()
+        }
+        DueRows::ByFailures { groups, max_failures } => sought(groups, *max_failures),
+    }
+}
+
+/// Rows that failed are found by how often: a branch for each number, so that an index leads to those that are due. New rows come
+/// in order: nearly all of them have not failed. Of the errors nearly all have.
+fn sought(groups: &[Group], max_failures: Option<u32>) -> Vec<Branch<'static>> {
+    let mut branches = vec![
+        Branch { states: &[Open::New], is_ordered: true, condition: Condition::Fresh },
+        Branch { states: &[Open::Error], is_ordered: false, condition: Condition::Unfailed },
+        Branch { states: &[Open::Error], is_ordered: false, condition: Condition::Uncounted },
+    ];
+    for group in one_by_one(groups, max_failures) {
+        for condition in [Condition::Group(group), Condition::Undated(group)] {
+            branches.push(Branch { states: &Open::ALL, is_ordered: false, condition });
+        }
+    }
+    branches
+}
+
+/// The groups, with the last, open one taken apart as far as that is worth it.
+fn one_by_one(groups: &[Group], max_failures: Option<u32>) -> Vec<Group> {
+    let mut apart = groups.to_vec();
+    let Some(last) = apart.pop_if(|group| group.or_more) else { return apart };
+    let end = SOUGHT_MAX.max(last.failures);
+    let end = max_failures.map_or(end, |max| end.min(max));
+    for failures in last.failures..end {
+        apart.push(Group { failures, or_more: false, ..last });
+    }
+    apart.push(Group { failures: end, ..last });
+    apart
+}
+
+fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, branch: &Branch<'_>) {
+    match branch.states {
+        [state] => status_is(sql, shape, state.word(&table.states)),
+        _ => is_open(sql, shape, &table.states),
+    }
+    sql.say(" AND ");
+    if let Condition::Window(window) = &branch.condition {
+        put_window(sql, shape, window);
+        return;
+    }
+    if !branch.is_ordered && shape.dialect == Dialect::Sqlite {
+        // Not an index on insertion: it would lead through every row that failed.
+        sql.say("+");
+    }
+    sql.at_or_after(&shape.inserted, criteria.inserted_from).say(" AND ");
+    let (Some(failed), DueRows::ByFailures { groups, max_failures }) = (&shape.failed, &criteria.due) else {
+        sql.say("1 = 0");
+        return;
+    };
+    match &branch.condition {
+        Condition::AnyGroup => put_any_group(sql, failed, groups),
+        Condition::Fresh => put_fresh(sql, failed),
+        Condition::Unfailed => {
+            sql.name(&failed.failures).say(" <= 0");
+        }
+        Condition::Uncounted => {
+            sql.name(&failed.failures).say(" IS NULL");
+        }
+        Condition::Group(group) => {
+            put_failures(sql, failed, group);
+            sql.say(" AND ").at_or_before(&failed.last_failure, group.last_failure_until);
+        }
+        Condition::Undated(group) => {
+            put_failures(sql, failed, group);
+            sql.say(" AND ").name(&failed.last_failure.column).say(" IS NULL");
+        }
+        Condition::Window(_) => {}
+    }
+    if let Some(max) = max_failures {
+        sql.say(" AND (").name(&failed.failures).say(" IS NULL OR ").name(&failed.failures).say(" < ");
+        sql.value(Param::Whole((*max).into()), &failed.failures).say(")");
+    }
+}
+
+fn put_window(sql: &mut Sql, shape: &Shape, window: &Window) {
+    sql.at_or_after(&shape.inserted, window.from);
+    if let Some(before) = window.before {
+        sql.say(" AND ").before(&shape.inserted, before);
+    }
+}
+
+fn put_fresh(sql: &mut Sql, failed: &FailureColumns) {
+    sql.say("(").name(&failed.failures).say(" IS NULL OR ").name(&failed.failures).say(" <= 0)");
+}
+
+fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
+    sql.name(&failed.failures).say(if group.or_more { " >= " } else { " = " });
+    sql.value(Param::Whole(group.failures.into()), &failed.failures);
+}
+
+/// All groups at once, for a row that is looked at anyway.
+fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
+    sql.say("(");
+    put_fresh(sql, failed);
+    sql.say(" OR ").name(&failed.last_failure.column).say(" IS NULL");
+    if let Some((last, others)) = groups.split_last() {
+        sql.say(" OR ").comparable(&failed.last_failure).say(" <= CASE");
+        for group in others {
+            sql.say(" WHEN ").name(&failed.failures).say(" = ");
+            sql.value(Param::Whole(group.failures.into()), &failed.failures).say(" THEN ");
+            sql.bound(&failed.last_failure, group.last_failure_until);
+        }
+        sql.say(" WHEN ");
+        put_failures(sql, failed, last);
+        sql.say(" THEN ").bound(&failed.last_failure, last.last_failure_until).say(" END");
+    }
+    sql.say(")");
+}
+
+/// Behind a place: inserted before it, or at the same time and with a lower key.
+fn put_behind(sql: &mut Sql, shape: &Shape, place: &Place) {
+    let (inserted, id) = (&shape.inserted, &shape.id);
+    sql.say(" AND (").ordinal(inserted).say(" < ").place(place.inserted.param(), inserted);
+    sql.say(" OR (").ordinal(inserted).say(" = ").place(place.inserted.param(), inserted);
+    sql.say(" AND ").name(id).say(" < ").value(place.key.param(), id).say("))");
+}
+
+/// Whether an open row failed after a time.
+pub(in crate::tables) fn failed_after(
+    table: &Table,
+    shape: &Shape,
+    failed: &FailureColumns,
+    time: Time,
+) -> Statement {
+    let last = if shape.has_failure_index() { SOUGHT_MAX } else { 1 };
+    let group = |failures| Group { failures, or_more: failures == last, last_failure_until: time };
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT one FROM (");
+    for failures in 1..=last {
+        sql.say(if failures == 1 { "" } else { " UNION ALL " }).say("SELECT 1 AS one FROM ");
+        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        is_open(&mut sql, shape, &table.states);
+        sql.say(" AND ");
+        put_failures(&mut sql, failed, &group(failures));
+        sql.say(" AND ").after(&failed.last_failure, time);
+    }
+    sql.say(") AS u LIMIT 1");
+    sql.done()
+}
+
+/// The failures of rows that wait, and the first of their last failures for each number.
+pub(in crate::tables) fn next_due(
+    table: &Table,
+    shape: &Shape,
+    failed: &FailureColumns,
+    inserted_from: Time,
+) -> Statement {
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT ").key(&failed.failures).say(", ").read_date(&failed.last_failure);
+    sql.say(" FROM (SELECT ")
+        .name(&failed.failures)
+        .say(", min(")
+        .name(&failed.last_failure.column)
+        .say(") AS ");
+    sql.name(&failed.last_failure.column).say(" FROM ");
+    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+    is_open(&mut sql, shape, &table.states);
+    sql.say(" AND ").at_or_after(&shape.inserted, inserted_from);
+    sql.say(" AND ")
+        .name(&failed.failures)
+        .say(" > 0 AND ")
+        .name(&failed.last_failure.column)
+        .say(" IS NOT NULL");
+    sql.say(" GROUP BY ").name(&failed.failures).say(") AS g");
+    sql.done()
+}

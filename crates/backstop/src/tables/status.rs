@@ -1,0 +1,177 @@
+//! How a table stands: rows by state and by age, what is due, what is not, and when the next will be.
+
+use super::adopted::{Adopted, Opened, TableError, View};
+use super::link::Statement;
+use super::row::Cell;
+use super::sql::{self, Open};
+use super::{States, Table};
+use backstop_core::retry::Band;
+use backstop_core::table::{Fate, OpenRow, last_tick};
+use backstop_core::{Span, Time};
+
+/// Due and expired rows that are counted.
+const COUNTED_MAX: usize = 1_000_000_000;
+/// The ages by which rows are counted where the strategy has none of its own.
+const AGES: [Span; 6] =
+    [Span::days(1), Span::days(7), Span::days(14), Span::days(30), Span::days(180), Span::days(360)];
+
+/// How a table stands.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Status {
+    /// As of when.
+    pub at: Time,
+    /// As of when the last pass was.
+    pub last_pass: Option<Time>,
+    /// When workers run the next.
+    pub next_pass: Time,
+    /// Rows that were never tried.
+    pub new: u64,
+    /// Rows that failed.
+    pub error: u64,
+    /// Rows that are done.
+    pub success: u64,
+    /// Rows in any other state, which are none of our business.
+    pub other: u64,
+    /// Open rows by their age, the youngest first; the last of these has no end.
+    pub bands: Vec<AgeBand>,
+    /// Open rows that are due.
+    pub due: u64,
+    /// Open rows that will be.
+    pub waiting: u64,
+    /// Open rows that are never tried again.
+    pub expired: u64,
+    /// Open rows whose date cannot be read: nobody knows when they are due.
+    pub undated: u64,
+    /// Rows that runners have in their hands.
+    pub in_hand: usize,
+    /// When the next row is due, if one ever is.
+    pub next_due: Option<Time>,
+}
+
+/// Open rows of one age.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct AgeBand {
+    /// Up to this age; `None` for all that are older.
+    pub until: Option<Span>,
+    /// How often they are tried, if their age says so.
+    pub every: Option<Span>,
+    /// Rows that were never tried.
+    pub new: u64,
+    /// Rows that failed.
+    pub error: u64,
+}
+
+impl Adopted {
+    /// How the table stands, as if it were `at`. Changes nothing; counts every row.
+    pub async fn status(&self, at: Time) -> Result<Status, TableError> {
+        let (table, desk) = (&self.table, self.desk().await?);
+        let view = self.view(at).await?;
+        let mut opened = self.open().await?;
+        let mut status = Status {
+            at,
+            last_pass: desk.last_pass,
+            next_pass: last_tick(table.every, at).after(table.every),
+            in_hand: desk.held() + desk.orphans.len(),
+            ..Status::default()
+        };
+        count_states(&mut opened, &table.states, &mut status).await?;
+        status.bands = bands(&mut opened, table, at).await?;
+        let dated: u64 = status.bands.iter().map(|band| band.new + band.error).sum();
+        let open = status.new + status.error;
+        status.undated = open.saturating_sub(dated);
+        status.due = opened.count_due(table, &view).await?;
+        let expired = sql::count_expired(table, &opened.shape, at, COUNTED_MAX);
+        status.expired = opened.count(&expired).await?;
+        status.waiting = dated.saturating_sub(status.due + status.expired);
+        status.next_due =
+            if status.due > 0 { Some(at) } else { opened.next_due(table, &status, &view).await? };
+        Ok(status)
+    }
+}
+
+async fn count_states(opened: &mut Opened, states: &States, status: &mut Status) -> Result<(), TableError> {
+    let rows = opened.rows(&sql::count_states(&opened.shape)).await?;
+    for row in &rows {
+        let (word, count) = match &row[..] {
+            [Cell::Text(word), Cell::Whole(count)] => (word.trim_end().to_owned(), *count),
+            [Cell::Whole(word), Cell::Whole(count)] => (word.to_string(), *count),
+            [_, Cell::Whole(count)] => (String::new(), *count),
+            _ => continue,
+        };
+        let is = |state: &String| *state == word || state.eq_ignore_ascii_case(&word);
+        let place = if is(&states.new) {
+            &mut status.new
+        } else if is(&states.error) {
+            &mut status.error
+        } else if is(&states.success) {
+            &mut status.success
+        } else {
+            &mut status.other
+        };
+        *place += u64::try_from(count).unwrap_or_default();
+    }
+    Ok(())
+}
+
+async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBand>, TableError> {
+    let own = table.rules.bands().iter().map(|Band { until, every }| (*until, Some(*every)));
+    let usual = AGES.into_iter().map(|until| (until, None));
+    let ages: Vec<(Span, Option<Span>)> =
+        if table.rules.counts_failures() { usual.collect() } else { own.collect() };
+    let mut bands = Vec::with_capacity(ages.len() + 1);
+    let mut before = None;
+    for (until, every) in ages.into_iter().map(|(until, every)| (Some(until), every)).chain([(None, None)]) {
+        let from = until.map(|until| at.before(until));
+        let mut counts = [0; 2];
+        for (count, state) in counts.iter_mut().zip(Open::ALL) {
+            let asked = sql::count_open(table, &opened.shape, state, from, before);
+            *count = opened.count(&asked).await?;
+        }
+        bands.push(AgeBand { until, every, new: counts[0], error: counts[1] });
+        before = from;
+    }
+    Ok(bands)
+}
+
+impl Opened {
+    async fn count_due(&mut self, table: &Table, view: &View) -> Result<u64, TableError> {
+        let criteria = table.rules.criteria(view.last_pass, view.at);
+        let Some(due) = sql::pick(table, &self.shape, &criteria, view.behind.as_ref(), COUNTED_MAX) else {
+            return Ok(0);
+        };
+        let counted =
+            Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), params: due.params };
+        self.count(&counted).await
+    }
+
+    /// When the first of the rows that wait is due.
+    async fn next_due(
+        &mut self,
+        table: &Table,
+        status: &Status,
+        view: &View,
+    ) -> Result<Option<Time>, TableError> {
+        let at = view.at;
+        if let Some(failed) = self.shape.failed.clone() {
+            let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
+            let rows = self.rows(&asked).await?;
+            let until = |row: &Vec<Cell>| {
+                let failures = match row.first()? {
+                    Cell::Whole(failures) => u32::try_from(*failures).unwrap_or(u32::MAX),
+                    _ => return None,
+                };
+                let last_failure = failed.last_failure.read(row.get(1)?);
+                match table.rules.judge(OpenRow { inserted: at, failures, last_failure }, None, at) {
+                    Fate::Waits(until) => Some(until),
+                    Fate::Due | Fate::Expired => None,
+                }
+            };
+            return Ok(rows.iter().filter_map(until).min());
+        }
+        let ticks =
+            status.bands.iter().filter(|band| band.new + band.error > 0).filter_map(|band| band.every);
+        Ok(ticks.map(|every| last_tick(every, at).after(every)).min())
+    }
+}

@@ -60,7 +60,7 @@ async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
     match ended {
         Ok(outcome) => tell(adopted.table(), &outcome),
         Err(error) => {
-            tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself")
+            tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself");
         }
     }
 }

@@ -177,11 +177,11 @@ impl Opened {
         let source = table.source.clone();
         let mut link = connect(&source).await?;
         let told = |error: LinkError| TableError::of(&source, &error);
-        let catalogue = match link.catalogue(&table.table).await.map_err(told)? {
+        let catalogue = match link.catalogue(&table.relation).await.map_err(told)? {
             Found::Table(catalogue) => catalogue,
             Found::Others(there) => {
                 let place = source.address().to_string();
-                return Err(TableError::NoTable { place, table: table.table.to_string(), there });
+                return Err(TableError::NoTable { place, table: table.relation.to_string(), there });
             }
         };
         let roles = Roles::of(table, &catalogue);

@@ -84,12 +84,12 @@ impl Adopted {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
         let found =
-            link.catalogue(&table.table).await.map_err(|error| TableError::of(&table.source, &error))?;
+            link.catalogue(&table.relation).await.map_err(|error| TableError::of(&table.source, &error))?;
         let catalogue = match found {
             Found::Table(catalogue) => catalogue,
             Found::Others(there) => {
                 let place = table.source.address().to_string();
-                return Err(TableError::NoTable { place, table: table.table.to_string(), there });
+                return Err(TableError::NoTable { place, table: table.relation.to_string(), there });
             }
         };
         let opened = self.open().await;
@@ -321,7 +321,7 @@ impl Opened {
 
     async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
         let mut copy = self.shape.clone();
-        copy.catalogue.quoted = COPY.to_owned();
+        COPY.clone_into(&mut copy.catalogue.quoted);
         let original = &self.shape.catalogue.quoted;
         let make = match copy.dialect {
             Dialect::Sqlite => format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0"),

@@ -132,7 +132,8 @@ pub enum OnExpired {
 pub struct Table {
     name: Arc<str>,
     source: Source,
-    table: Arc<str>,
+    /// Its name in its database.
+    relation: Arc<str>,
     columns: Arc<Columns>,
     states: Arc<States>,
     rules: Arc<Rules>,
@@ -187,7 +188,7 @@ impl Table {
         Ok(Self {
             name: name.into(),
             source: Source::new(url)?,
-            table: named("table", table)?.into(),
+            relation: named("table", table)?.into(),
             columns: Arc::default(),
             states: Arc::default(),
             rules: Arc::new(Rules::new(&usual_strategy(), None)?),
@@ -294,7 +295,7 @@ impl Table {
 
     /// Its name in its database, as somebody wrote it.
     pub fn table_name(&self) -> &str {
-        &self.table
+        &self.relation
     }
 
     /// Where it is.
@@ -366,7 +367,7 @@ fn within(what: &'static str, number: usize, most: usize) -> Result<usize, BadTa
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Table");
-        shown.field("name", &self.name).field("source", &self.source).field("table", &self.table);
+        shown.field("name", &self.name).field("source", &self.source).field("table", &self.relation);
         shown.field("every", &self.every).field("is_handled", &self.is_handled()).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::catalogue::{Catalogue, Column, Found, Index, Kind, meant};
 use super::link::{For, Link, LinkError, Param, Statement};
-use super::row::Cell;
+use super::row::{Cell, hex};
 use super::sql::quoted;
 use crate::address::Address;
 use async_trait::async_trait;
@@ -65,10 +65,7 @@ fn text(param: &Param) -> String {
     match param {
         Param::Whole(number) => number.to_string(),
         Param::Text(text) => text.clone(),
-        Param::Bytes(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("\\x{hex}")
-        }
+        Param::Bytes(bytes) => format!("\\x{}", hex(bytes)),
     }
 }
 

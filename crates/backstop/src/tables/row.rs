@@ -107,10 +107,11 @@ fn put(json: &mut String, cell: &Cell) {
             None => write!(json, "{}", Value::from(number.to_string())),
         },
         Cell::Digits(digits) if is_number(digits) => write!(json, "{digits}"),
-        Cell::Digits(text) | Cell::Text(text) => write!(json, "{}", Value::from(text.as_str())),
         Cell::Bytes(bytes) => write!(json, "\"{}\"", base64(bytes)),
         Cell::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => write!(json, "{text}"),
-        Cell::Json(text) => write!(json, "{}", Value::from(text.as_str())),
+        Cell::Text(text) | Cell::Digits(text) | Cell::Json(text) => {
+            write!(json, "{}", Value::from(text.as_str()))
+        }
     };
 }
 
@@ -120,7 +121,7 @@ fn is_number(digits: &str) -> bool {
         && digits.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
@@ -129,7 +130,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || text.len() % 2 != 0 {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
     (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()).collect()

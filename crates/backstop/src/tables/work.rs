@@ -271,12 +271,11 @@ impl<'a> Work<'a> {
         let at = self.failed_at();
         let mut ends = Vec::with_capacity(batch.len());
         for (taken, ending) in batch {
-            match became(&taken, &ending, at) {
-                Some(became) => ends.push((taken, became, why(ending))),
-                None => {
-                    self.pass.released += 1;
-                    self.claims.end(&taken.key);
-                }
+            if let Some(became) = became(&taken, &ending, at) {
+                ends.push((taken, became, why(ending)));
+            } else {
+                self.pass.released += 1;
+                self.claims.end(&taken.key);
             }
         }
         let table = &self.adopted.table;

@@ -8,6 +8,7 @@ use backstop::{Payload, Span, Time};
 use backstop_testkit::servers::{mariadb, postgres};
 use databases::Database;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const NOON: &str = "2026-03-01T12:00:00Z";
 

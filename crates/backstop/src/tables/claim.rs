@@ -3,7 +3,7 @@
 use super::adopted::{Adopted, View};
 use super::row::Key;
 use super::sql::Place;
-use crate::shared::{Shared, read, update};
+use crate::shared::{read, update};
 use backstop_core::Time;
 use backstop_core::limits::TABLE_LEASE;
 use backstop_core::port::Answer;
@@ -16,16 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a runner says that it lives.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-
-impl Shared for Desk {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
 
 /// What a runner holds, under a number of its own.
 pub(super) struct Claims<'a> {

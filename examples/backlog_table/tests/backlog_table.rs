@@ -10,7 +10,7 @@ fn samples() -> Vec<Sample> {
 }
 
 async fn played(strategy: Strategy) -> Played {
-    play(&samples(), strategy, YEAR, |_| {}).await.unwrap()
+    play(&samples(), strategy, YEAR, |_| {}).await.expect("it plays")
 }
 
 fn minutes(tries: &[Span]) -> Vec<i64> {

@@ -119,7 +119,8 @@ fn a_killed_process_of_a_table_is_followed_on_sqlite() {
         if statements.starts_with("SELECT") {
             let mut statement = db.prepare(statements).expect("a query");
             let rows = statement.query_map([], |row| row.get::<_, i64>(0)).expect("rows");
-            return rows.map(|id| format!("{}\n", id.expect("a key"))).collect();
+            let keys: Vec<String> = rows.map(|id| id.expect("a key").to_string()).collect();
+            return keys.join("\n");
         }
         db.execute_batch(statements).expect(statements);
         String::new()

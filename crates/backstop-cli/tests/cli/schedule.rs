@@ -133,7 +133,8 @@ fn missing_runs_are_made_up_once_by_whoever_works(place: &Place) {
     let still: Vec<&str> = still.iter().map(|missed| missed["instant"].as_str().unwrap()).collect();
     assert_eq!(still, given_up, "what was given up is still missing");
     let listed = place.json(["schedule", "list"])["schedules"][0].take();
-    assert_eq!(listed["last"]["instant"], *fired.last().unwrap());
+    // A minute may have passed meanwhile.
+    assert!(listed["last"]["instant"].as_str().unwrap() >= *fired.last().unwrap(), "{listed}");
 }
 
 fn a_paused_schedule_skips_and_a_triggered_one_runs(place: &Place) {

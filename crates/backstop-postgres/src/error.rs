@@ -4,7 +4,7 @@ use backstop_core::port::StoreError;
 use deadpool_postgres::PoolError;
 use std::error::Error as _;
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
@@ -63,9 +63,17 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     }
 }
 
-/// Whether a statement that was prepared answers in another shape now: somebody has brought the schema to another version.
+/// Whether a connection's prepared statements are of no use any more: somebody has brought the schema to another version, or they are
+/// not there. Nothing was done then.
 pub(crate) fn is_outdated(error: &Error) -> bool {
-    error.as_db_error().is_some_and(|said| said.routine() == Some("RevalidateCachedQuery"))
+    let is_of_old = |said: &DbError| said.routine() == Some("RevalidateCachedQuery");
+    error.as_db_error().is_some_and(is_of_old) || is_unprepared(error)
+}
+
+/// Whether the session has other prepared statements than its connection has made: a pooler changes sessions, or empties them.
+pub(crate) fn is_unprepared(error: &Error) -> bool {
+    let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+    error.code().is_some_and(|code| codes.contains(code))
 }
 
 fn unreachable(doing: &'static str, error: &Error) -> StoreError {

@@ -5,7 +5,7 @@
 //! brings its types along: one round trip, and nothing of it stays in a session.
 
 use crate::address::{Address, OpenError, Pooler};
-use crate::error::{is_outdated, is_passing, pool_error, store_error};
+use crate::error::{is_outdated, is_passing, is_unprepared, pool_error, store_error};
 use crate::tls::connector;
 use backstop_core::port::{Answer, StoreError};
 use deadpool_postgres::{
@@ -13,6 +13,7 @@ use deadpool_postgres::{
 };
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rand::RngExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep, timeout};
@@ -47,6 +48,8 @@ pub(crate) struct Link {
     address: Address,
     tls: Option<MakeRustlsConnect>,
     quoted_schema: String,
+    /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or found out.
+    prepares: AtomicBool,
 }
 
 impl Link {
@@ -72,7 +75,8 @@ impl Link {
             .build()
             .map_err(|error| OpenError::Address(error.to_string()))?;
         let quoted_schema = format!("\"{}\"", address.schema);
-        Ok(Self { pool, address, tls, quoted_schema })
+        let prepares = AtomicBool::new(address.pooler == Pooler::None);
+        Ok(Self { pool, address, tls, quoted_schema, prepares })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -96,11 +100,7 @@ impl Link {
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
         let sql = statement(&self.quoted_schema, commit, function, params.len());
-        let kept = match self.address.pooler {
-            Pooler::None => Kept::InSession,
-            Pooler::Transaction => Kept::Nowhere,
-        };
-        self.run(doing, &sql, params, kept).await
+        self.run(doing, &sql, params, Kept::InSession).await
     }
 
     /// Runs a statement that may be run again.
@@ -147,9 +147,16 @@ impl Link {
     ) -> Result<Vec<Row>, Failure> {
         let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
         let rows = match kept {
-            Kept::InSession => query_prepared(client.get(), sql, params).await,
-            Kept::Nowhere => client.get().query_typed(sql, params).await,
+            Kept::InSession if self.prepares.load(Ordering::Relaxed) => {
+                query_prepared(client.get(), sql, params).await
+            }
+            Kept::InSession | Kept::Nowhere => client.get().query_typed(sql, params).await,
         };
+        if rows.as_ref().is_err_and(is_unprepared) && self.prepares.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                "statements that were prepared are gone: a pooler seems to change sessions; say so with `pooler=transaction` in the store's address"
+            );
+        }
         // Whatever the server has answered, it is done with: the connection is as good as before, unless what it keeps is not.
         if rows.as_ref().err().is_none_or(|error| error.as_db_error().is_some() && !is_outdated(error)) {
             client.give_back();
@@ -181,7 +188,7 @@ impl Link {
 /// Where a statement is kept once it was parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
-    /// In the session, under a name.
+    /// In the session, under a name, where sessions last.
     InSession,
     Nowhere,
 }

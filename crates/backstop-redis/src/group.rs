@@ -64,7 +64,9 @@ pub(crate) async fn enqueue(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> A
 async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
     let closed = || StoreError::unavailable(DOING, "the store is being closed");
     let _room = base.group.room.acquire().await.map_err(|_| closed())?;
-    base.guard.check(&base.link, DOING).await?;
+    if !base.guard.is_fresh(&base.link) {
+        check(base).await?;
+    }
     let mut answers = vec![Enqueued::Same; jobs.len()];
     // Drawn for the call as a whole: lists over several queues have its jobs in its order.
     let arrivals = base.arrivals.draw(jobs.len(), base.link.clock_offset_micros());
@@ -80,6 +82,13 @@ async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<E
         }
     }
     Ok(answers)
+}
+
+/// Asked by a task of the store's own: a caller that stands still must not keep a connection from everybody who waits for one.
+async fn check(base: &Arc<Base>) -> Answer<()> {
+    let asking = Arc::clone(base);
+    let checked = tokio::spawn(async move { asking.guard.check(&asking.link, DOING).await });
+    checked.await.unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
 }
 
 type Queued = (Vec<NewJob>, Vec<i64>);

@@ -21,10 +21,10 @@ pub(crate) struct Guard {
 impl Guard {
     /// Makes sure that no server evicts keys; asked anew each minute, and each time while one does.
     pub(crate) async fn check(&self, link: &Link, doing: &'static str) -> Answer<()> {
-        let replacements = link.replacements.load(Ordering::Acquire);
-        if self.safe_since().is_some_and(|(since, of)| since.elapsed() < CHECKED_FOR && of == replacements) {
+        if self.is_fresh(link) {
             return Ok(());
         }
+        let replacements = link.replacements.load(Ordering::Acquire);
         for (node, policy) in policies(link, doing).await? {
             if policy != SAFE {
                 return Err(evicts(doing, &node, &policy));
@@ -33,6 +33,12 @@ impl Guard {
         *self.safe_since.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((Instant::now(), replacements));
         Ok(())
+    }
+
+    /// Whether it need not be asked now.
+    pub(crate) fn is_fresh(&self, link: &Link) -> bool {
+        let replacements = link.replacements.load(Ordering::Acquire);
+        self.safe_since().is_some_and(|(since, of)| since.elapsed() < CHECKED_FOR && of == replacements)
     }
 
     fn safe_since(&self) -> Option<(Instant, u64)> {

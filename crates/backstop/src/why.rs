@@ -199,7 +199,8 @@ const A_MOMENT: Span = Span::secs(10);
 fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
     let since = job.run_at.before(rate.limit.over);
-    let was_refused = rate.refused_at.is_some_and(|refused_at| refused_at.after(A_MOMENT) >= since);
+    let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
+    let was_refused = rate.refused_at.is_some_and(|refused_at| around.contains(&refused_at));
     let was_there = job.inserted_at <= since && since <= facts.now;
     (was_refused && was_there).then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
 }

@@ -99,11 +99,11 @@ impl Crew {
     }
 
     /// Kills are spread over what the wave adds to the log, so that each of them meets work however fast it is done. How much that is
-    /// is known only by the waves before, which had other numbers of repeats: the last tenth is left out.
+    /// is known only by the waves before, which had other numbers of repeats: the last third is left out.
     fn plan_kills(&mut self, wave: usize, kills: usize) {
         let from = self.log.bytes().expect("the log has a length");
         let calls: usize = (0..wave).map(|wave| self.trace.calls(wave)).sum();
-        let to = from + from * self.trace.calls(wave) as u64 * 9 / (10 * calls.max(1) as u64);
+        let to = from + from * self.trace.calls(wave) as u64 * 2 / (3 * calls.max(1) as u64);
         self.kills.extend((0..kills).map(|_| self.dice.random_range(from..to)));
         self.kills.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
     }

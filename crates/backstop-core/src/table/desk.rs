@@ -110,6 +110,11 @@ impl Desk {
         self.claims.iter().any(|claim| claim.keys.iter().any(|held| held == key))
     }
 
+    /// Whether a runner has rows, and a lease that has not ended.
+    pub fn is_live(&self, number: i64, clock: Time) -> bool {
+        self.claims.iter().any(|claim| claim.number == number && !is_expired(claim.until, clock))
+    }
+
     /// How many rows are in somebody's hands.
     pub fn held(&self) -> usize {
         self.claims.iter().map(|claim| claim.keys.len()).sum()

@@ -217,14 +217,13 @@ impl Adopted {
         };
         let mut opened = self.open().await?;
         let mut pass = Pass { at, redated: opened.redate(self, at).await?, ..Pass::default() };
-        let claims = Claims::new(self);
         let lost = CancellationToken::new();
-        let mut work =
-            Work::new(self, handler, when, &mut opened, &claims, lost.clone(), &mut pass, progress);
+        let claims = Claims::new(self, lost.clone());
+        let mut work = Work::new(self, handler, when, &mut opened, &claims, lost, &mut pass, progress);
         let worked = tokio::select! {
             biased;
             worked = work.run(at, which) => worked,
-            never = claims.keep(&lost) => match never {},
+            never = claims.keep() => match never {},
         };
         claims.leave().await;
         worked?;

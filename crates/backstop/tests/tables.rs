@@ -10,6 +10,7 @@ use backstop_testkit::servers::mariadb;
 use databases::Database;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -649,5 +650,41 @@ async fn a_worker_works_its_tables_off_by_itself() {
             worker.stopped().await;
         }
         assert_eq!(calls.keys().len(), 40, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_that_fails_leaves_no_handler_at_work() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows: Vec<(i64, &str, OpenRow)> = (1..=40).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, database) = (at_noon(), Arc::new(database));
+        let (began, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (is_broken, _) = tokio::sync::watch::channel(false);
+        let handled = {
+            let (owner, began, ended) = (Arc::clone(&database), Arc::clone(&began), Arc::clone(&ended));
+            table(&database, FIBONACCI).handler(move |row: Row| {
+                let (owner, ended, is_broken) = (Arc::clone(&owner), Arc::clone(&ended), is_broken.clone());
+                began.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    if row.key == json!(1) {
+                        // The next rows cannot be read any more; those at work can be written.
+                        let breaks = move || owner.sql("ALTER TABLE BACKLOG DROP COLUMN NOTE");
+                        tokio::task::spawn_blocking(breaks).await?;
+                        is_broken.send_replace(true);
+                        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                    }
+                    is_broken.subscribe().wait_for(|is_broken| *is_broken).await?;
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            })
+        };
+        let adopted = test.backstop.adopted(&handled);
+        adopted.run_at(noon(), &mut |_| {}).await.expect_err("a column is gone");
+        let (began, ended) = (began.load(Ordering::SeqCst), ended.load(Ordering::SeqCst));
+        assert_eq!(began, ended, "{}", database.url());
+        assert_eq!(states(&adopted, noon()).await, [40 - began, 0, began], "what was done is written");
     }
 }

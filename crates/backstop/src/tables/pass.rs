@@ -285,8 +285,16 @@ pub(super) struct Candidates {
 }
 
 impl Work<'_> {
-    /// Works off what is due, and what others left.
+    /// Works off what is due, and what others left. However that ends, nothing is at work any more afterwards.
     async fn run(&mut self, at: Time, which: Which) -> Result<(), TableError> {
+        let worked = self.work_off_all(at, which).await;
+        if worked.is_err() {
+            self.wind_up().await;
+        }
+        worked
+    }
+
+    async fn work_off_all(&mut self, at: Time, which: Which) -> Result<(), TableError> {
         self.work_off_orphans(at).await?;
         if which == Which::Orphans {
             return Ok(());

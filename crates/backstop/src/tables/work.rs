@@ -202,6 +202,15 @@ impl<'a> Work<'a> {
         self.settle(0).await
     }
 
+    /// After an error: begins nothing more, and lets what has begun end and be written. Only then its rows can be given back.
+    pub(super) async fn wind_up(&mut self) {
+        self.pass.released += self.ready.len();
+        self.ready.clear();
+        while let Err(error) = self.settle_all().await {
+            tracing::warn!(%error, table = self.adopted.table.name(), "rows of a pass that failed");
+        }
+    }
+
     async fn settle(&mut self, left: usize) -> Result<(), TableError> {
         loop {
             self.start();

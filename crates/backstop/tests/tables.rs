@@ -688,3 +688,62 @@ async fn a_pass_that_fails_leaves_no_handler_at_work() {
         assert_eq!(states(&adopted, noon()).await, [40 - began, 0, began], "what was done is written");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_date_of_nothing_does_not_tell_how_dates_are_written() {
+    for database in Database::all() {
+        create(&database, Dates::Millis);
+        let nothing = OpenRow { last_failure: Some(Time::from_micros(0)), ..fresh(noon()) };
+        insert(&database, Dates::Millis, &[(1, "NEW", nothing), (2, "ERROR", nothing)]);
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let pass = run(&adopted, noon()).await;
+        assert_eq!((pass.failed, pass.redated), (2, 0), "{}", database.url());
+        let written = format!("BACKLOG WHERE LAST_FAILURE = {}", noon().as_millis());
+        assert_eq!(database.count(&written), 2, "in milliseconds, as the other date: {}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_date_of_a_failure_is_told_by_rows_that_failed_however_many_did_not() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (2..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Seconds, &rows);
+        // Its owner writes one date in seconds and the other in milliseconds.
+        let (inserted, failed) = (Dates::Seconds.literal(minutes(-200)), minutes(-1).as_millis());
+        database.sql(&format!("INSERT INTO BACKLOG VALUES (1, 'ERROR', {inserted}, 6, {failed}, 'n')"));
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let pass = run(&adopted, noon()).await;
+        assert_eq!((pass.due, pass.redated), (0, 0), "{}", database.url());
+        assert_eq!(database.count(&format!("BACKLOG WHERE LAST_FAILURE = {failed}")), 1, "as it was");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+        let now = backstop.now();
+        let failed = OpenRow { failures: 6, last_failure: Some(now.before(Span::secs(1))), ..fresh(now) };
+        insert(&database, Dates::Seconds, &[(1, "ERROR", failed), (2, "NEW", fresh(now))]);
+        // Its last tick is long ago.
+        let table = table(&database, FIBONACCI).every(Span::days(365)).expect("a period");
+        let adopted = backstop.adopted(&table);
+        let worker = backstop.worker().table(Calls::default().table(table, |_| false)).start();
+        let worker = worker.expect("a worker");
+        let began = std::time::Instant::now();
+        while states(&adopted, backstop.now()).await != [0, 1, 1] {
+            assert!(began.elapsed().as_secs() < 20, "{}", database.url());
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        worker.stop();
+        worker.stopped().await;
+        let as_it_was = Dates::Seconds.literal(now.before(Span::secs(1)));
+        let rows = database.count(&format!("BACKLOG WHERE ID = 1 AND LAST_FAILURE = {as_it_was}"));
+        assert_eq!(rows, 1, "{}", database.url());
+    }
+}

@@ -723,6 +723,31 @@ async fn the_date_of_a_failure_is_told_by_rows_that_failed_however_many_did_not(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn columns_may_have_the_shortest_of_names() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (o BIGINT PRIMARY KEY, k VARCHAR(16), d {time}, i INTEGER, u {time})"
+        ));
+        // The newest have the lowest keys.
+        for id in 1..=5 {
+            let inserted = Dates::Native.literal(minutes(-id));
+            database.sql(&format!("INSERT INTO BACKLOG VALUES ({id}, 'NEW', {inserted}, 0, NULL)"));
+        }
+        let columns = ["o", "k", "d", "i", "u"].map(str::to_owned);
+        let [id, status, inserted, failures, last_failure] = columns;
+        let columns = Columns { id, status, inserted, failures, last_failure };
+        let test = at_noon();
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let table = table(&database, strategy).columns(columns.clone()).expect("columns");
+            let due = test.backstop.adopted(&table).due(noon(), Some(2)).await.expect("due rows");
+            let keys: Vec<Value> = due.into_iter().map(|row| row.key).collect();
+            assert_eq!(keys, [json!(1), json!(2)], "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
     for database in Database::all() {
         create(&database, Dates::Seconds);

@@ -2,6 +2,7 @@
 
 mod databases;
 
+use backstop::core::port::Swap;
 use backstop::core::table::{Fate, OpenRow};
 use backstop::tables::{Adopted, Columns, OnExpired, Pass, Row, States, Table, TableError};
 use backstop::testing::{self, Test};
@@ -745,6 +746,34 @@ async fn columns_may_have_the_shortest_of_names() {
             assert_eq!(keys, [json!(1), json!(2)], "{}", database.url());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_down_is_not_asked_many_times_a_second() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("postgres://nobody@{}/nowhere", listener.local_addr().expect("an address"));
+    let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+    // Somebody who is gone left a row, so that there is always something to do.
+    let left = Swap {
+        name: "tables/backlog/desk".to_owned(),
+        seen: None,
+        version: 1,
+        value: Some(br##"{"orphans":["#1"]}"##.to_vec()),
+    };
+    backstop.store().swap(vec![left]).await.expect("a desk");
+    let table = Calls::default().table(Table::new("backlog", &url, "BACKLOG").expect("a table"), |_| false);
+    let worker = backstop.worker().table(table).start().expect("a worker");
+    let mut asked = 0;
+    let asks = async {
+        loop {
+            drop(listener.accept().await);
+            asked += 1;
+        }
+    };
+    let _: Result<(), _> = tokio::time::timeout(std::time::Duration::from_secs(3), asks).await;
+    assert!((1..=6).contains(&asked), "{asked}");
+    worker.stop();
+    worker.stopped().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

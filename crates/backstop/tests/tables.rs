@@ -801,3 +801,26 @@ async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
         assert_eq!(rows, 1, "{}", database.url());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_its_owner_changed_becomes_no_dead_letter() {
+    const ONCE: &str = r#"{"kind":"exponential","base":"1m","factor":2.0,"cap":"1d","max_attempts":1}"#;
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon())), (2, "NEW", fresh(noon()))]);
+        let (test, database) = (at_noon(), Arc::new(database));
+        let owner = Arc::clone(&database);
+        let parks = table(&database, ONCE).on_expired(OnExpired::Dead).handler(move |row: Row| {
+            let owner = Arc::clone(&owner);
+            async move {
+                if row.key == json!(1) {
+                    let parks = move || owner.sql("UPDATE BACKLOG SET STATUS = 'PARKED' WHERE ID = 1");
+                    tokio::task::spawn_blocking(parks).await?;
+                }
+                Err(Fail::retry("no"))
+            }
+        });
+        let pass = run(&test.backstop.adopted(&parks), noon()).await;
+        assert_eq!((pass.failed, pass.overtaken, pass.buried), (1, 1, 1), "{}", database.url());
+    }
+}

@@ -303,8 +303,11 @@ impl<'a> Work<'a> {
         let mut letters = Vec::new();
         for ((taken, became, why), written) in ends.into_iter().zip(written) {
             self.claims.end(&taken.key);
+            // What its owner changed meanwhile is the owner's, and what could not be written runs again.
+            let is_written = matches!(written, Ok(1..));
             self.count(&taken, became, &why, written);
             if let Became::Error { failures, .. } = became
+                && is_written
                 && table.on_expired == OnExpired::Dead
                 && table.rules.max_failures().is_some_and(|max| failures >= max)
             {

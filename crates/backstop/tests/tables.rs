@@ -824,3 +824,17 @@ async fn a_row_that_its_owner_changed_becomes_no_dead_letter() {
         assert_eq!((pass.failed, pass.overtaken, pass.buried), (1, 1, 1), "{}", database.url());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_in_other_letters_counts_as_the_query_takes_it() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "new", fresh(noon())), (2, "NEW", fresh(noon()))]);
+        let test = at_noon();
+        let adopted = test.backstop.adopted(&table(&database, FIBONACCI));
+        let status = adopted.status(noon()).await.expect("a status");
+        let due = due(&adopted, noon()).await.len() as u64;
+        assert_eq!((status.new, status.other, status.due), (due, 2 - due, due), "{}", database.url());
+        assert_eq!(status.undated, 0, "{}", database.url());
+    }
+}

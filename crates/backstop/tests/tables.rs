@@ -838,3 +838,24 @@ async fn a_word_in_other_letters_counts_as_the_query_takes_it() {
         assert_eq!(status.undated, 0, "{}", database.url());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_came_in_together_all_become_dead_letters() {
+    for database in Database::all() {
+        for dates in [Dates::Native, Dates::Rfc3339, Dates::Millis] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            let old = fresh(minutes(-31 * 1_440));
+            let rows: Vec<(i64, &str, OpenRow)> = (1..=1_100).map(|id| (id, "ERROR", old)).collect();
+            insert(&database, dates, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let mut buried = Vec::new();
+            for minute in 0..4 {
+                buried.push(run(&adopted, minutes(minute)).await.buried);
+            }
+            assert_eq!(buried, [500, 500, 100, 0], "{} {dates:?}", database.url());
+        }
+    }
+}

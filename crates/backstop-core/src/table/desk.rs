@@ -32,8 +32,8 @@ pub struct Desk {
     pub claims: Vec<Claim>,
     /// Rows that somebody had who is gone.
     pub orphans: Vec<String>,
-    /// Rows inserted before this that grew too old have been copied to the dead letters.
-    pub buried: Option<Time>,
+    /// The last of the rows that grew too old that was copied to the dead letters; the oldest come first.
+    pub aged: Option<Cursor>,
 }
 
 /// A pass that goes on over several runs.

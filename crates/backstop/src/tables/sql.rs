@@ -17,6 +17,7 @@ mod pick;
 pub(super) use pick::{Place, failed_after, next_due, pick};
 
 use super::catalogue::{Column, Kind};
+use super::expired::AgedPlace;
 use super::link::{Param, Statement};
 use super::row::Key;
 use super::shape::{DateColumn, FailureColumns, Roles, Shape};
@@ -317,23 +318,26 @@ pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) 
     sql.done()
 }
 
-/// Whole rows that grew too old, the oldest first, from those inserted at `since` on.
+/// Whole rows that grew too old, the oldest first, behind a place.
 pub(super) fn take_aged(
     table: &Table,
     shape: &Shape,
-    since: Option<Time>,
+    behind: Option<&AgedPlace>,
     now: Time,
     max: usize,
 ) -> Statement {
+    let (inserted, id) = (&shape.inserted, &shape.id);
     let mut sql = Sql::new(shape.dialect);
     select_rows(&mut sql, table, shape);
     sql.say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").before(&shape.inserted, now.before(table.rules.max_age()));
-    if let Some(since) = since {
-        sql.say(" AND ").at_or_after(&shape.inserted, since);
+    sql.say(" AND ").before(inserted, now.before(table.rules.max_age()));
+    if let Some(place) = behind {
+        sql.say(" AND ").at_or_after(inserted, place.inserted);
+        sql.say(" AND (").after(inserted, place.inserted);
+        sql.say(" OR ").name(id).say(" > ").value(place.key.param(), id).say(")");
     }
-    sql.say(" ORDER BY ").name(&shape.inserted.column).say(", ").name(&shape.id).say(" LIMIT ").number(max);
+    sql.say(" ORDER BY ").ordinal(inserted).say(", t.").name(id).say(" LIMIT ").number(max);
     sql.done()
 }
 

@@ -115,6 +115,11 @@ impl Taken {
         }
     }
 
+    /// Its key.
+    pub(super) const fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// When it came in.
     pub(super) const fn inserted(&self) -> Time {
         self.row.inserted
@@ -314,7 +319,7 @@ impl<'a> Work<'a> {
                 letters.push(taken.letter(Reason::AttemptsExhausted, why));
             }
         }
-        self.pass.buried += self.adopted.bury(letters).await?;
+        self.pass.buried += self.adopted.bury(letters).await?.new;
         Ok(())
     }
 

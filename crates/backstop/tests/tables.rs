@@ -2,6 +2,7 @@
 
 mod databases;
 
+use backstop::core::port::Swap;
 use backstop::core::table::{Fate, OpenRow};
 use backstop::tables::{Adopted, Columns, OnExpired, Pass, Row, States, Table, TableError};
 use backstop::testing::{self, Test};
@@ -10,6 +11,7 @@ use backstop_testkit::servers::mariadb;
 use databases::Database;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const NOON: &str = "2026-03-01T12:00:00Z";
@@ -649,5 +651,211 @@ async fn a_worker_works_its_tables_off_by_itself() {
             worker.stopped().await;
         }
         assert_eq!(calls.keys().len(), 40, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_that_fails_leaves_no_handler_at_work() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows: Vec<(i64, &str, OpenRow)> = (1..=40).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, database) = (at_noon(), Arc::new(database));
+        let (began, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (is_broken, _) = tokio::sync::watch::channel(false);
+        let handled = {
+            let (owner, began, ended) = (Arc::clone(&database), Arc::clone(&began), Arc::clone(&ended));
+            table(&database, FIBONACCI).handler(move |row: Row| {
+                let (owner, ended, is_broken) = (Arc::clone(&owner), Arc::clone(&ended), is_broken.clone());
+                began.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    if row.key == json!(1) {
+                        // The next rows cannot be read any more; those at work can be written.
+                        let breaks = move || owner.sql("ALTER TABLE BACKLOG DROP COLUMN NOTE");
+                        tokio::task::spawn_blocking(breaks).await?;
+                        is_broken.send_replace(true);
+                        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                    }
+                    is_broken.subscribe().wait_for(|is_broken| *is_broken).await?;
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            })
+        };
+        let adopted = test.backstop.adopted(&handled);
+        adopted.run_at(noon(), &mut |_| {}).await.expect_err("a column is gone");
+        let (began, ended) = (began.load(Ordering::SeqCst), ended.load(Ordering::SeqCst));
+        assert_eq!(began, ended, "{}", database.url());
+        assert_eq!(states(&adopted, noon()).await, [40 - began, 0, began], "what was done is written");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_date_of_nothing_does_not_tell_how_dates_are_written() {
+    for database in Database::all() {
+        create(&database, Dates::Millis);
+        let nothing = OpenRow { last_failure: Some(Time::from_micros(0)), ..fresh(noon()) };
+        insert(&database, Dates::Millis, &[(1, "NEW", nothing), (2, "ERROR", nothing)]);
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let pass = run(&adopted, noon()).await;
+        assert_eq!((pass.failed, pass.redated), (2, 0), "{}", database.url());
+        let written = format!("BACKLOG WHERE LAST_FAILURE = {}", noon().as_millis());
+        assert_eq!(database.count(&written), 2, "in milliseconds, as the other date: {}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_date_of_a_failure_is_told_by_rows_that_failed_however_many_did_not() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (2..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Seconds, &rows);
+        // Its owner writes one date in seconds and the other in milliseconds.
+        let (inserted, failed) = (Dates::Seconds.literal(minutes(-200)), minutes(-1).as_millis());
+        database.sql(&format!("INSERT INTO BACKLOG VALUES (1, 'ERROR', {inserted}, 6, {failed}, 'n')"));
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let pass = run(&adopted, noon()).await;
+        assert_eq!((pass.due, pass.redated), (0, 0), "{}", database.url());
+        assert_eq!(database.count(&format!("BACKLOG WHERE LAST_FAILURE = {failed}")), 1, "as it was");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_may_have_the_shortest_of_names() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (o BIGINT PRIMARY KEY, k VARCHAR(16), d {time}, i INTEGER, u {time})"
+        ));
+        // The newest have the lowest keys.
+        for id in 1..=5 {
+            let inserted = Dates::Native.literal(minutes(-id));
+            database.sql(&format!("INSERT INTO BACKLOG VALUES ({id}, 'NEW', {inserted}, 0, NULL)"));
+        }
+        let columns = ["o", "k", "d", "i", "u"].map(str::to_owned);
+        let [id, status, inserted, failures, last_failure] = columns;
+        let columns = Columns { id, status, inserted, failures, last_failure };
+        let test = at_noon();
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let table = table(&database, strategy).columns(columns.clone()).expect("columns");
+            let due = test.backstop.adopted(&table).due(noon(), Some(2)).await.expect("due rows");
+            let keys: Vec<Value> = due.into_iter().map(|row| row.key).collect();
+            assert_eq!(keys, [json!(1), json!(2)], "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_down_is_not_asked_many_times_a_second() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("postgres://nobody@{}/nowhere", listener.local_addr().expect("an address"));
+    let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+    // Somebody who is gone left a row, so that there is always something to do.
+    let left = Swap {
+        name: "tables/backlog/desk".to_owned(),
+        seen: None,
+        version: 1,
+        value: Some(br##"{"orphans":["#1"]}"##.to_vec()),
+    };
+    backstop.store().swap(vec![left]).await.expect("a desk");
+    let table = Calls::default().table(Table::new("backlog", &url, "BACKLOG").expect("a table"), |_| false);
+    let worker = backstop.worker().table(table).start().expect("a worker");
+    let mut asked = 0;
+    let asks = async {
+        loop {
+            drop(listener.accept().await);
+            asked += 1;
+        }
+    };
+    let _: Result<(), _> = tokio::time::timeout(std::time::Duration::from_secs(3), asks).await;
+    assert!((1..=6).contains(&asked), "{asked}");
+    worker.stop();
+    worker.stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+        let now = backstop.now();
+        let failed = OpenRow { failures: 6, last_failure: Some(now.before(Span::secs(1))), ..fresh(now) };
+        insert(&database, Dates::Seconds, &[(1, "ERROR", failed), (2, "NEW", fresh(now))]);
+        // Its last tick is long ago.
+        let table = table(&database, FIBONACCI).every(Span::days(365)).expect("a period");
+        let adopted = backstop.adopted(&table);
+        let worker = backstop.worker().table(Calls::default().table(table, |_| false)).start();
+        let worker = worker.expect("a worker");
+        let began = std::time::Instant::now();
+        while states(&adopted, backstop.now()).await != [0, 1, 1] {
+            assert!(began.elapsed().as_secs() < 20, "{}", database.url());
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        worker.stop();
+        worker.stopped().await;
+        let as_it_was = Dates::Seconds.literal(now.before(Span::secs(1)));
+        let rows = database.count(&format!("BACKLOG WHERE ID = 1 AND LAST_FAILURE = {as_it_was}"));
+        assert_eq!(rows, 1, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_its_owner_changed_becomes_no_dead_letter() {
+    const ONCE: &str = r#"{"kind":"exponential","base":"1m","factor":2.0,"cap":"1d","max_attempts":1}"#;
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon())), (2, "NEW", fresh(noon()))]);
+        let (test, database) = (at_noon(), Arc::new(database));
+        let owner = Arc::clone(&database);
+        let parks = table(&database, ONCE).on_expired(OnExpired::Dead).handler(move |row: Row| {
+            let owner = Arc::clone(&owner);
+            async move {
+                if row.key == json!(1) {
+                    let parks = move || owner.sql("UPDATE BACKLOG SET STATUS = 'PARKED' WHERE ID = 1");
+                    tokio::task::spawn_blocking(parks).await?;
+                }
+                Err(Fail::retry("no"))
+            }
+        });
+        let pass = run(&test.backstop.adopted(&parks), noon()).await;
+        assert_eq!((pass.failed, pass.overtaken, pass.buried), (1, 1, 1), "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_in_other_letters_counts_as_the_query_takes_it() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "new", fresh(noon())), (2, "NEW", fresh(noon()))]);
+        let test = at_noon();
+        let adopted = test.backstop.adopted(&table(&database, FIBONACCI));
+        let status = adopted.status(noon()).await.expect("a status");
+        let due = due(&adopted, noon()).await.len() as u64;
+        assert_eq!((status.new, status.other, status.due), (due, 2 - due, due), "{}", database.url());
+        assert_eq!(status.undated, 0, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_came_in_together_all_become_dead_letters() {
+    for database in Database::all() {
+        for dates in [Dates::Native, Dates::Rfc3339, Dates::Millis] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            let old = fresh(minutes(-31 * 1_440));
+            let rows: Vec<(i64, &str, OpenRow)> = (1..=1_100).map(|id| (id, "ERROR", old)).collect();
+            insert(&database, dates, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let mut buried = Vec::new();
+            for minute in 0..4 {
+                buried.push(run(&adopted, minutes(minute)).await.buried);
+            }
+            assert_eq!(buried, [500, 500, 100, 0], "{} {dates:?}", database.url());
+        }
     }
 }

@@ -32,8 +32,8 @@ pub struct Desk {
     pub claims: Vec<Claim>,
     /// Rows that somebody had who is gone.
     pub orphans: Vec<String>,
-    /// Rows inserted before this that grew too old have been copied to the dead letters.
-    pub buried: Option<Time>,
+    /// The last of the rows that grew too old that was copied to the dead letters; the oldest come first.
+    pub aged: Option<Cursor>,
 }
 
 /// A pass that goes on over several runs.
@@ -108,6 +108,11 @@ impl Desk {
     /// Whether somebody has a row.
     pub fn is_held(&self, key: &str) -> bool {
         self.claims.iter().any(|claim| claim.keys.iter().any(|held| held == key))
+    }
+
+    /// Whether a runner has rows, and a lease that has not ended.
+    pub fn is_live(&self, number: i64, clock: Time) -> bool {
+        self.claims.iter().any(|claim| claim.number == number && !is_expired(claim.until, clock))
     }
 
     /// How many rows are in somebody's hands.

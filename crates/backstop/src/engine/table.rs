@@ -22,8 +22,9 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
         let wait = match adopted.turn().await {
             Ok(None) => adopted.wait().await.unwrap_or(LOOK_MAX),
             Ok(Some(which)) => {
-                run(engine, &adopted, which).await;
-                LOOK_MIN
+                let is_done = run(engine, &adopted, which).await;
+                // A database that is down is not asked many times a second.
+                if is_done { LOOK_MIN } else { LOOK_MAX }
             }
             Err(error) => {
                 tracing::warn!(%error, table = table.name(), "whose turn it is to work on a table could not be read");
@@ -39,8 +40,8 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
 }
 
 /// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no more rows; what has not ended within the
-/// grace is called off.
-async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
+/// grace is called off. Whether it came to its end.
+async fn run(engine: &Engine, adopted: &Adopted, which: Which) -> bool {
     let pass = {
         let adopted = adopted.clone();
         async move { adopted.pass(When::Tick, which, &mut |_| {}).await }
@@ -54,13 +55,17 @@ async fn run(engine: &Engine, adopted: &Adopted, which: Which) {
         ended = &mut task => ended,
         () = grace_is_over(engine, adopted) => {
             tracing::warn!(table = adopted.table().name(), "rows were not done with within {}; their lease ends by itself", engine.timing.grace);
-            return;
+            return false;
         }
     };
     match ended {
-        Ok(outcome) => tell(adopted.table(), &outcome),
+        Ok(outcome) => {
+            tell(adopted.table(), &outcome);
+            outcome.is_ok()
+        }
         Err(error) => {
             tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself");
+            false
         }
     }
 }

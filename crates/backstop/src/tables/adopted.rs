@@ -3,8 +3,8 @@
 use super::catalogue::Found;
 use super::link::{For, Link, LinkError, Statement, connect};
 use super::row::{Cell, Key};
-use super::shape::{Roles, Shape};
-use super::sql::{Place, pick, sample};
+use super::shape::{Roles, Seen, Shape};
+use super::sql::{Place, pick, sample, sample_failures};
 use super::{Source, Table};
 use crate::client::Backstop;
 use crate::worker::usual_worker;
@@ -185,17 +185,17 @@ impl Opened {
             }
         };
         let roles = Roles::of(table, &catalogue);
-        let mut dates: Vec<_> = roles.inserted.into_iter().collect();
-        if table.rules.counts_failures() {
-            dates.extend(roles.last_failure);
-        }
-        let asked = roles
+        let (dialect, name) = (source.dialect(), &catalogue.quoted);
+        let inserted = roles
             .id
-            .filter(|_| roles.inserted.is_some())
-            .map(|id| sample(source.dialect(), &catalogue.quoted, id, &dates, TABLE_SAMPLE));
-        let seen = match asked {
-            Some(statement) => read(link.as_mut(), &statement).await.map_err(told)?,
-            None => Vec::new(),
+            .zip(roles.inserted)
+            .map(|(id, inserted)| sample(dialect, name, id, inserted, TABLE_SAMPLE));
+        let failed = Some(())
+            .filter(|()| table.rules.counts_failures())
+            .and_then(|()| sample_failures(dialect, name, &roles, &table.states.error, TABLE_SAMPLE));
+        let seen = Seen {
+            inserted: look(link.as_mut(), inserted).await.map_err(told)?,
+            last_failure: look(link.as_mut(), failed).await.map_err(told)?,
         };
         let shape = Shape::new(table, catalogue, &seen)?;
         Ok(Self { link, shape, source })
@@ -227,6 +227,12 @@ impl Opened {
             |row: &Vec<Cell>| Some(Place { key: Key::of(row.first()?)?, inserted: Key::of(row.get(1)?)? });
         Ok(rows.iter().filter_map(place).collect())
     }
+}
+
+/// The cells of one column; none if nothing was to be asked.
+async fn look(link: &mut dyn Link, asked: Option<Statement>) -> Result<Vec<Cell>, LinkError> {
+    let Some(statement) = asked else { return Ok(Vec::new()) };
+    Ok(read(link, &statement).await?.into_iter().flatten().collect())
 }
 
 /// Rows, in a short transaction of their own.

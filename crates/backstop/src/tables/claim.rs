@@ -22,6 +22,10 @@ pub(super) struct Claims<'a> {
     adopted: &'a Adopted,
     number: i64,
     held: Mutex<Held>,
+    /// Told once its rows may be somebody else's.
+    lost: CancellationToken,
+    /// One change at a time: what has ended is noted by one of them, and not by another that began before a row was taken again.
+    changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -45,6 +49,13 @@ pub(super) struct Given {
     pub(super) is_overtaken: bool,
     /// Whether somebody is gone who left rows.
     pub(super) has_orphans: bool,
+}
+
+impl Given {
+    /// None of so many.
+    const fn nothing(count: usize) -> Self {
+        Self { keys: Vec::new(), taken: 0, no_room: count, is_overtaken: false, has_orphans: false }
+    }
 }
 
 impl Adopted {
@@ -90,9 +101,9 @@ pub(super) fn cursor(place: &Place) -> Cursor {
 }
 
 impl<'a> Claims<'a> {
-    pub(super) fn new(adopted: &'a Adopted) -> Self {
+    pub(super) fn new(adopted: &'a Adopted, lost: CancellationToken) -> Self {
         let number = adopted.backstop.random().lease_number().as_i64();
-        Self { adopted, number, held: Mutex::default() }
+        Self { adopted, number, held: Mutex::default(), lost, changing: tokio::sync::Mutex::default() }
     }
 
     pub(super) const fn number(&self) -> i64 {
@@ -111,18 +122,37 @@ impl<'a> Claims<'a> {
 
     /// Changes what all know, and notes on that occasion what has ended here.
     async fn change<R>(&self, mut change: impl FnMut(&mut Desk, Time) -> R) -> Answer<R> {
-        let ended = std::mem::take(&mut self.held().ended);
-        let changed = self
+        let _alone = self.changing.lock().await;
+        let ended = self.held().ended.clone();
+        let (_, said) = self
             .adopted
             .change_desk(|desk| {
                 desk.end(self.number, &ended);
                 change(desk, self.adopted.backstop.now())
             })
-            .await;
-        if changed.is_err() {
-            self.held().ended.extend(ended);
+            .await?;
+        // Not before: a change that fails, or that nobody waits for any more, has noted nothing.
+        self.held().ended.drain(..ended.len());
+        Ok(said)
+    }
+
+    /// Changes what all know if what we hold is still ours; `None` if it is not. The same number is never used again after that: our
+    /// own rows would be given to us once more, while their handlers run.
+    async fn change_held<R>(&self, mut change: impl FnMut(&mut Desk, Time) -> R) -> Answer<Option<R>> {
+        let changed = self.change(|desk, clock| {
+            let is_lapsed = self.held().count > 0 && !desk.is_live(self.number, clock);
+            if is_lapsed || self.lost.is_cancelled() {
+                return None;
+            }
+            desk.expire(clock);
+            Some(change(desk, clock))
+        });
+        let said = changed.await?;
+        if said.is_none() {
+            self.held().certain = None;
+            self.lost.cancel();
         }
-        changed.map(|(_, said)| said)
+        Ok(said)
     }
 
     /// Asks for rows. A pass by age moves its round on with them: from `behind` to the last of them.
@@ -130,9 +160,8 @@ impl<'a> Claims<'a> {
         let keys: Vec<String> = places.iter().map(|place| place.key.token()).collect();
         let by_age = !self.adopted.table.rules.counts_failures();
         let (from, began) = (behind.map(cursor), Instant::now());
-        let (answers, has_orphans) = self
-            .change(|desk, clock| {
-                desk.expire(clock);
+        let asked = self
+            .change_held(|desk, clock| {
                 let has_orphans = !desk.orphans.is_empty();
                 if by_age && !desk.is_at(from.as_ref()) {
                     return (None, has_orphans);
@@ -146,6 +175,7 @@ impl<'a> Claims<'a> {
                 (Some(answers), has_orphans)
             })
             .await?;
+        let Some((answers, has_orphans)) = asked else { return Ok(Given::nothing(places.len())) };
         let is_overtaken = answers.is_none();
         let mut given = Given { keys: Vec::new(), taken: 0, no_room: 0, is_overtaken, has_orphans };
         for (place, answer) in places.iter().zip(answers.unwrap_or_default()) {
@@ -163,10 +193,9 @@ impl<'a> Claims<'a> {
     pub(super) async fn adopt(&self, max: usize) -> Answer<Vec<Key>> {
         let began = Instant::now();
         let adopt = |desk: &mut Desk, clock: Time| {
-            desk.expire(clock);
             desk.adopt(self.adopted.runner.as_str(), self.number, clock.after(TABLE_LEASE), max)
         };
-        let tokens = self.change(adopt).await?;
+        let tokens = self.change_held(adopt).await?.unwrap_or_default();
         let keys: Vec<Key> = tokens.iter().filter_map(|token| Key::from_token(token)).collect();
         self.got(keys.len(), began);
         Ok(keys)
@@ -187,12 +216,12 @@ impl<'a> Claims<'a> {
         held.count = held.count.saturating_sub(1);
     }
 
-    /// Says now and then that the runner lives; says so to `lost` once its rows may be somebody else's.
-    pub(super) async fn keep(&self, lost: &CancellationToken) -> Infallible {
+    /// Says now and then that the runner lives, and tells `lost` once its rows may be somebody else's.
+    pub(super) async fn keep(&self) -> Infallible {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             if self.held().count > 0 && !self.renew().await {
-                lost.cancel();
+                self.lost.cancel();
             }
         }
     }
@@ -227,5 +256,64 @@ impl<'a> Claims<'a> {
         if let Err(error) = self.change(|desk, _| desk.leave(self.number)).await {
             tracing::warn!(%error, table = self.adopted.table.name(), "the rows of a pass were not given back; their lease ends in {TABLE_LEASE}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::Table;
+    use crate::testing;
+    use backstop_core::Span;
+
+    fn place(number: i128) -> Place {
+        Place { inserted: Key::Whole(0), key: Key::Whole(number) }
+    }
+
+    fn table() -> Table {
+        Table::new("t", "sqlite:nowhere.db", "t").expect("a table")
+    }
+
+    #[tokio::test]
+    async fn a_runner_whose_lease_has_ended_gets_none_of_its_rows_once_more() {
+        let test = testing::start();
+        let adopted = test.backstop.adopted(&table());
+        let claims = Claims::new(&adopted, CancellationToken::new());
+        assert_eq!(claims.ask(&[place(1)], None).await.expect("rows").keys, [Key::Whole(1)]);
+        test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
+        let late = claims.ask(&[place(2), place(1)], None).await.expect("an answer");
+        assert!(late.keys.is_empty() && late.no_room == 2 && !late.is_overtaken);
+        assert!(claims.lost.is_cancelled() && !claims.is_certain());
+        assert_eq!(claims.adopt(10).await.expect("an answer"), []);
+        claims.leave().await;
+        let next = Claims::new(&adopted, CancellationToken::new());
+        assert_eq!(next.adopt(10).await.expect("rows"), [Key::Whole(1)]);
+    }
+
+    #[tokio::test]
+    async fn a_runner_that_is_done_with_its_rows_has_no_lease_to_lose() {
+        let test = testing::start();
+        let adopted = test.backstop.adopted(&table());
+        let claims = Claims::new(&adopted, CancellationToken::new());
+        claims.ask(&[place(1)], None).await.expect("rows");
+        claims.end(&Key::Whole(1));
+        test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
+        assert_eq!(claims.ask(&[place(2)], None).await.expect("rows").keys, [Key::Whole(2)]);
+        assert!(!claims.lost.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_change_that_was_given_up_forgets_no_row_that_has_ended() {
+        let test = testing::start();
+        let adopted = test.backstop.adopted(&table());
+        let claims = Claims::new(&adopted, CancellationToken::new());
+        claims.ask(&[place(1), place(2)], None).await.expect("rows");
+        claims.end(&Key::Whole(1));
+        // As a pass gives a renewal up that is under way when it ends.
+        let began = claims.changing.lock().await;
+        assert!(futures_util::FutureExt::now_or_never(claims.renew()).is_none());
+        drop(began);
+        claims.leave().await;
+        assert_eq!(adopted.desk().await.expect("a desk").orphans, [Key::Whole(2).token()]);
     }
 }

@@ -3,10 +3,11 @@
 use super::adopted::{Adopted, Opened, TableError};
 use super::row::Key;
 use super::sql;
-use super::work::{row_id, taken};
+use super::work::{Taken, row_id, taken};
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::limits::{BURY_MAX, PAYLOAD_BYTES_MAX, TABLE_TOLD_MAX};
 use backstop_core::port::{Burial, Enqueued};
+use backstop_core::table::Cursor;
 use backstop_core::verdict::Reason;
 use backstop_core::{Kind, NewJob, Payload, Span, Time};
 use serde_json::Value;
@@ -24,6 +25,36 @@ pub(super) struct Letter {
     pub(super) error: String,
 }
 
+/// What became of rows that were to become dead letters.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Buried {
+    /// Letters that were not there before.
+    pub(super) new: u64,
+    /// Rows before the first that found no room: their letters are there.
+    pub(super) lying: usize,
+}
+
+/// A place among rows that grew too old: many may have come in at the same time.
+pub(super) struct AgedPlace {
+    pub(super) inserted: Time,
+    pub(super) key: Key,
+}
+
+impl AgedPlace {
+    fn at(row: &Taken) -> Self {
+        Self { inserted: row.inserted(), key: row.key().clone() }
+    }
+
+    /// A place that was noted; `None` if it cannot be read, and it begins anew: a letter that is there already stays as it is.
+    fn of(cursor: &Cursor) -> Option<Self> {
+        Some(Self { inserted: cursor.inserted.parse().ok()?, key: Key::from_token(&cursor.key)? })
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor { inserted: self.inserted.to_string(), key: self.key.token() }
+    }
+}
+
 impl Adopted {
     /// Keys of open rows that are never tried again, the oldest first.
     pub async fn expired(&self, at: Time, max: usize) -> Result<Vec<Value>, TableError> {
@@ -35,33 +66,37 @@ impl Adopted {
 
     /// Copies rows that grew too old, those that were not copied before; answers how many.
     pub(super) async fn bury_aged(&self, opened: &mut Opened, at: Time) -> Result<u64, TableError> {
-        let since = self.desk().await?.buried;
-        let asked = sql::take_aged(&self.table, &opened.shape, since, at, BATCH);
+        let behind = self.desk().await?.aged.as_ref().and_then(AgedPlace::of);
+        let asked = sql::take_aged(&self.table, &opened.shape, behind.as_ref(), at, BATCH);
         let rows = opened.rows(&asked).await?;
         let rows = taken(&opened.shape, rows);
-        let Some(last) = rows.last().map(super::work::Taken::inserted) else { return Ok(0) };
+        let places: Vec<Cursor> = rows.iter().map(|row| AgedPlace::at(row).cursor()).collect();
         let why = format!(
             "it was inserted more than {} ago, and is not tried any more",
             self.table.rules.max_age()
         );
         let letters = rows.into_iter().map(|row| row.letter(Reason::MaxAge, why.clone())).collect();
         let buried = self.bury(letters).await?;
-        // The last of them is found once more, and is the same letter: others may have come in at its time.
-        self.change_desk(|desk| desk.buried = desk.buried.max(Some(last))).await?;
-        Ok(buried)
+        // Not past one that found no room: it is tried again until there is some.
+        if let Some(last) = places.into_iter().take(buried.lying).next_back() {
+            self.change_desk(|desk| desk.aged = Some(last.clone())).await?;
+        }
+        Ok(buried.new)
     }
 
-    /// Puts rows into the dead letters; answers how many are new there.
-    pub(super) async fn bury(&self, letters: Vec<Letter>) -> Result<u64, TableError> {
-        let mut buried = 0;
+    /// Puts rows into the dead letters, up to the first that finds no room there.
+    pub(super) async fn bury(&self, letters: Vec<Letter>) -> Result<Buried, TableError> {
+        let mut buried = Buried::default();
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
             let part: Vec<Burial> =
                 letters.by_ref().take(BURY_MAX).map(|letter| self.burial(letter)).collect();
             let answers = self.backstop.store().bury(part, self.backstop.now()).await?;
-            buried += answers.iter().filter(|answer| **answer == Enqueued::Inserted).count() as u64;
+            buried.new += answers.iter().filter(|answer| **answer == Enqueued::Inserted).count() as u64;
+            buried.lying += answers.iter().take_while(|answer| **answer != Enqueued::Full).count();
             if answers.contains(&Enqueued::Full) {
                 tracing::warn!(table = self.table.name(), queue = %self.table.letters_queue(), "expired rows found no room in the dead letters; raise `dead.max` of the queue, or clear some");
+                break;
             }
         }
         Ok(buried)

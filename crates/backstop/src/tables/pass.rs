@@ -215,16 +215,17 @@ impl Adopted {
             When::Now => self.backstop.now(),
             When::Tick => last_tick(self.table.every, self.backstop.now()),
         };
+        // The tick of a worker's pass has passed: a failure after it is not in the future yet.
+        let clock = if let When::At(at) = when { at } else { self.backstop.now().max(at) };
         let mut opened = self.open().await?;
-        let mut pass = Pass { at, redated: opened.redate(self, at).await?, ..Pass::default() };
-        let claims = Claims::new(self);
+        let mut pass = Pass { at, redated: opened.redate(self, clock, at).await?, ..Pass::default() };
         let lost = CancellationToken::new();
-        let mut work =
-            Work::new(self, handler, when, &mut opened, &claims, lost.clone(), &mut pass, progress);
+        let claims = Claims::new(self, lost.clone());
+        let mut work = Work::new(self, handler, when, &mut opened, &claims, lost, &mut pass, progress);
         let worked = tokio::select! {
             biased;
             worked = work.run(at, which) => worked,
-            never = claims.keep(&lost) => match never {},
+            never = claims.keep() => match never {},
         };
         claims.leave().await;
         worked?;
@@ -250,11 +251,12 @@ impl Adopted {
 }
 
 impl Opened {
-    /// A failure in the future counts as one now: written down, so that the wait after it ends.
-    async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
-        let Some(failed) = self.shape.failed.clone() else { return Ok(0) };
-        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
-        let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
+    /// A failure in the future counts as one of this pass: written down, so that the wait after it ends. Where it is only a guess how
+    /// the column says when, nothing is known to be in the future.
+    async fn redate(&mut self, adopted: &Adopted, clock: Time, at: Time) -> Result<u64, TableError> {
+        let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else { return Ok(0) };
+        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, clock);
+        let redate = sql::redate(&adopted.table, &self.shape, &failed, clock, at);
         if self.rows(&asked).await?.is_empty() { Ok(0) } else { self.change(&redate).await }
     }
 }
@@ -286,8 +288,16 @@ pub(super) struct Candidates {
 }
 
 impl Work<'_> {
-    /// Works off what is due, and what others left.
+    /// Works off what is due, and what others left. However that ends, nothing is at work any more afterwards.
     async fn run(&mut self, at: Time, which: Which) -> Result<(), TableError> {
+        let worked = self.work_off_all(at, which).await;
+        if worked.is_err() {
+            self.wind_up().await;
+        }
+        worked
+    }
+
+    async fn work_off_all(&mut self, at: Time, which: Which) -> Result<(), TableError> {
         self.work_off_orphans(at).await?;
         if which == Which::Orphans {
             return Ok(());

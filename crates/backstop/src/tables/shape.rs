@@ -24,6 +24,14 @@ pub(super) struct Shape {
 pub(super) struct FailureColumns {
     pub(super) failures: Column,
     pub(super) last_failure: DateColumn,
+    /// Whether its form was said or seen, and is no guess.
+    pub(super) is_seen: bool,
+}
+
+/// Dates that a table has, to see how they are written.
+pub(super) struct Seen {
+    pub(super) inserted: Vec<Cell>,
+    pub(super) last_failure: Vec<Cell>,
 }
 
 /// A column that says when.
@@ -56,8 +64,8 @@ impl<'a> Roles<'a> {
 }
 
 impl Shape {
-    /// The shape of a table whose latest rows have these dates: inserted and, where failures count, last failure.
-    pub(super) fn new(table: &Table, catalogue: Catalogue, sample: &[Vec<Cell>]) -> Result<Self, TableError> {
+    /// The shape of a table whose rows have these dates.
+    pub(super) fn new(table: &Table, catalogue: Catalogue, seen: &Seen) -> Result<Self, TableError> {
         let roles = Roles::of(table, &catalogue);
         let need = |role: &'static str, wanted: &str, column: Option<&Column>| {
             column.cloned().ok_or_else(|| TableError::NoColumn {
@@ -71,14 +79,13 @@ impl Shape {
         let id = need("id", &names.id, roles.id)?;
         let status = need("status", &names.status, roles.status)?;
         let inserted = need("inserted", &names.inserted, roles.inserted)?;
-        let form = form(table, &inserted, sample.iter().filter_map(|row| row.first()), None)?;
+        let (form, _) = form(table, &inserted, &seen.inserted, None)?;
         let inserted = DateColumn { column: inserted, form };
         let failed = if table.rules.counts_failures() {
             let failures = need("failures", &names.failures, roles.failures)?;
             let last = need("last_failure", &names.last_failure, roles.last_failure)?;
-            let seen = sample.iter().filter_map(|row| row.get(1));
-            let form = self::form(table, &last, seen, Some(inserted.form))?;
-            Some(FailureColumns { failures, last_failure: DateColumn { column: last, form } })
+            let (form, is_seen) = self::form(table, &last, &seen.last_failure, Some(inserted.form))?;
+            Some(FailureColumns { failures, last_failure: DateColumn { column: last, form }, is_seen })
         } else {
             None
         };
@@ -116,37 +123,38 @@ impl DateColumn {
     }
 }
 
-/// How a column says when: as was said, as its type says, as its values look, or as the rows' other date does.
-fn form<'a>(
+/// How a column says when: as was said, as its type says, as its values look, or as the rows' other date does; and whether that is
+/// known, not guessed.
+fn form(
     table: &Table,
     column: &Column,
-    seen: impl Iterator<Item = &'a Cell> + Clone,
+    seen: &[Cell],
     other: Option<Form>,
-) -> Result<Form, TableError> {
+) -> Result<(Form, bool), TableError> {
     if column.kind == Kind::Time {
-        return Ok(Form::Native { digits: column.digits });
+        return Ok((Form::Native { digits: column.digits }, true));
     }
     if let Some(said) = table.dates {
-        return Ok(Form::said(said));
+        return Ok((Form::said(said), true));
     }
-    let numbers = seen.clone().filter_map(|cell| match cell {
+    let numbers = seen.iter().filter_map(|cell| match cell {
         Cell::Whole(number) => i64::try_from(*number).ok(),
         Cell::Digits(digits) => digits.parse().ok(),
         _ => None,
     });
-    let texts = seen.filter_map(|cell| match cell {
+    // Nothing, written as a number: it says nothing about the others.
+    let numbers = Form::of_numbers(numbers.filter(|number| *number > 0));
+    let texts = Form::of_texts(seen.iter().filter_map(|cell| match cell {
         Cell::Text(text) => Some(text.as_str()),
         _ => None,
-    });
+    }));
     let is_number = |form: &Form| form.unit().is_some();
     let is_text = |form: &Form| matches!(form, Form::Text(_));
-    let found = match column.kind {
-        Kind::Whole => Form::of_numbers(numbers).or(other.filter(is_number)).unwrap_or(Form::Seconds),
-        Kind::Text => Form::of_texts(texts).or(other.filter(is_text)).unwrap_or(Form::Text(TextForm::PLAIN)),
-        Kind::Any => {
-            let seen = Form::of_texts(texts).or_else(|| Form::of_numbers(numbers));
-            seen.or(other).unwrap_or(Form::Text(TextForm::PLAIN))
-        }
+    let plain = Form::Text(TextForm::PLAIN);
+    let (found, guess) = match column.kind {
+        Kind::Whole => (numbers, other.filter(is_number).unwrap_or(Form::Seconds)),
+        Kind::Text => (texts, other.filter(is_text).unwrap_or(plain)),
+        Kind::Any => (texts.or(numbers), other.unwrap_or(plain)),
         Kind::Time | Kind::Bytes | Kind::Other => {
             return Err(TableError::NoDate {
                 table: table.name().to_owned(),
@@ -155,5 +163,5 @@ fn form<'a>(
             });
         }
     };
-    Ok(found)
+    Ok((found.unwrap_or(guess), found.is_some()))
 }

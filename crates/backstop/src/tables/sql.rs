@@ -16,10 +16,11 @@ mod pick;
 
 pub(super) use pick::{Place, failed_after, next_due, pick};
 
-use super::catalogue::Column;
+use super::catalogue::{Column, Kind};
+use super::expired::AgedPlace;
 use super::link::{Param, Statement};
 use super::row::Key;
-use super::shape::{DateColumn, FailureColumns, Shape};
+use super::shape::{DateColumn, FailureColumns, Roles, Shape};
 use super::{States, Table};
 use backstop_core::Time;
 use backstop_core::sweep::Dialect;
@@ -79,7 +80,6 @@ impl Sql {
 
     /// A key as it can be read back.
     fn key(&mut self, column: &Column) -> &mut Self {
-        use super::catalogue::Kind;
         self.name(column);
         match (self.dialect, column.kind) {
             (Dialect::Postgres, Kind::Whole) => self.say("::bigint"),
@@ -141,15 +141,35 @@ fn is_open(sql: &mut Sql, shape: &Shape, states: &States) {
 }
 
 /// The dates of the latest rows, to see how they are written.
-pub(super) fn sample(dialect: Dialect, table: &str, id: &Column, dates: &[&Column], max: usize) -> Statement {
+pub(super) fn sample(dialect: Dialect, table: &str, id: &Column, date: &Column, max: usize) -> Statement {
     let mut sql = Sql::new(dialect);
-    sql.say("SELECT ");
-    for (at, column) in dates.iter().enumerate() {
-        sql.say(if at == 0 { "" } else { ", " }).key(column);
-    }
-    sql.say(" FROM ").say(table).say(" ORDER BY ").name(id).say(" DESC LIMIT ").number(max);
+    sql.say("SELECT ").key(date).say(" FROM ").say(table);
+    sql.say(" ORDER BY ").name(id).say(" DESC LIMIT ").number(max);
     sql.done()
 }
+
+/// Dates of failures, of the latest rows that failed: the latest of all may have none. Looks through no more than a few rows, so that
+/// a table whose errors have no dates yet is not read to its end.
+pub(super) fn sample_failures(
+    dialect: Dialect,
+    table: &str,
+    roles: &Roles<'_>,
+    error: &str,
+    max: usize,
+) -> Option<Statement> {
+    let (status, inserted) = (roles.status?, roles.inserted?);
+    // A type of the database's own says it by itself.
+    let last = roles.last_failure.filter(|last| last.kind != Kind::Time)?;
+    let mut sql = Sql::new(dialect);
+    sql.say("SELECT ").key(last).say(" FROM (SELECT ").name(last).say(" FROM ").say(table).say(" WHERE ");
+    sql.name(status).say(" = ").value(Param::Text(error.to_owned()), status);
+    sql.say(" ORDER BY ").name(inserted).say(" DESC LIMIT ").number(SAMPLED_FROM).say(") AS s WHERE ");
+    sql.name(last).say(" IS NOT NULL LIMIT ").number(max);
+    Some(sql.done())
+}
+
+/// Rows that are looked through for dates of failures.
+const SAMPLED_FROM: usize = 1_000;
 
 /// What a row needs to be judged, handled and written back: key, status (n, e), failures, last failure, inserted, and the whole of it.
 pub(super) fn take(table: &Table, shape: &Shape, keys: &[Key], locking: &str) -> Statement {
@@ -186,7 +206,7 @@ fn whole_row(sql: &mut Sql, shape: &Shape) {
     }
     for (at, column) in shape.catalogue.columns.iter().enumerate() {
         sql.say(if at == 0 { "" } else { ", " });
-        if is_postgres && column.kind == super::catalogue::Kind::Bytes {
+        if is_postgres && column.kind == Kind::Bytes {
             sql.say("translate(encode(t.").name(column).say(", 'base64'), E'\\n', '') AS ").name(column);
         } else {
             sql.say("t.").name(column);
@@ -252,14 +272,20 @@ fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
     sql.value_of_date(param, column);
 }
 
-/// Sets failures in the future to now.
-pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, now: Time) -> Statement {
+/// Sets failures after a time to another.
+pub(super) fn redate(
+    table: &Table,
+    shape: &Shape,
+    failed: &FailureColumns,
+    after: Time,
+    to: Time,
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
-    set_date(&mut sql, &failed.last_failure, now);
+    set_date(&mut sql, &failed.last_failure, to);
     sql.say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").after(&failed.last_failure, now);
+    sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").after(&failed.last_failure, after);
     sql.done()
 }
 
@@ -292,23 +318,26 @@ pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) 
     sql.done()
 }
 
-/// Whole rows that grew too old, the oldest first, from those inserted at `since` on.
+/// Whole rows that grew too old, the oldest first, behind a place.
 pub(super) fn take_aged(
     table: &Table,
     shape: &Shape,
-    since: Option<Time>,
+    behind: Option<&AgedPlace>,
     now: Time,
     max: usize,
 ) -> Statement {
+    let (inserted, id) = (&shape.inserted, &shape.id);
     let mut sql = Sql::new(shape.dialect);
     select_rows(&mut sql, table, shape);
     sql.say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").before(&shape.inserted, now.before(table.rules.max_age()));
-    if let Some(since) = since {
-        sql.say(" AND ").at_or_after(&shape.inserted, since);
+    sql.say(" AND ").before(inserted, now.before(table.rules.max_age()));
+    if let Some(place) = behind {
+        sql.say(" AND ").at_or_after(inserted, place.inserted);
+        sql.say(" AND (").after(inserted, place.inserted);
+        sql.say(" OR ").name(id).say(" > ").value(place.key.param(), id).say(")");
     }
-    sql.say(" ORDER BY ").name(&shape.inserted.column).say(", ").name(&shape.id).say(" LIMIT ").number(max);
+    sql.say(" ORDER BY ").ordinal(inserted).say(", t.").name(id).say(" LIMIT ").number(max);
     sql.done()
 }
 

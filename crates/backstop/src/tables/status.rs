@@ -6,6 +6,7 @@ use super::row::Cell;
 use super::sql::{self, Open};
 use super::{States, Table};
 use backstop_core::retry::Band;
+use backstop_core::sweep::Dialect;
 use backstop_core::table::{Fate, OpenRow, last_tick};
 use backstop_core::{Span, Time};
 
@@ -93,6 +94,8 @@ impl Adopted {
 
 async fn count_states(opened: &mut Opened, states: &States, status: &mut Status) -> Result<(), TableError> {
     let rows = opened.rows(&sql::count_states(&opened.shape)).await?;
+    // As the queries compare: only MySQL takes capitals for small letters.
+    let folds = opened.shape.dialect == Dialect::Mysql;
     for row in &rows {
         let (word, count) = match &row[..] {
             [Cell::Text(word), Cell::Whole(count)] => (word.trim_end().to_owned(), *count),
@@ -100,7 +103,7 @@ async fn count_states(opened: &mut Opened, states: &States, status: &mut Status)
             [_, Cell::Whole(count)] => (String::new(), *count),
             _ => continue,
         };
-        let is = |state: &String| *state == word || state.eq_ignore_ascii_case(&word);
+        let is = |state: &String| *state == word || (folds && state.eq_ignore_ascii_case(&word));
         let place = if is(&states.new) {
             &mut status.new
         } else if is(&states.error) {

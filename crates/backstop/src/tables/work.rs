@@ -115,6 +115,11 @@ impl Taken {
         }
     }
 
+    /// Its key.
+    pub(super) const fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// When it came in.
     pub(super) const fn inserted(&self) -> Time {
         self.row.inserted
@@ -200,6 +205,15 @@ impl<'a> Work<'a> {
     /// Lets handlers work until there are no more rows.
     pub(super) async fn settle_all(&mut self) -> Result<(), TableError> {
         self.settle(0).await
+    }
+
+    /// After an error: begins nothing more, and lets what has begun end and be written. Only then its rows can be given back.
+    pub(super) async fn wind_up(&mut self) {
+        self.pass.released += self.ready.len();
+        self.ready.clear();
+        while let Err(error) = self.settle_all().await {
+            tracing::warn!(%error, table = self.adopted.table.name(), "rows of a pass that failed");
+        }
     }
 
     async fn settle(&mut self, left: usize) -> Result<(), TableError> {
@@ -294,15 +308,18 @@ impl<'a> Work<'a> {
         let mut letters = Vec::new();
         for ((taken, became, why), written) in ends.into_iter().zip(written) {
             self.claims.end(&taken.key);
+            // What its owner changed meanwhile is the owner's, and what could not be written runs again.
+            let is_written = matches!(written, Ok(1..));
             self.count(&taken, became, &why, written);
             if let Became::Error { failures, .. } = became
+                && is_written
                 && table.on_expired == OnExpired::Dead
                 && table.rules.max_failures().is_some_and(|max| failures >= max)
             {
                 letters.push(taken.letter(Reason::AttemptsExhausted, why));
             }
         }
-        self.pass.buried += self.adopted.bury(letters).await?;
+        self.pass.buried += self.adopted.bury(letters).await?.new;
         Ok(())
     }
 

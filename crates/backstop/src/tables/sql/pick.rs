@@ -51,11 +51,12 @@ pub(in crate::tables) fn pick(
         return None;
     }
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT k, i FROM (");
+    // Names that no column has: of two that are alike, an order would be by ours.
+    sql.say("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
         sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ");
-        sql.key(&shape.id).say(" AS k, ").read_ordinal(&shape.inserted).say(" AS i, ");
-        sql.ordinal(&shape.inserted).say(" AS o, ").name(&shape.id).say(" AS d");
+        sql.key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted).say(" AS backstop_i, ");
+        sql.ordinal(&shape.inserted).say(" AS backstop_o, ").name(&shape.id).say(" AS backstop_d");
         sql.say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
         if let Some(place) = behind {
@@ -67,7 +68,7 @@ pub(in crate::tables) fn pick(
         }
         sql.say(") AS b").number(at);
     }
-    sql.say(") AS u ORDER BY o DESC, d DESC LIMIT ").number(max);
+    sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ").number(max);
     Some(sql.done())
 }
 

@@ -11,6 +11,8 @@ pub struct Checked {
     pub violations: Vec<Violation>,
     /// Calls that came again because their process was killed, or lost its lease.
     pub repeats: usize,
+    /// Those of them whose process lives: it lost the lease.
+    pub unkilled: usize,
     /// Leases that were lost without a kill.
     pub lost: usize,
     /// Calls that were under way when their process was killed.
@@ -87,9 +89,11 @@ pub fn check(trace: &Trace, lines: &[Line]) -> Checked {
         checked.lost += calls.iter().filter(|call| call.is_lost).count();
         checked.cut += calls.iter().filter(|call| call.ended.is_none()).count();
         checked.violations.extend(calls.windows(2).filter_map(|pair| overlap(key.as_str(), pair, &kills)));
-        let came_again = |at: usize| at > 0 && is_excused(&calls[at - 1], &calls[at], &kills);
-        let once: Vec<&Call> = (0..calls.len()).filter(|at| !came_again(*at)).map(|at| &calls[at]).collect();
+        let excuse = |at: usize| excuse(&calls[at.checked_sub(1)?], &calls[at], &kills);
+        let once: Vec<&Call> =
+            (0..calls.len()).filter(|at| excuse(*at).is_none()).map(|at| &calls[at]).collect();
         checked.repeats += calls.len() - once.len();
+        checked.unkilled += (0..calls.len()).filter(|at| excuse(*at) == Some(Excuse::Lost)).count();
         checked.violations.extend(out_of_order(key.as_str(), &expected, &once));
     }
     let strangers = calls.into_iter().filter_map(|(key, calls)| out_of_order(&key, &[], &[calls.first()?]));
@@ -165,10 +169,20 @@ fn overlap(key: &str, pair: &[Call], kills: &HashMap<u32, usize>) -> Option<Viol
     })
 }
 
-/// Whether a call came again because its process was killed, or lost its lease, before the store knew of it.
-fn is_excused(former: &Call, again: &Call, kills: &HashMap<u32, usize>) -> bool {
+/// Why a call may come again before the store knew of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excuse {
+    Killed,
+    Lost,
+}
+
+fn excuse(former: &Call, again: &Call, kills: &HashMap<u32, usize>) -> Option<Excuse> {
+    if !former.is_same(again) || former.is_answered {
+        return None;
+    }
     let killed_between = kills.get(&former.process).is_some_and(|killed| *killed < again.began);
-    former.is_same(again) && (killed_between || former.is_lost) && !former.is_answered
+    let lost = former.is_lost.then_some(Excuse::Lost);
+    if killed_between { Some(Excuse::Killed) } else { lost }
 }
 
 /// The first call of a key that is not what it must be.

@@ -46,7 +46,7 @@ fn what_was_called_off_with_its_lease_may_come_again_and_nothing_before_it() {
     let rest = "2+60 2-60 2+120 2-120 2+180 2-180";
     for known in ["1+0 1-0 1+60 1-60 1? ", "1+0 1-0 1+60 1? 1-60 "] {
         let sound = check_log(&format!("{known}{rest}"));
-        assert_eq!(sound, Checked { repeats: 1, lost: 1, ..Checked::default() }, "{known}");
+        assert_eq!(sound, Checked { repeats: 1, unkilled: 1, lost: 1, ..Checked::default() }, "{known}");
     }
     let late = check_log("1+0 1-0 1+60 1-60 2+60 1? 2-60 2+120 2-120 2+180 2-180");
     assert_eq!(late.violations, []);

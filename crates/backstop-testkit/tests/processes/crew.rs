@@ -212,10 +212,11 @@ impl Crew {
         assert_eq!(counts[Count::Handled] + counts[Count::Misses], calls as u64, "each was accepted once");
         assert_eq!(counts.held(), 0);
         format!(
-            "{} kills, {} calls cut, {} repeated ({} leases lost without a kill), {} handled, {} missed, {} duplicates",
+            "{} kills, {} calls cut, {} repeated ({} of them without a kill, by {} lost leases), {} handled, {} missed, {} duplicates",
             self.killed,
             checked.cut,
             checked.repeats,
+            checked.unkilled,
             checked.lost,
             counts[Count::Handled],
             counts[Count::Misses],

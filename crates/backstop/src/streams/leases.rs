@@ -77,11 +77,10 @@ impl Leases {
         }
     }
 
-    /// The work on a key is called off.
-    fn lose(&self, number: LeaseNumber, key: &StreamKey) {
-        if let Some(kept) = self.take_out(number, key) {
-            kept.lost.cancel();
-        }
+    /// The work on a key is called off; `false` if it was done with already.
+    fn lose(&self, number: LeaseNumber, key: &StreamKey) -> bool {
+        let kept = self.take_out(number, key);
+        kept.inspect(|kept| kept.lost.cancel()).is_some()
     }
 
     /// Whether nobody else can have this key for as long as it takes to begin a call.
@@ -140,8 +139,9 @@ async fn fence_loop(shared: &Shared, stop: &CancellationToken) {
     let margin = margin(shared);
     loop {
         for (number, key) in shared.leases.ending(margin) {
-            tracing::warn!(stream = %shared.name, %key, "the key's lease could not be kept; the work on it is called off");
-            shared.leases.lose(number, &key);
+            if shared.leases.lose(number, &key) {
+                tracing::warn!(stream = %shared.name, %key, "the key's lease could not be kept; the work on it is called off");
+            }
         }
         tokio::select! {
             biased;
@@ -178,8 +178,10 @@ async fn keep(shared: &Shared, part: &[(LeaseNumber, StreamKey)]) {
     match shared.store().keep(part.iter().map(lease).collect(), until, now).await {
         Ok(lost) => {
             for lease in lost {
-                tracing::info!(stream = %shared.name, key = %lease.key, "the key's lease is gone; work on it, if there is any, is called off");
-                shared.leases.lose(lease.number, &lease.key);
+                // One that was given back while this was asked is gone, too, and no loss.
+                if shared.leases.lose(lease.number, &lease.key) {
+                    tracing::info!(stream = %shared.name, key = %lease.key, "the key's lease is gone; work on it is called off");
+                }
             }
             shared.leases.extend(part, asked + shared.settings.lease.into());
         }

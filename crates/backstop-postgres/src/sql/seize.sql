@@ -19,9 +19,10 @@ BEGIN
       SELECT l.* FROM lease l WHERE l.until < p_now OR l.until > p_longest
       ORDER BY l.until, l.number, (SELECT q.name FROM queue q WHERE q.id = l.queue), l.level, l.lo FOR UPDATE OF l SKIP LOCKED
     LOOP
+      -- One more than are wanted: whether some are left.
       v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_lease.queue AND j.level = v_lease.level
         AND j.seq BETWEEN v_lease.lo AND v_lease.hi AND (v_lease.handed IS NULL OR v_lease.handed @> j.seq)
-        AND (v_lease.given_back IS NULL OR NOT j.seq = ANY (v_lease.given_back)) ORDER BY j.seq);
+        AND (v_lease.given_back IS NULL OR NOT j.seq = ANY (v_lease.given_back)) ORDER BY j.seq LIMIT v_left + 1);
       IF cardinality(v_seqs) = 0 THEN
         DELETE FROM lease WHERE no = v_lease.no;
       ELSIF cardinality(v_seqs) <= v_left THEN
@@ -35,7 +36,11 @@ BEGIN
         VALUES (p_number, v_taken[1], v_taken[v_left], p_until, v_lease.queue, v_lease.level, p_worker,
           (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_taken) s), v_lease.begun,
           coalesce(v_lease.vanished_worker, v_lease.worker), coalesce(v_lease.vanished_number, v_lease.number));
-        UPDATE lease SET given_back = given_back || v_taken WHERE no = v_lease.no;
+        -- What is left begins behind what was taken. Noted among those given back, it would be met again by every call after this
+        -- one, and compared with all that were taken before: 6,000 jobs of three leases, 50 by 50, took 3.5 s instead.
+        UPDATE lease SET lo = v_taken[v_left] + 1, handed = handed * int8multirange(int8range(v_taken[v_left] + 1, hi, '[]')),
+          given_back = ARRAY(SELECT g FROM unnest(given_back) g WHERE g > v_taken[v_left])
+        WHERE no = v_lease.no;
         v_left := 0;
       END IF;
       EXIT WHEN v_left = 0;

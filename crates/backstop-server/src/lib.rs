@@ -5,8 +5,19 @@
 //! | what every route shares: the store, the configuration, the path it is mounted under | `app.rs` |
 //! | who may do what: tokens, sessions, origins, headers | `access/` |
 //! | `/v1` and `/openapi.json` | `api/` |
+//! | the JSON shapes that the API and the command line share | `wire/` |
 //! | the dashboard | `pages/` |
+//! | what happened in the last week, minute by minute | `history/` |
+//! | `/metrics`, `/healthz`, `/readyz` | `meters/` |
+//! | listening, TLS, limits, going down in good order | `serve/` |
 
+pub mod access;
+pub mod api;
 mod app;
+pub mod history;
+pub mod meters;
+pub mod pages;
+pub mod serve;
+pub mod wire;
 
 pub use app::App;

@@ -1,0 +1,98 @@
+//! Who asks, and what they may ask for. Every request that reaches a route carries a [`Caller`] among its extensions.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A right. `admin` includes all others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Put jobs and records in.
+    Push,
+    /// Lease, settle and beat.
+    Work,
+    /// Look; secrets stay hidden.
+    Read,
+    /// Everything, payloads whole included.
+    Admin,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Push, Self::Work, Self::Read, Self::Admin];
+
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Work => "work",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Text that is no scope.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a scope; scopes are push, work, read and admin")]
+pub struct NotAScope(String);
+
+impl FromStr for Scope {
+    type Err = NotAScope;
+
+    fn from_str(text: &str) -> Result<Self, NotAScope> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| NotAScope(text.to_owned()))
+    }
+}
+
+/// Several rights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Every right there is.
+    pub const ALL: Self = Self(1 << Scope::Admin as u8);
+
+    /// Whether `scope` is among them, by itself or through `admin`.
+    pub const fn include(self, scope: Scope) -> bool {
+        self.0 & (1 << scope as u8) != 0 || self.0 & (1 << Scope::Admin as u8) != 0
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().fold(0, |bits, scope| bits | (1 << scope as u8)))
+    }
+}
+
+/// Who asks: the audit log's word for them, and their rights.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    name: Arc<str>,
+    scopes: Scopes,
+}
+
+impl Caller {
+    /// Somebody with these rights.
+    pub fn new(name: &str, scopes: Scopes) -> Self {
+        Self { name: name.into(), scopes }
+    }
+
+    /// The audit log's word for them: `token NAME`, `loopback`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether they have a right.
+    pub const fn may(&self, scope: Scope) -> bool {
+        self.scopes.include(scope)
+    }
+}

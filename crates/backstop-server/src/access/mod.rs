@@ -1,0 +1,5 @@
+//! Who may do what.
+
+mod caller;
+
+pub use caller::{Caller, Scope, Scopes};

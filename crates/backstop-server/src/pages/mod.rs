@@ -1,0 +1,9 @@
+//! The dashboard: pages made on the server, which work without script.
+
+use crate::App;
+use axum::Router;
+
+/// The pages, the style and the script.
+pub fn routes() -> Router<App> {
+    Router::new()
+}

@@ -1,0 +1,1 @@
+//! The JSON shapes that the API and the command line share.

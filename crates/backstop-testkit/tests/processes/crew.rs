@@ -198,12 +198,19 @@ impl Crew {
         }
     }
 
-    /// What the processes wrote down is in order, and the store has counted the same.
-    pub(crate) async fn assert_sound(&self) -> String {
+    /// What the processes wrote down is in order, with at most so many calls that came again without a kill, and the store has
+    /// counted the same.
+    pub(crate) async fn assert_sound(&self, unkilled_max: usize) -> String {
         let lines = EventLog::read(self.folder.path().join("log")).expect("the log can be read");
         let checked = check(&self.trace, &lines);
         let broken: Vec<String> = checked.violations.iter().take(20).map(ToString::to_string).collect();
         assert!(broken.is_empty(), "{} broken: {broken:#?}", checked.violations.len());
+        assert!(
+            checked.unkilled <= unkilled_max,
+            "{} calls came again without a kill, by {} lost leases",
+            checked.unkilled,
+            checked.lost
+        );
         assert!(checked.cut > 0 && checked.repeats > 0, "the kills met no work: {:?}", self.killed);
         let counts = self.status().await.expect("the stream is known").counts;
         let calls: usize = (0..self.trace.waves()).map(|wave| self.trace.calls(wave)).sum();

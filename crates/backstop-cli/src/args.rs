@@ -2,7 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, table, work,
+    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, table, top,
+    work,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -20,6 +21,7 @@ Examples:
   backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
+  backstop top                                         all of it, live in the terminal
 
 Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processes):
   sqlite:FILE                                  one file, one machine, nothing to set up
@@ -150,10 +152,22 @@ Examples:
 Beside backstop it measures, in the same run, what a bare loop does on the same store. On a server all of it happens
 in schemas, or under keys, of its own, which are removed at the end.")]
     Bench(BenchArgs),
+    /// Watch queues, rates, workers, dead letters and streams in the terminal
+    Top(top::TopArgs),
     /// Kill a worker, or the process behind a store, on purpose, and see whether the promise holds
     Drill(drill::DrillArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),
     /// Write the completions of a shell to stdout
     Completions(completions::CompletionsArgs),
+}
+
+impl Command {
+    /// Whether it draws over the whole terminal, so that logs may not be written there.
+    pub(crate) const fn has_the_screen(&self, is_json: bool) -> bool {
+        match self {
+            Self::Top(args) => args.has_the_screen(is_json),
+            _ => false,
+        }
+    }
 }

@@ -21,7 +21,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::misread(&error),
     };
-    logging::start(&cli.globals);
+    if !cli.command.has_the_screen(cli.globals.json) {
+        logging::start(&cli.globals);
+    }
     match run(&cli) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::FallsShort) => ExitCode::from(1),

@@ -78,7 +78,8 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-fn shape(guard: &GuardStatus) -> Value {
+/// A breaker or gate, for programs.
+pub(super) fn shape(guard: &GuardStatus) -> Value {
     let status = &guard.status;
     json!({
         "name": guard.name.to_string(),
@@ -100,30 +101,36 @@ fn shape(guard: &GuardStatus) -> Value {
     })
 }
 
-const fn what(guard: &GuardStatus) -> &'static str {
+/// Which of the two it is.
+pub(super) const fn what(guard: &GuardStatus) -> &'static str {
     match guard.name {
         GuardName::Breaker(_) => "breaker",
         GuardName::Gate(..) => "gate",
     }
 }
 
+/// How it stands, in the word that fits it: a gate is shut where a breaker is open.
+pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
+    let (word, tone) = match (guard.status.state, what(guard)) {
+        (Phase::Closed, "gate") => ("open", Tone::Good),
+        (Phase::Closed, _) => ("closed", Tone::Good),
+        (Phase::HalfOpen, _) => ("half open", Tone::Warning),
+        (Phase::Open, "gate") => ("shut", Tone::Bad),
+        (Phase::Open, _) => ("open", Tone::Bad),
+    };
+    (word.to_owned(), tone)
+}
+
 fn table(guards: &[GuardStatus], now: Time) -> Table {
     let mut table = Table::new(&["NAME", "WHAT", "STATE", "FAILURES", "DEATHS", "NEXT PROBE", "LAST CHANGE"]);
     for guard in guards {
         let status = &guard.status;
-        let state = match (status.state, what(guard)) {
-            (Phase::Closed, "gate") => ("open".to_owned(), Tone::Good),
-            (Phase::Closed, _) => ("closed".to_owned(), Tone::Good),
-            (Phase::HalfOpen, _) => ("half open".to_owned(), Tone::Warning),
-            (Phase::Open, "gate") => ("shut".to_owned(), Tone::Bad),
-            (Phase::Open, _) => ("open".to_owned(), Tone::Bad),
-        };
         let plain = |text: String| (text, Tone::Plain);
         let last = status.events.last();
         table.toned([
             plain(guard.name.to_string()),
             plain(what(guard).to_owned()),
-            state,
+            standing(guard),
             plain(count(u64::from(status.failure_count))),
             plain(guard.deaths.map(count).unwrap_or_default()),
             plain(status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),

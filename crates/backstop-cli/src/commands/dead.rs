@@ -149,7 +149,7 @@ pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verd
 }
 
 /// The dead letters of a store, on behalf of whoever sits here.
-fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
+pub(super) fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
     let queues = context.config.queues.iter();
     let policies = queues.map(|(name, queue): (&QueueName, _)| (name.clone(), queue.settings.retry.clone()));
     backstop.dead().by(&who()).retrying_by(policies.collect())

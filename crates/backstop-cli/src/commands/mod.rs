@@ -16,6 +16,7 @@ pub(crate) mod schedule;
 pub(crate) mod stream;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod top;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -43,6 +44,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Drill(args) => drill::run(args, context).await,
         Command::Migrate => migrate::run(context).await,
         Command::Bench(args) => measure(args, context).await,
+        Command::Top(args) => top::run(args, context).await,
         Command::Demo(args) => demo::run(args, context).await,
         Command::Completions(args) => completions::run(args, context),
     }

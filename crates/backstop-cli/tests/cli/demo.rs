@@ -3,7 +3,7 @@ use crate::place::{Place, json_args};
 #[test]
 fn the_demo_loses_nothing_and_leaves_something_to_look_at() {
     let place = Place::new();
-    let args = ["demo", "--jobs", "300", "--store", "sqlite:demo.db"];
+    let args = ["demo", "--no-server", "--jobs", "300", "--store", "sqlite:demo.db"];
     let text = place.run(args).succeeded();
     for part in [
         "emails",
@@ -23,7 +23,9 @@ fn the_demo_loses_nothing_and_leaves_something_to_look_at() {
 fn the_demo_does_not_run_anybodys_real_jobs() {
     let place = Place::new();
     place.json(["push", "emails", "1", "--store", "sqlite:real.db"]);
-    place.run(json_args(["demo", "--store", "sqlite:real.db"])).complains(2, &["live jobs in emails"]);
+    place
+        .run(json_args(["demo", "--no-server", "--store", "sqlite:real.db"]))
+        .complains(2, &["live jobs in emails"]);
     assert_eq!(
         place.json(["job", "list", "--state", "ready", "--store", "sqlite:real.db"])["jobs"][0]["payload"],
         1

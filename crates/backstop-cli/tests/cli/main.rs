@@ -22,4 +22,5 @@ mod stores;
 mod stream;
 mod sweep;
 mod table;
+mod top;
 mod work;

@@ -78,7 +78,7 @@ pub(super) async fn summary(
     elapsed: Duration,
     context: &Context,
 ) -> Result<(), Trouble> {
-    let queues = super::queues(backstop).await?;
+    let queues = super::short::queues(backstop).await?;
     let lost: u64 = queues.iter().map(lost).sum();
     if context.output.is_json() {
         let done: u64 = queues.iter().map(|queue| queue.counts.of(State::Done)).sum();

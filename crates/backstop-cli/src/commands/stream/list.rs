@@ -46,7 +46,8 @@ pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-fn shape(status: &StreamStatus) -> Value {
+/// A stream, for programs.
+pub(in crate::commands) fn shape(status: &StreamStatus) -> Value {
     let counts: Map<String, Value> =
         status.counts.named().map(|(name, n)| (name.to_owned(), n.into())).collect();
     json!({

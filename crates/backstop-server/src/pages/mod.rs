@@ -1,5 +1,7 @@
 //! The dashboard: pages made on the server, which work without script.
 
+pub mod chart;
+
 use crate::App;
 use axum::Router;
 

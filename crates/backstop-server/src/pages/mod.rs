@@ -1,4 +1,31 @@
 //! The dashboard: pages made on the server, which work without script.
+//!
+//! | what | where |
+//! |---|---|
+//! | one request: who asks, parameters, the store's answers | `view.rs` |
+//! | what surrounds every page, and its sections | `frame.rs`, `section.rs`, `templates/frame.html` |
+//! | what the last action did, over the redirect | `note.rs` |
+//! | pages that say what went wrong | `failure.rs` |
+//! | the style, the script, the icon | `assets.rs`, `assets/` |
+//! | numbers and times as people read them | `text.rs` |
+//!
+//! A page is a handler `async fn page(view: View, …) -> Result<Response, PageFailure>`, a struct that derives
+//! `askama::Template` with a field `frame: Frame`, and a template that extends `frame.html` with the blocks `head`
+//! (the heading), `still` (what is not refreshed) and `live` (what is). Nothing here counts by scanning.
+
+mod assets;
+mod failure;
+mod frame;
+mod note;
+mod section;
+pub mod text;
+mod view;
+
+pub use failure::PageFailure;
+pub use frame::Frame;
+pub use note::{Note, Tone};
+pub use section::{Group, NAVIGATION, Section};
+pub use view::View;
 
 pub mod chart;
 
@@ -7,5 +34,5 @@ use axum::Router;
 
 /// The pages, the style and the script.
 pub fn routes() -> Router<App> {
-    Router::new()
+    Router::new().merge(assets::routes())
 }

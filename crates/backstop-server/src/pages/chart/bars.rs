@@ -1,6 +1,6 @@
 //! Shares of wholes, one bar below the other, all on one scale.
 
-use super::Tone;
+use super::{Markup, Tone};
 use super::scale::{Unit, sound};
 use super::svg::{Anchor, Place, Svg, escaped, figure, table};
 use crate::words::count;
@@ -53,7 +53,7 @@ impl Bar {
 
 impl Bars<'_> {
     /// The bars with their legend and their table.
-    pub fn figure(&self) -> String {
+    pub fn figure(&self) -> Markup {
         let names = self.shares().map(|share| share.name.to_owned());
         let titles: Vec<String> = [self.of.to_owned()].into_iter().chain(names).collect();
         let row = |bar: &Bar| {
@@ -61,7 +61,7 @@ impl Bars<'_> {
             [bar.name.clone()].into_iter().chain(counts).collect()
         };
         let rows: Vec<Vec<String>> = self.bars.iter().map(row).collect();
-        figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows))
+        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a pixel is all that can be lost")]

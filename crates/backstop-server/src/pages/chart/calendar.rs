@@ -1,6 +1,6 @@
 //! What became of the instants of days: a column a day, filled from below by what became of how many.
 
-use super::Tone;
+use super::{Markup, Tone};
 use super::bars::Share;
 use super::svg::{Anchor, Place, Svg, figure, table};
 use crate::words::{count, counted};
@@ -57,7 +57,7 @@ impl CalendarDay {
 
 impl Calendar<'_> {
     /// The strip with its legend and its table.
-    pub fn figure(&self) -> String {
+    pub fn figure(&self) -> Markup {
         let names = self.days.first().into_iter().flat_map(|day| &day.shares);
         let titles: Vec<String> =
             ["Day".to_owned()].into_iter().chain(names.map(|share| share.name.to_owned())).collect();
@@ -65,7 +65,7 @@ impl Calendar<'_> {
             [day.name.clone()].into_iter().chain(day.shares.iter().map(|share| count(share.count))).collect()
         };
         let rows: Vec<Vec<String>> = self.days.iter().rev().map(row).collect();
-        figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows))
+        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]

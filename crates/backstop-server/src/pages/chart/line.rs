@@ -1,6 +1,6 @@
 //! Values over time: lines with gaps where nobody looked.
 
-use super::Tone;
+use super::{Markup, Tone};
 use super::scale::{Unit, marks, moments, sound, stamp};
 use super::svg::{Anchor, Place, Svg, escaped, figure, table};
 use crate::history::Series;
@@ -61,9 +61,9 @@ impl Field {
 
 impl LineChart<'_> {
     /// The chart with its legend and its table.
-    pub fn figure(&self) -> String {
+    pub fn figure(&self) -> Markup {
         let (titles, rows) = self.values();
-        figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows))
+        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     fn drawing(&self) -> String {

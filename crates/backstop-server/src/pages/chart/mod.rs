@@ -29,6 +29,27 @@ pub use scale::Unit;
 pub use spark::spark;
 pub use timeline::{Mark, TimeLine};
 
+use askama::filters::HtmlSafe;
+use std::fmt;
+
+/// Markup that a template takes as it is: made here, with every text in it escaped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Markup(String);
+
+impl fmt::Display for Markup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for Markup {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl HtmlSafe for Markup {}
+
 /// What a colour means. Lines of a chart also differ in how they are dashed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {

@@ -1,6 +1,6 @@
 //! A line in a word's place: how something went lately, without axes.
 
-use super::Tone;
+use super::{Markup, Tone};
 use super::scale::sound;
 use super::svg::escaped;
 use crate::history::Series;
@@ -11,7 +11,7 @@ const HEIGHT: f64 = 20.0;
 
 /// The line; `label` says what it shows to who cannot see it, and where the pointer rests.
 #[expect(clippy::cast_precision_loss, reason = "a few dozen points")]
-pub fn spark(series: &Series, tone: Tone, label: &str) -> String {
+pub fn spark(series: &Series, tone: Tone, label: &str) -> Markup {
     let most = series.most().map_or(0.0, sound).max(f64::MIN_POSITIVE);
     let steps = series.points.len().saturating_sub(1).max(1) as f64;
     let mut path = String::new();
@@ -30,8 +30,8 @@ pub fn spark(series: &Series, tone: Tone, label: &str) -> String {
         is_drawing = true;
     }
     let (label, class) = (escaped(label), tone.class());
-    format!(
+    Markup(format!(
         "<svg class=\"spark\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\"><title>{label}</title>\
          <path class=\"chart-line {class}\" d=\"{path}\"/></svg>"
-    )
+    ))
 }

@@ -2,7 +2,7 @@
 //!
 //! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and says its length.
 
-use super::Tone;
+use super::{Markup, Tone};
 use super::svg::{Anchor, Place, Svg, figure, table};
 use crate::words::{count, counted};
 
@@ -68,11 +68,11 @@ impl Mark {
 
 impl TimeLine<'_> {
     /// The line with its table.
-    pub fn figure(&self) -> String {
+    pub fn figure(&self) -> Markup {
         let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
         let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
         let titles = ["From the left".to_owned(), "What it is".to_owned()];
-        figure(self.title, "", &self.drawing(), &table(&titles, &rows))
+        Markup(figure(self.title, "", &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a line has a few hundred places")]
@@ -80,8 +80,8 @@ impl TimeLine<'_> {
         let places: u64 = self.marks.iter().map(Mark::width).sum();
         let step = (RIGHT - LEFT) / places.max(1) as f64;
         let step = step.min(64.0);
-        let mut svg = Svg::new(self.id, "timeline", WIDTH, HEIGHT, self.title, &self.told());
-        svg.path("timeline-line", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
+        let mut svg = Svg::new(self.id, "held-line", WIDTH, HEIGHT, self.title, &self.told());
+        svg.path("held-line", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
         let named = self.named();
         let mut at = 0;
         for (number, mark) in self.marks.iter().enumerate() {
@@ -90,7 +90,7 @@ impl TimeLine<'_> {
                 Mark::There { name, tone, words } => {
                     let place = (x + step / 2.0, LINE);
                     let radius = (step / 2.0 - 1.0).clamp(2.0, 8.0);
-                    svg.dot(&format!("timeline-dot {}", tone.class()), place, radius, words);
+                    svg.dot(&format!("held-dot {}", tone.class()), place, radius, words);
                     if named.contains(&number) {
                         svg.text("chart-label", (place.0, LINE + 30.0), Anchor::Middle, name);
                     }
@@ -129,7 +129,7 @@ impl TimeLine<'_> {
 
 #[expect(clippy::cast_precision_loss, reason = "a few places")]
 fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
-    svg.rect("timeline-gap", Place { x, y: LINE - 14.0, width, height: 28.0 }, words);
+    svg.rect("held-gap", Place { x, y: LINE - 14.0, width, height: 28.0 }, words);
     if missing > DRAWN_MAX {
         let said = format!("{} missing", count(missing));
         svg.text("chart-label gap-label", (x + width / 2.0, LINE - 20.0), Anchor::Middle, &said);
@@ -138,6 +138,6 @@ fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
     let step = width / missing.max(1) as f64;
     for nth in 0..missing {
         let middle = x + step * (nth as f64 + 0.5);
-        svg.dot("timeline-hole", (middle, LINE), (step / 2.0 - 1.0).clamp(2.0, 6.0), words);
+        svg.dot("held-hole", (middle, LINE), (step / 2.0 - 1.0).clamp(2.0, 6.0), words);
     }
 }

@@ -54,7 +54,7 @@ impl Frame {
     }
 
     /// Whether the page belongs to a section.
-    pub fn is_in(&self, section: Section) -> bool {
-        self.section == section
+    pub fn is_in(&self, section: &Section) -> bool {
+        self.section == *section
     }
 }

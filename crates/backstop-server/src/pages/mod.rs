@@ -16,14 +16,22 @@
 mod assets;
 mod failure;
 mod frame;
+mod link;
+mod mark;
 mod note;
+mod payload;
+mod posted;
 mod section;
 pub mod text;
 mod view;
 
 pub use failure::PageFailure;
 pub use frame::Frame;
+pub use link::{Link, part};
+pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};
+pub use payload::ShownPayload;
+pub use posted::Posted;
 pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 

@@ -8,20 +8,29 @@
 //! | pages that say what went wrong | `failure.rs` |
 //! | the style, the script, the icon | `assets.rs`, `assets/` |
 //! | numbers and times as people read them | `text.rs` |
+//! | charts, drawn here | `chart/` |
+//! | looks into databases of users, within a page's patience | `looks.rs` |
 //!
 //! A page is a handler `async fn page(view: View, …) -> Result<Response, PageFailure>`, a struct that derives
 //! `askama::Template` with a field `frame: Frame`, and a template that extends `frame.html` with the blocks `head`
 //! (the heading), `still` (what is not refreshed) and `live` (what is). Nothing here counts by scanning.
 
 mod assets;
+pub mod chart;
 mod failure;
 mod frame;
 mod link;
+mod looks;
 mod mark;
 mod note;
 mod payload;
+mod policy;
 mod posted;
+mod schedules;
 mod section;
+mod streams;
+mod sweeps;
+mod tables;
 pub mod text;
 mod view;
 
@@ -35,12 +44,12 @@ pub use posted::Posted;
 pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 
-pub mod chart;
-
 use crate::App;
 use axum::Router;
 
 /// The pages, the style and the script.
 pub fn routes() -> Router<App> {
-    Router::new().merge(assets::routes())
+    let order_and_time =
+        Router::new().merge(streams::routes()).merge(schedules::routes()).merge(sweeps::routes()).merge(tables::routes());
+    Router::new().merge(assets::routes()).merge(order_and_time).merge(policy::routes())
 }

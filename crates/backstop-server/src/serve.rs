@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// Everything that is served, under the path of `app`.
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    let all = Router::new().merge(api).merge(pages::routes()).merge(meters::routes());
+    let all = Router::new().merge(api).merge(api::described()).merge(pages::routes()).merge(meters::routes());
     let mounted = if app.base().is_empty() { all } else { Router::new().nest(app.base(), all) };
     mounted.with_state(app.clone())
 }

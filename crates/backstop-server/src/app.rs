@@ -21,7 +21,12 @@ impl App {
     /// at the root.
     pub fn new(backstop: Backstop, config: Config, base: &str) -> Self {
         let base = base.trim_end_matches('/').to_string();
-        Self(Arc::new(Shared { backstop, config: RwLock::new(Arc::new(config)), base, history: History::default() }))
+        Self(Arc::new(Shared {
+            backstop,
+            config: RwLock::new(Arc::new(config)),
+            base,
+            history: History::default(),
+        }))
     }
 
     /// The library it stands on.

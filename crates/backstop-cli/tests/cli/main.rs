@@ -24,3 +24,4 @@ mod sweep;
 mod table;
 mod top;
 mod work;
+mod workers;

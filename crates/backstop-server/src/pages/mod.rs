@@ -49,7 +49,10 @@ use axum::Router;
 
 /// The pages, the style and the script.
 pub fn routes() -> Router<App> {
-    let order_and_time =
-        Router::new().merge(streams::routes()).merge(schedules::routes()).merge(sweeps::routes()).merge(tables::routes());
+    let order_and_time = Router::new()
+        .merge(streams::routes())
+        .merge(schedules::routes())
+        .merge(sweeps::routes())
+        .merge(tables::routes());
     Router::new().merge(assets::routes()).merge(order_and_time).merge(policy::routes())
 }

@@ -37,7 +37,9 @@ async fn the_list_says_in_plain_words_when_it_is_due_and_in_which_zone() {
     let site = Site::new(CONFIG);
     ledger(&site).await;
     let page = site.page("/schedules").await;
-    for part in ["08:30", "Europe/London", "href=\"/queues/digests\"", "Thu 2026-01-09 08:30", "Fri 2026-01-09 08:30"] {
+    for part in
+        ["08:30", "Europe/London", "href=\"/queues/digests\"", "Thu 2026-01-09 08:30", "Fri 2026-01-09 08:30"]
+    {
         if part.starts_with("Thu") {
             continue;
         }

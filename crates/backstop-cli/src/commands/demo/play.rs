@@ -36,6 +36,7 @@ impl Play {
         address: &Address,
         config: &Config,
         folder: &Path,
+        file: &Path,
     ) -> Result<Self, Trouble> {
         let app = App::open(&config::app_file(folder))?;
         let weather = Weather::start();
@@ -49,7 +50,7 @@ impl Play {
         players.spawn(app::bill(app));
         players.spawn(sites::watch(backstop.clone(), Arc::clone(&stream)));
         players.spawn(redrive::now_and_then(backstop.clone()));
-        if let Some(vanishing) = vanish::Vanishing::new(address)? {
+        if let Some(vanishing) = vanish::Vanishing::new(address, file)? {
             players.spawn(vanishing.now_and_then());
         }
         Ok(Self { worker, stream, players })

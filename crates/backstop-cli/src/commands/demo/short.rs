@@ -4,8 +4,9 @@ use super::workload::QUEUES;
 use super::{new_folder, show, store_in, workload};
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop};
+use backstop::{Address, Backstop, QueueName};
 use backstop_core::port::{Answer, QueueStatus};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// No demo takes longer; what is left then stays in the store.
@@ -18,7 +19,7 @@ pub(super) async fn run(jobs: u64, context: &Context) -> Result<Verdict, Trouble
         None => store_in(&new_folder()?),
     };
     let backstop = context.open_at(&address).await?;
-    refuse_used(&backstop, &address).await?;
+    refuse_used(&backstop, &address, &workload::names()?).await?;
     show::open(&address, context);
     let started = Instant::now();
     let pushed = workload::push(&backstop, jobs).await?;
@@ -48,8 +49,14 @@ pub(super) async fn queues(backstop: &Backstop) -> Answer<Vec<QueueStatus>> {
 }
 
 /// The demo's handlers must not run anybody's real jobs.
-pub(super) async fn refuse_used(backstop: &Backstop, address: &Address) -> Result<(), Trouble> {
-    match queues(backstop).await?.iter().find(|queue| queue.counts.live() > 0) {
+pub(super) async fn refuse_used(
+    backstop: &Backstop,
+    address: &Address,
+    served: impl IntoIterator<Item = &QueueName>,
+) -> Result<(), Trouble> {
+    let queues = backstop.store().queues(backstop.now()).await?;
+    let served: BTreeSet<&QueueName> = served.into_iter().collect();
+    match queues.iter().find(|queue| served.contains(&queue.name) && queue.counts.live() > 0) {
         None => Ok(()),
         Some(queue) => {
             let cause = format!("{address} has live jobs in {}; the demo would run them", queue.name);

@@ -1,7 +1,7 @@
 //! The demo's jobs, and the handlers that make something of them.
 
 use crate::trouble::Trouble;
-use backstop::{Backstop, Draft, Fail, QueueSettings, RetryPolicy, Run, Running, Span};
+use backstop::{Backstop, Draft, Fail, QueueName, QueueSettings, RetryPolicy, Run, Running, Span};
 use backstop_core::JobId;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -23,6 +23,11 @@ pub(super) const QUEUES: [DemoQueue; 3] = [
     DemoQueue { name: "images", kind: "resize", share: 20, work: Duration::from_millis(140) },
     DemoQueue { name: "webhooks", kind: "deliver", share: 30, work: Duration::from_millis(95) },
 ];
+
+/// The names of the queues.
+pub(super) fn names() -> Result<Vec<QueueName>, Trouble> {
+    QUEUES.iter().map(|queue| QueueName::new(queue.name).map_err(Trouble::new)).collect()
+}
 
 const AT_ONCE: usize = 16;
 /// Soon enough for somebody who watches.

@@ -3,7 +3,7 @@
 use crate::trouble::Trouble;
 use backstop::config::ENV_STORE;
 use backstop::{Address, StoreKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -17,15 +17,17 @@ const LIVES: Duration = Duration::from_secs(4);
 pub(super) struct Vanishing {
     program: PathBuf,
     address: Address,
+    config: PathBuf,
 }
 
 impl Vanishing {
     /// `None` where another process cannot reach the store.
-    pub(super) fn new(address: &Address) -> Result<Option<Self>, Trouble> {
+    pub(super) fn new(address: &Address, config: &Path) -> Result<Option<Self>, Trouble> {
         if address.kind() == Some(StoreKind::Memory) {
             return Ok(None);
         }
-        Ok(Some(Self { program: std::env::current_exe()?, address: address.clone() }))
+        let program = std::env::current_exe()?;
+        Ok(Some(Self { program, address: address.clone(), config: config.to_owned() }))
     }
 
     /// Starts a worker and kills it, for ever.
@@ -53,6 +55,8 @@ impl Vanishing {
             "sleep",
             "6",
         ]);
+        // By the demo's configuration: that of the folder it was started in may be about real work.
+        command.arg("--config").arg(&self.config);
         // The store's address goes by the environment: it may hold a password.
         command.env(ENV_STORE, self.address.as_written()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-const INSTALL: &str = "the browser tests need Chromium; on Debian: apt-get install --no-install-recommends chromium";
+const INSTALL: &str =
+    "the browser tests need Chromium; on Debian: apt-get install --no-install-recommends chromium";
 
 /// The pipe's two ends are the descriptors 3 and 4 by the protocol; this program has them as the shell's stdin and stdout.
 const PIPED: &str = r#"exec "$@" 3<&0 4>&1 0</dev/null 1>/dev/null"#;
@@ -78,8 +79,7 @@ impl Browser {
             let (inbox, pipe) = (Arc::clone(&inbox), Arc::clone(&pipe));
             move || listen(stdout, &inbox, &pipe)
         });
-        let browser =
-            Self { pipe, inbox, next: AtomicU64::new(1), _process: process, _profile: profile };
+        let browser = Self { pipe, inbox, next: AtomicU64::new(1), _process: process, _profile: profile };
         browser.call(None, "Browser.getVersion", json!({}));
         browser
     }
@@ -91,7 +91,12 @@ impl Browser {
     }
 
     /// As [`Browser::call`], where the browser may refuse.
-    pub(crate) fn try_call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value, Value> {
+    pub(crate) fn try_call(
+        &self,
+        session: Option<&str>,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut message = json!({ "id": id, "method": method, "params": params });
         if let Some(session) = session {

@@ -11,8 +11,18 @@ const PAGES_MAX: usize = 150;
 
 /// The pages of the navigation, and the login.
 pub(crate) const SECTIONS: [&str; 12] = [
-    "/", "/queues", "/jobs", "/dead", "/streams", "/schedules", "/sweeps", "/tables", "/workers", "/breakers",
-    "/policy", "/audit",
+    "/",
+    "/queues",
+    "/jobs",
+    "/dead",
+    "/streams",
+    "/schedules",
+    "/sweeps",
+    "/tables",
+    "/workers",
+    "/breakers",
+    "/policy",
+    "/audit",
 ];
 
 const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => a.href))";

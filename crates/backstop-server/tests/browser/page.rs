@@ -37,7 +37,8 @@ impl Page {
         let browser = browser();
         let context = browser.call(None, "Target.createBrowserContext", json!({}));
         let context = context["browserContextId"].as_str().unwrap().to_owned();
-        let target = json!({ "url": "about:blank", "browserContextId": context, "width": 1280, "height": 900 });
+        let target =
+            json!({ "url": "about:blank", "browserContextId": context, "width": 1280, "height": 900 });
         let target = browser.call(None, "Target.createTarget", target);
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = browser.call(None, "Target.attachToTarget", attach);
@@ -193,10 +194,12 @@ impl Page {
     /// What went wrong on it so far: errors of the console, exceptions, what its policy forbade, dialogs nobody asked for.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let said = |event: &Value| event.to_string();
-        let errors = self.events("Runtime.consoleAPICalled").into_iter().filter(|event| event["type"] == "error");
+        let errors =
+            self.events("Runtime.consoleAPICalled").into_iter().filter(|event| event["type"] == "error");
         let logged = self.events("Log.entryAdded").into_iter().filter(|event| {
             // An error page is an answer, and says so to the console as well.
-            let is_status = event["entry"]["text"].as_str().unwrap_or_default().contains("responded with a status of");
+            let is_status =
+                event["entry"]["text"].as_str().unwrap_or_default().contains("responded with a status of");
             event["entry"]["level"] == "error" && !is_status
         });
         let thrown = self.events("Runtime.exceptionThrown");

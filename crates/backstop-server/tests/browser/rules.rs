@@ -2,24 +2,52 @@
 
 use crate::page::{Node, Page};
 
-/// Roles that a person acts on: each needs a name.
-const ACTED_ON: [&str; 11] = [
-    "button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "listbox", "spinbutton", "switch",
+/// What a person acts on, or has to make out as a whole: each needs a name.
+const NAMED: [&str; 15] = [
+    "button",
+    "link",
+    "textbox",
+    "searchbox",
+    "combobox",
+    "checkbox",
+    "radio",
+    "listbox",
+    "spinbutton",
+    "switch",
     "menuitem",
+    "table",
+    "image",
+    "img",
+    "dialog",
 ];
 /// Parts of a page that can be jumped to.
 const LANDMARKS: [&str; 2] = ["main", "navigation"];
 
 /// Holds a page to all of it.
 pub(crate) fn check(page: &Page) {
+    check_with(page, &LANDMARKS);
+}
+
+/// Holds a page to it that is shown to strangers: there is nothing to navigate to yet.
+pub(crate) fn check_outside(page: &Page) {
+    check_with(page, &LANDMARKS[..1]);
+}
+
+fn check_with(page: &Page, landmarks: &[&str]) {
     let at = page.address();
-    let broken = broken(&page.tree());
+    let broken = broken(&page.tree(), landmarks);
     assert!(broken.is_empty(), "{at}: {broken:#?}");
     let complaints = page.complaints();
     assert!(complaints.is_empty(), "{at}: {complaints:#?}");
 }
 
-fn broken(tree: &[Node]) -> Vec<String> {
+/// Holds what is shown above a page to it: while it is there, the page behind it is not told of.
+pub(crate) fn check_dialog(page: &Page) {
+    let nameless = nameless(&page.tree());
+    assert!(nameless.is_empty(), "{}: {nameless:#?}", page.address());
+}
+
+fn broken(tree: &[Node], landmarks: &[&str]) -> Vec<String> {
     let mut broken = Vec::new();
     let with = |role: &str| tree.iter().filter(|node| node.role == role).collect::<Vec<_>>();
     let titles: Vec<&Node> = with("heading").into_iter().filter(|node| node.level == Some(1)).collect();
@@ -29,7 +57,7 @@ fn broken(tree: &[Node]) -> Vec<String> {
     if with("RootWebArea").first().is_none_or(|root| root.name.trim().is_empty()) {
         broken.push("the document has no title".to_owned());
     }
-    for landmark in LANDMARKS {
+    for landmark in landmarks {
         if with(landmark).is_empty() {
             broken.push(format!("no {landmark}"));
         }
@@ -37,11 +65,11 @@ fn broken(tree: &[Node]) -> Vec<String> {
     if with("main").len() > 1 {
         broken.push("more than one main".to_owned());
     }
-    let is_nameless = |node: &&Node| node.name.trim().is_empty();
-    for role in ACTED_ON.into_iter().chain(["table", "image", "img", "dialog"]) {
-        for node in with(role).into_iter().filter(is_nameless) {
-            broken.push(format!("a {role} without a name: {node:?}"));
-        }
-    }
+    broken.extend(nameless(tree));
     broken
+}
+
+fn nameless(tree: &[Node]) -> Vec<String> {
+    let needs_name = |node: &&Node| NAMED.contains(&node.role.as_str()) && node.name.trim().is_empty();
+    tree.iter().filter(needs_name).map(|node| format!("a {} without a name: {node:?}", node.role)).collect()
 }

@@ -9,6 +9,7 @@ use backstop::dead::{DeadFilter, DeadSelection};
 use backstop::rusqlite::Connection;
 use backstop::{Address, Backstop, Fail, Payload, QueueName, Run, Running, Span, StreamKey};
 use backstop_server::App;
+use backstop_server::access::{NewToken, Scope, Tokens};
 use backstop_server::serve::{Server, Serving};
 use serde_json::json;
 use std::future::Future;
@@ -88,10 +89,17 @@ impl Site {
     }
 
     fn start(text: &str, texts: &[&str]) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (backstop, serving, busy) = runtime.block_on(async {
             let (config, backstop) = open(folder.path(), text).await;
+            if config.server.needs_tokens() {
+                // Such a server does not start before there is one.
+                let first =
+                    NewToken { name: "first".to_owned(), scopes: vec![Scope::Admin], expires_in: None };
+                Tokens::of(&backstop).create(first).await.unwrap();
+            }
             let busy = fill(&backstop, &config, texts).await;
             (backstop.clone(), serve(&backstop, config).await, busy)
         });
@@ -219,7 +227,8 @@ async fn operators(backstop: &Backstop, text: &str) {
     backstop.breakers().open(&"mail".parse().unwrap(), text).await.unwrap();
     let letters = backstop.dead().by(cut(text, 100));
     let queue = QueueName::new("dying").unwrap();
-    let filter = DeadFilter { queue: Some(queue), text: Some(cut(text, 500).to_owned()), ..DeadFilter::default() };
+    let filter =
+        DeadFilter { queue: Some(queue), text: Some(cut(text, 500).to_owned()), ..DeadFilter::default() };
     let plan = Redrive {
         canary: 1,
         max_failures: 0,

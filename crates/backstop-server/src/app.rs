@@ -1,6 +1,7 @@
 //! What every route shares.
 
 use crate::access::{Failures, Remembered};
+use crate::history::History;
 use backstop::Backstop;
 use backstop::config::Config;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -14,6 +15,7 @@ struct Shared {
     backstop: Backstop,
     config: RwLock<Arc<Config>>,
     base: String,
+    history: History,
     tokens: Remembered,
     failures: Mutex<Failures>,
     closing: CancellationToken,
@@ -27,6 +29,7 @@ impl App {
             backstop,
             config: RwLock::new(Arc::new(config)),
             base: base.trim_end_matches('/').to_string(),
+            history: History::default(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
             closing: CancellationToken::new(),
@@ -46,6 +49,11 @@ impl App {
     /// Puts a new configuration in force.
     pub fn reload(&self, config: Config) {
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// What happened lately, for charts.
+    pub fn history(&self) -> &History {
+        &self.0.history
     }
 
     /// The path in front of every address; empty at the root.

@@ -27,7 +27,8 @@ use utoipa_axum::router::OpenApiRouter;
 /// Everything that is served, under the path of `app`, behind access and limits.
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    let all = Router::new().merge(api).merge(pages::routes()).merge(meters::routes()).merge(access::routes());
+    let all = Router::new().merge(api).merge(api::described()).merge(pages::routes()).merge(meters::routes());
+    let all = all.merge(access::routes());
     let mounted = if app.base().is_empty() { all } else { Router::new().nest(app.base(), all) };
     fortified(mounted, app).with_state(app.clone())
 }

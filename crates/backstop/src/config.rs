@@ -17,6 +17,8 @@ pub use stream::{KafkaSource, StreamConfig};
 pub use table::TableConfig;
 
 use crate::address::Address;
+use crate::client::Backstop;
+use crate::dead::DeadLetters;
 use crate::exec::Exec;
 #[cfg(feature = "http")]
 use crate::http::Http;
@@ -24,7 +26,7 @@ use crate::open::{Durability, NotADurability};
 use crate::sweeps::Sweep;
 use crate::worker::{BadWorker, QueueSettings, check_settings};
 use backstop_core::redact::Redaction;
-use backstop_core::{QueueName, Schedule, ScheduleName, Span, StreamName};
+use backstop_core::{Job, QueueName, RetryPolicy, Schedule, ScheduleName, Span, StreamName};
 use std::collections::BTreeMap;
 
 /// The file that is read when none is named.
@@ -61,6 +63,24 @@ pub struct Config {
     pub redaction: Redaction,
     /// How the server is reached, and what it bears.
     pub server: ServerConfig,
+}
+
+impl Config {
+    /// The retry policy of a queue: its own, or the usual one.
+    pub fn retry_of(&self, queue: &QueueName) -> RetryPolicy {
+        self.queues.get(queue).map(|queue| queue.settings.retry.clone()).unwrap_or_default()
+    }
+
+    /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only its age ends it.
+    pub fn max_attempts(&self, job: &Job) -> Option<u32> {
+        job.retry.decode().unwrap_or_else(|| self.retry_of(&job.queue)).max_attempts()
+    }
+
+    /// The dead letters of a store, on behalf of `who`, with what is said here about queues.
+    pub fn dead(&self, backstop: &Backstop, who: &str) -> DeadLetters {
+        let policies = self.queues.iter().map(|(name, queue)| (name.clone(), queue.settings.retry.clone()));
+        backstop.dead().by(who).retrying_by(policies.collect())
+    }
 }
 
 /// What is said about one queue.

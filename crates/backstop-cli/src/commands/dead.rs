@@ -156,7 +156,7 @@ fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
 }
 
 /// `user@host`.
-fn who() -> String {
+pub(super) fn who() -> String {
     let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
     let user = named("USER").or_else(|| named("LOGNAME"));
     let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));

@@ -24,7 +24,7 @@ pub(crate) mod guards;
 pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod lane;
-mod meters;
+pub(crate) mod meters;
 pub(crate) mod overlaps;
 pub(crate) mod progress;
 pub(crate) mod rates;

@@ -15,10 +15,10 @@ struct Shared {
     backstop: Backstop,
     config: RwLock<Arc<Config>>,
     base: String,
+    history: History,
     tokens: Remembered,
     failures: Mutex<Failures>,
     closing: CancellationToken,
-    history: History,
 }
 
 impl App {
@@ -29,10 +29,10 @@ impl App {
             backstop,
             config: RwLock::new(Arc::new(config)),
             base: base.trim_end_matches('/').to_string(),
+            history: History::default(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
             closing: CancellationToken::new(),
-            history: History::default(),
         }))
     }
 

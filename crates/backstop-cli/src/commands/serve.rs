@@ -111,6 +111,8 @@ impl House<'_> {
     async fn replaced(&mut self) -> Result<(), Trouble> {
         let config = self.context.read_again(self.args.listen.clone(), self.args.base.clone())?;
         let standing = self.app.config();
+        let file = self.context.file().map(|path| path.display().to_string());
+        let noted = self.backstop.audit("SIGHUP").note("config reload", json!({ "file": file })).await?;
         let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
         let backstop = self.backstop.clone().redacting(config.redaction.clone());
         let crew = Crew::start(&backstop, &config).await?;

@@ -7,8 +7,6 @@ mod replay;
 mod serve;
 mod show;
 
-pub(super) use list::shape;
-
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::{StreamKey, StreamName};

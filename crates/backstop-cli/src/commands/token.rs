@@ -71,7 +71,7 @@ async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble
     scopes.sort_unstable();
     scopes.dedup();
     let new = NewToken { name: args.name.clone(), scopes, expires_in: args.expires };
-    let minted = Tokens::of(&backstop).create(new).await.map_err(|error| match error {
+    let minted = Tokens::of(&backstop).create(&Context::who(), new).await.map_err(|error| match error {
         BadToken::Store(error) => error.into(),
         other => Trouble::misuse(other),
     })?;
@@ -132,7 +132,7 @@ fn table(tokens: &[Token], now: Time) -> Table {
 
 async fn revoke(id: &str, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    if !Tokens::of(&backstop).revoke(id).await? {
+    if !Tokens::of(&backstop).revoke(&Context::who(), id).await? {
         return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
     }
     if context.output.is_json() {

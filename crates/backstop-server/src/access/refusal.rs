@@ -2,10 +2,10 @@
 
 use super::caller::Scope;
 use super::origin::Stranger;
+use crate::api::Problem;
 use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 use std::time::Duration;
 
 /// Who reads the answer.
@@ -54,17 +54,17 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// The answer for a program.
     pub(crate) fn problem(&self) -> Response {
-        let status = self.status();
-        let title = status.canonical_reason().unwrap_or("Refused");
-        let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": self.detail() });
-        let content = [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
-        self.marked((status, content, body.to_string()).into_response())
+        let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
+        let problem = match self {
+            Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
+            _ => problem,
+        };
+        self.marked(problem.into_response())
     }
 
     /// The answer for somebody at a browser. `base` is the path everything is mounted under.
     pub(crate) fn page(&self, base: &str) -> Response {
-        let status = self.status();
-        let title = status.canonical_reason().unwrap_or("Refused");
+        let (status, title) = (self.status(), self.title());
         // The texts are ours; what they quote is numbers and scopes.
         let body = format!(
             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title} · backstop</title>\
@@ -89,6 +89,38 @@ impl Refusal {
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What kind of problem, for programs.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::NoToken => "no-token",
+            Self::WrongToken => "wrong-token",
+            Self::ExpiredToken => "expired-token",
+            Self::TooMany(_) => "too-many-failures",
+            Self::Needs(_) => "scope-needed",
+            Self::Stranger(_) => "foreign-origin",
+            Self::StoreSilent(_) => "store-unavailable",
+            Self::BodyTooLong(_) => "too-large",
+            Self::TooSlow(_) => "too-slow",
+            Self::Broken => "broken",
+        }
+    }
+
+    /// What kind of problem, for people.
+    fn title(&self) -> &'static str {
+        match self {
+            Self::NoToken => "A token is needed",
+            Self::WrongToken => "The token is not known",
+            Self::ExpiredToken => "The token has expired",
+            Self::TooMany(_) => "Too many wrong tokens",
+            Self::Needs(_) => "The token does not allow this",
+            Self::Stranger(_) => "This comes from elsewhere",
+            Self::StoreSilent(_) => "The store does not answer",
+            Self::BodyTooLong(_) => "There is too much of it",
+            Self::TooSlow(_) => "This took too long",
+            Self::Broken => "Answering failed",
         }
     }
 
@@ -145,8 +177,8 @@ pub(crate) fn see_other(place: &str) -> Response {
 }
 
 /// In whole seconds, so that nobody comes back too early.
-fn seconds(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 fn escaped(text: &str) -> String {

@@ -6,6 +6,7 @@ use backstop::{Backstop, Span, Time};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,7 @@ impl Token {
     }
 }
 
-/// The tokens of a store, as commands use them.
+/// The tokens of a store, as operators use them.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a>(&'a Backstop);
 
@@ -111,9 +112,15 @@ impl<'a> Tokens<'a> {
         Self(backstop)
     }
 
-    /// Makes one.
-    pub async fn create(&self, new: NewToken) -> Result<Minted, BadToken> {
+    /// Makes one, in the name of `who`.
+    pub async fn create(&self, who: &str, new: NewToken) -> Result<Minted, BadToken> {
         check(&new)?;
+        let what = json!({ "name": new.name, "scopes": new.scopes });
+        let made = async { self.make(new).await.map(|minted| (1, minted)) };
+        self.0.audit(who).around("token create", what, made).await
+    }
+
+    async fn make(&self, new: NewToken) -> Result<Minted, BadToken> {
         if self.list().await?.len() >= TOKENS_MAX {
             return Err(BadToken::TooMany);
         }
@@ -141,8 +148,13 @@ impl<'a> Tokens<'a> {
         Ok(cells.iter().filter_map(|cell| read(&cell.name, &cell.value)).collect())
     }
 
-    /// Ends one; answers whether there was one of this id.
-    pub async fn revoke(&self, id: &str) -> Answer<bool> {
+    /// Ends one, in the name of `who`; answers whether there was one of this id.
+    pub async fn revoke(&self, who: &str, id: &str) -> Answer<bool> {
+        let revoked = async { self.remove(id).await.map(|was_there| (u64::from(was_there), was_there)) };
+        self.0.audit(who).around("token revoke", json!({ "id": id }), revoked).await
+    }
+
+    async fn remove(&self, id: &str) -> Answer<bool> {
         let name = format!("{CELLS}{id}");
         if id.is_empty() || name.len() > backstop_core::limits::CELL_NAME_BYTES_MAX {
             return Ok(false);

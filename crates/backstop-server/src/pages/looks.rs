@@ -150,7 +150,7 @@ mod tests {
                 Ok(count.fetch_add(1, Ordering::Relaxed) + 1)
             }
         };
-        let at = |secs| Time::from_millis(secs * 1_000);
+        let at = |secs: i64| Time::from_millis(secs * 1_000);
         let (one, two) = tokio::join!(looks.look("t", at(0), look()), looks.look("t", at(0), look()));
         assert_eq!((seen(&one), seen(&two)), (Some(Ok(1)), Some(Ok(1))));
         assert_eq!(seen(&looks.look("t", at(4), look()).await), Some(Ok(1)));

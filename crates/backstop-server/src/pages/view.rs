@@ -12,6 +12,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, COOKIE, SET_COOKIE, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use backstop::operate::Changes;
 use backstop_core::Time;
 use backstop_core::port::{Answer, Store};
 use std::convert::Infallible;
@@ -56,6 +57,11 @@ impl View {
     /// The caller's word in the audit log.
     pub fn who(&self) -> &str {
         self.caller.as_ref().map_or("nobody", Caller::name)
+    }
+
+    /// What can be changed, in the caller's name.
+    pub fn changes(&self) -> Changes {
+        self.app.backstop().changes(self.who())
     }
 
     /// Whether the caller may do what the buttons say.

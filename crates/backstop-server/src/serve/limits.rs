@@ -2,6 +2,7 @@
 
 use crate::App;
 use crate::access::Refusal;
+use crate::api::WAIT_MAX;
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -15,10 +16,7 @@ use std::time::Duration;
 /// What may stand around one payload.
 const ENVELOPE_BYTES: usize = 64 << 10;
 /// What may stand around the payloads of a batch.
-const BATCH_ENVELOPE_BYTES: usize = 1 << 20;
-/// How much longer a worker may be kept waiting for a job than any other request takes.
-pub(super) const LONG_POLL_MAX: Duration = Duration::from_secs(60);
-
+const BATCH_ENVELOPE_BYTES: usize = 2 << 20;
 /// Routes that take many items at once, as they end.
 const BATCHES: [&str; 5] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/records", "/v1/dead/import"];
 
@@ -47,7 +45,8 @@ fn body_max(route: &str) -> usize {
 
 fn time_limit(app: &App, route: &str) -> Duration {
     let usual: Duration = app.config().server.timeout.into();
-    if route.ends_with("/v1/lease") { usual + LONG_POLL_MAX } else { usual }
+    // A worker may be kept waiting for a job, and its answer must not be cut off then.
+    if route.ends_with("/v1/lease") { usual + WAIT_MAX.into() } else { usual }
 }
 
 /// An event stream has no end of its own; it ends when the server does, and browsers come back to whoever serves next.

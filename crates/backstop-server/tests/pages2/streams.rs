@@ -32,7 +32,7 @@ async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
     let take = Take {
         stream: name.clone(),
         number,
-        worker: WorkerName::new("w").unwrap(),
+        worker: WorkerName::new("w"),
         until: now.after(Span::secs(15)),
         wanted: Wanted::Keys(vec![key.clone()]),
     };

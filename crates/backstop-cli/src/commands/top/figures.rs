@@ -1,12 +1,13 @@
 //! One reading of a store.
 
 use super::trail::{Flow, Trail};
-use crate::commands::{breaker, stream};
-use crate::output::json::QueueShape;
 use backstop::breakers::GuardStatus;
 use backstop::core::port::{Answer, QueueStatus, StreamStatus, WorkerStatus};
 use backstop::dead::DeadGroup;
 use backstop::{Backstop, Span, State, Time};
+use backstop_server::wire::breaker::BreakerShape;
+use backstop_server::wire::queue::QueueShape;
+use backstop_server::wire::stream::StreamShape;
 use serde_json::{Value, json};
 
 /// Workers that were silent for longer are not shown.
@@ -63,8 +64,8 @@ impl Figures {
             "rate": rates(trail, None),
             "workers": workers.collect::<Vec<_>>(),
             "dead": { "total": self.dead(), "groups": self.groups },
-            "streams": self.streams.iter().map(stream::shape).collect::<Vec<_>>(),
-            "breakers": self.guards.iter().map(breaker::shape).collect::<Vec<_>>(),
+            "streams": self.streams.iter().map(StreamShape::new).collect::<Vec<_>>(),
+            "breakers": self.guards.iter().map(BreakerShape::new).collect::<Vec<_>>(),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
 use backstop::core::port::{Answer, Gate};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use backstop::operate::Changes;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io;
@@ -39,14 +40,14 @@ pub(super) async fn run(
     let mut terminal = ratatui::try_init().map_err(|error| {
         Trouble::new(format!("the terminal cannot be drawn on: {error}")).advise("backstop top --once")
     })?;
-    let ended = Live::start(backstop, letters, interval).show(state, &mut terminal, signals).await;
+    let ended = Live::start(&backstop, letters, interval).show(state, &mut terminal, signals).await;
     ratatui::restore();
     ended?;
     Ok(Verdict::Fine)
 }
 
 struct Live {
-    backstop: Backstop,
+    changes: Changes,
     letters: DeadLetters,
     now: Arc<Notify>,
     keys: mpsc::Receiver<Event>,
@@ -55,13 +56,20 @@ struct Live {
 }
 
 impl Live {
-    fn start(backstop: Backstop, letters: DeadLetters, interval: Duration) -> Self {
+    fn start(backstop: &Backstop, letters: DeadLetters, interval: Duration) -> Self {
         let (key_sender, keys) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || read_keys(&key_sender));
         let (sender, readings) = mpsc::channel(1);
         let now = Arc::new(Notify::new());
         tokio::spawn(read_store(backstop.clone(), interval, Arc::clone(&now), sender));
-        Self { backstop, letters, now, keys, readings, notices: mpsc::channel(WAITING_MAX) }
+        Self {
+            changes: backstop.changes(&Context::who()),
+            letters,
+            now,
+            keys,
+            readings,
+            notices: mpsc::channel(WAITING_MAX),
+        }
     }
 
     async fn show(
@@ -107,10 +115,9 @@ impl Live {
 
     /// Does it beside the drawing: a slow store must not hold up keys.
     fn perform(&self, deed: Deed) {
-        let (backstop, letters, sender) =
-            (self.backstop.clone(), self.letters.clone(), self.notices.0.clone());
+        let (changes, letters, sender) = (self.changes.clone(), self.letters.clone(), self.notices.0.clone());
         tokio::spawn(async move {
-            let notice = match done(&deed, &backstop, &letters).await {
+            let notice = match done(&deed, &changes, &letters).await {
                 Ok(told) => Notice::Done(told),
                 Err(error) => Notice::Failed(error.to_string()),
             };
@@ -120,10 +127,13 @@ impl Live {
     }
 }
 
-async fn done(deed: &Deed, backstop: &Backstop, letters: &DeadLetters) -> Answer<String> {
+async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<String> {
     Ok(match deed {
         Deed::SetGate(queue, gate) => {
-            backstop.store().set_gate(queue.clone(), *gate, backstop.now()).await?;
+            match gate {
+                Gate::Paused => changes.pause(queue).await?,
+                Gate::Open => changes.resume(queue).await?,
+            }
             match gate {
                 Gate::Paused => format!("{queue} is paused; it takes jobs in and keeps them. P resumes it"),
                 Gate::Open => format!("{queue} is open"),
@@ -142,7 +152,7 @@ async fn done(deed: &Deed, backstop: &Backstop, letters: &DeadLetters) -> Answer
             };
             format!("{} of {queue} requeued{refused}", counted(changed.count, "dead letter"))
         }
-        Deed::Reset(name) => match backstop.breakers().reset(name, "reset by hand").await? {
+        Deed::Reset(name) => match changes.reset(name).await? {
             true => format!("{name} is reset"),
             false => format!("{name} is gone"),
         },

@@ -11,6 +11,7 @@ use backstop::core::port::{Gate, QueueStatus, StreamStatus, WorkerStatus};
 use backstop::core::stream::{Alarm, Count, alarms};
 use backstop::dead::DeadGroup;
 use backstop::{QueueName, Span, State, Time};
+use backstop_server::wire::breaker::what;
 
 /// Characters of an error that a row has.
 const ERROR_CHARS: usize = 160;
@@ -223,7 +224,7 @@ fn of_guard(guard: &GuardStatus, now: Time) -> Row {
     let last = guard.status.events.last();
     let cells = [
         plain(&guard.name),
-        plain(breaker::what(guard)),
+        plain(what(&guard.name)),
         breaker::standing(guard),
         plain(count(u64::from(guard.status.failure_count))),
         plain(guard.status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),

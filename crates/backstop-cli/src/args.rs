@@ -2,7 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, table, work,
+    breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve, stream,
+    sweep, table, token, top, work,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
+  backstop serve                                       the server, with its dashboard on http://127.0.0.1:7007/
   backstop demo                                        see it work, in ten seconds
   backstop push emails '{\"to\":\"ada@example.org\"}'      one job
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
@@ -20,6 +22,7 @@ Examples:
   backstop schedule missed                             runs that should have been
   backstop dead groups                                 what was given up, by its cause
   backstop job why ID                                  why a job does not run
+  backstop top                                         all of it, live in the terminal
 
 Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processes):
   sqlite:FILE                                  one file, one machine, nothing to set up
@@ -74,6 +77,14 @@ pub(crate) struct Globals {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Run everything: the HTTP API, the dashboard, and the handlers of the configuration
+    Serve(serve::ServeArgs),
+    /// Tokens that let people and programs in from elsewhere: make, list, revoke
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// The configuration, as it would be used
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Put jobs into a queue: one, or a file of them
     Push(Box<push::PushArgs>),
     /// Run the jobs of queues with a command
@@ -150,10 +161,22 @@ Examples:
 Beside backstop it measures, in the same run, what a bare loop does on the same store. On a server all of it happens
 in schemas, or under keys, of its own, which are removed at the end.")]
     Bench(BenchArgs),
+    /// Watch queues, rates, workers, dead letters and streams in the terminal
+    Top(top::TopArgs),
     /// Kill a worker, or the process behind a store, on purpose, and see whether the promise holds
     Drill(drill::DrillArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),
     /// Write the completions of a shell to stdout
     Completions(completions::CompletionsArgs),
+}
+
+impl Command {
+    /// Whether it draws over the whole terminal, so that logs may not be written there.
+    pub(crate) const fn has_the_screen(&self, is_json: bool) -> bool {
+        match self {
+            Self::Top(args) => args.has_the_screen(is_json),
+            _ => false,
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod args;
 pub mod bench;
 mod commands;
 mod context;
+mod crew;
 mod logging;
 mod output;
 mod trouble;
@@ -21,7 +22,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return trouble::misread(&error),
     };
-    logging::start(&cli.globals);
+    if !cli.command.has_the_screen(cli.globals.json) {
+        logging::start(&cli.globals);
+    }
     match run(&cli) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::FallsShort) => ExitCode::from(1),

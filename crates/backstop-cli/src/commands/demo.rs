@@ -1,81 +1,60 @@
-//! `backstop demo`: three queues, failures, retries and deaths, on a store that stays to be looked at.
+//! `backstop demo`: all four systems at work, in a browser; or a backlog worked off in ten seconds.
 
+mod live;
+mod play;
+mod short;
 mod show;
 mod workload;
 
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop};
-use backstop_core::port::{Answer, QueueStatus};
+use backstop::Address;
 use clap::Args;
-use std::time::{Duration, Instant};
-use workload::QUEUES;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-/// No demo takes longer; what is left then stays in the store.
-const ENOUGH: Duration = Duration::from_secs(14);
-
-/// How much of it.
+/// How much of it, and where.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  backstop demo
-  backstop demo --store sqlite:demo.db      keep it in a file of your choice
-  backstop demo --jobs 500
+  backstop demo                             then open the address it prints
+  backstop demo --seconds 60
+  backstop demo --listen 127.0.0.1:8080
+  backstop demo --no-server                 a backlog worked off, and a summary, in ten seconds
+  backstop demo --no-server --jobs 500 --store sqlite:demo.db
 
-Pushes jobs to three queues and works them off: some fail and are tried again, some die, some are due later.
-Without --store a new file in the temporary folder is used; it stays, and the summary says what to try on it.")]
+Serves the dashboard and plays, until Ctrl-C: jobs that fail, are tried again and die; a breaker that opens and closes; a stream
+whose records come out of order, late or never; schedules with runs that were missed and made up; a sweep over a table with lost
+rows; a backlog table with Fibonacci retries; canary redrives; a worker that vanishes, and its jobs that run again.
+Without --store a new file in the temporary folder is used; it stays, and what is printed says how to look at it.")]
 pub(crate) struct DemoArgs {
-    /// Jobs in all
-    #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(30..=100_000))]
+    /// Play for so long, then end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "no_server")]
+    seconds: Option<u64>,
+    /// Where the dashboard is served [default: 127.0.0.1:7007, or the next free port]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "no_server")]
+    listen: Option<SocketAddr>,
+    /// Only push a backlog, work it off, and sum it up
+    #[arg(long)]
+    no_server: bool,
+    /// Jobs of the backlog, with --no-server
+    #[arg(long, value_name = "N", default_value_t = 3_000, requires = "no_server", value_parser = clap::value_parser!(u64).range(30..=100_000))]
     jobs: u64,
 }
 
 /// Plays the demo.
 pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let address = context.named_store.clone().map_or_else(new_store, Ok)?;
-    let backstop = context.open_at(&address).await?;
-    refuse_used(&backstop, &address).await?;
-    show::open(&address, context);
-    let started = Instant::now();
-    let pushed = workload::push(&backstop, args.jobs).await?;
-    show::pushed(pushed, started.elapsed(), context);
-    let mut running = workload::start(&backstop)?;
-    let bars = show::Bars::new(args.jobs, context);
-    while started.elapsed() < ENOUGH {
-        let queues = queues(&backstop).await?;
-        bars.show(&queues);
-        if queues.iter().all(|queue| queue.counts.live() == 0) {
-            break;
-        }
-        tokio::time::sleep(show::LOOK).await;
+    if args.no_server {
+        return short::run(args.jobs, context).await;
     }
-    running.stop();
-    running.ended().await;
-    bars.finish();
-    show::summary(&backstop, &address, running.progress(), started.elapsed(), context).await?;
-    Ok(Verdict::Fine)
+    live::run(args, context).await
 }
 
-/// The demo's queues, and nobody else's.
-async fn queues(backstop: &Backstop) -> Answer<Vec<QueueStatus>> {
-    let mut queues = backstop.store().queues(backstop.now()).await?;
-    queues.retain(|queue| QUEUES.iter().any(|ours| ours.name == queue.name.as_str()));
-    Ok(queues)
+/// A folder that outlives the demo.
+fn new_folder() -> Result<PathBuf, Trouble> {
+    Ok(tempfile::Builder::new().prefix("backstop-demo-").tempdir()?.keep())
 }
 
-/// A file that outlives the demo.
-fn new_store() -> Result<Address, Trouble> {
-    let folder = tempfile::Builder::new().prefix("backstop-demo-").tempdir()?.keep();
-    Ok(Address::new(format!("sqlite:{}", folder.join("backstop.db").display())))
-}
-
-/// The demo's handlers must not run anybody's real jobs.
-async fn refuse_used(backstop: &Backstop, address: &Address) -> Result<(), Trouble> {
-    match queues(backstop).await?.iter().find(|queue| queue.counts.live() > 0) {
-        None => Ok(()),
-        Some(queue) => {
-            let cause = format!("{address} has live jobs in {}; the demo would run them", queue.name);
-            Err(Trouble::misuse(cause).advise("backstop demo, without --store"))
-        }
-    }
+fn store_in(folder: &Path) -> Address {
+    Address::new(format!("sqlite:{}", folder.join("backstop.db").display()))
 }

@@ -1,9 +1,13 @@
-use crate::place::{Place, json_args};
+use crate::place::{Place, ended, json_args, signal, wait_until};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout};
 
 #[test]
 fn the_demo_loses_nothing_and_leaves_something_to_look_at() {
     let place = Place::new();
-    let args = ["demo", "--jobs", "300", "--store", "sqlite:demo.db"];
+    let args = ["demo", "--no-server", "--jobs", "300", "--store", "sqlite:demo.db"];
     let text = place.run(args).succeeded();
     for part in [
         "emails",
@@ -23,9 +27,74 @@ fn the_demo_loses_nothing_and_leaves_something_to_look_at() {
 fn the_demo_does_not_run_anybodys_real_jobs() {
     let place = Place::new();
     place.json(["push", "emails", "1", "--store", "sqlite:real.db"]);
-    place.run(json_args(["demo", "--store", "sqlite:real.db"])).complains(2, &["live jobs in emails"]);
+    place
+        .run(json_args(["demo", "--no-server", "--store", "sqlite:real.db"]))
+        .complains(2, &["live jobs in emails"]);
     assert_eq!(
         place.json(["job", "list", "--state", "ready", "--store", "sqlite:real.db"])["jobs"][0]["payload"],
         1
     );
+}
+
+/// The first order whose job the demo's shop loses: only the sweep can have pushed it.
+const LOST: &str = "order:4";
+
+/// The first line of a demo that was started with `--json`: where it is.
+fn told(child: &mut Child) -> (Value, BufReader<ChildStdout>) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    (serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")), stdout)
+}
+
+#[test]
+fn the_demo_serves_a_dashboard_and_plays_all_four_systems_until_it_is_told_to_stop() {
+    let place = Place::new();
+    let mut demo = place.start(["demo", "--json", "--listen", "127.0.0.1:0"]);
+    let (told, mut stdout) = told(&mut demo);
+    let (url, config) = (told["url"].as_str().unwrap(), told["config"].as_str().unwrap());
+    let page = get(url, "/queues");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("emails"), "{page}");
+    let look = |args: &[&str]| place.json(["--config", config].iter().chain(args));
+    wait_until("jobs that are done and dead", || {
+        let queues = look(&["queue", "list"])["queues"].as_array().unwrap().clone();
+        let any = |state: &str| queues.iter().any(|queue| queue[state].as_u64().unwrap() > 0);
+        any("done") && any("dead")
+    });
+    wait_until("records that were held", || look(&["stream", "list"])["streams"][0]["counts"]["added"] != 0);
+    wait_until("runs that are made up for", || {
+        let runs = look(&["schedule", "runs", "minutely_report"])["runs"].as_array().unwrap().clone();
+        runs.iter().any(|run| run["what"] == "made_up")
+    });
+    wait_until("a lost order that has a job", || {
+        let jobs = look(&["job", "list", "--queue", "orders"]);
+        jobs["jobs"].as_array().unwrap().iter().any(|job| job["unique_key"] == LOST)
+    });
+    wait_until("rows of the table that failed", || {
+        look(&["table", "status", "invoices"])["states"]["error"] != 0
+    });
+    signal(&demo, "INT");
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert!(ended(demo).code == Some(0) && rest.contains("\"lost\":0"), "{rest}");
+}
+
+#[test]
+fn the_demo_ends_by_itself_and_takes_the_next_port_only_if_none_was_asked_for() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    place.run(["demo", "--listen", &listen]).complains(1, &[&listen, "try: --listen"]);
+    let first = place.run(["demo", "--seconds", "1", "--quiet"]).succeeded();
+    assert!(first.stdout.contains("http://127.0.0.1:7") && first.stdout.contains("none lost"), "{first:#?}");
+}
+
+/// What a server answers to a plain request.
+fn get(url: &str, path: &str) -> String {
+    let host = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }

@@ -22,4 +22,6 @@ mod stores;
 mod stream;
 mod sweep;
 mod table;
+mod top;
 mod work;
+mod workers;

@@ -78,8 +78,8 @@ fn a_password_is_never_shown() {
         &["queue", "list"],
         &["doctor"],
         &["doctor", "--json"],
-        &["demo", "--jobs", "30", "--store", &address],
-        &["demo", "--jobs", "30", "--store", &address, "--json"],
+        &["demo", "--no-server", "--jobs", "30", "--store", &address],
+        &["demo", "--no-server", "--jobs", "30", "--store", &address, "--json"],
         &["bench", "--quick", "--store", &address],
     ];
     for command in commands {

@@ -1,9 +1,58 @@
 //! The dashboard: pages made on the server, which work without script.
+//!
+//! | what | where |
+//! |---|---|
+//! | one request: who asks, parameters, the store's answers | `view.rs` |
+//! | what surrounds every page, and its sections | `frame.rs`, `section.rs`, `templates/frame.html` |
+//! | what the last action did, over the redirect | `note.rs` |
+//! | pages that say what went wrong | `failure.rs` |
+//! | the style, the script, the icon | `assets.rs`, `assets/` |
+//! | numbers and times as people read them | `text.rs` |
+//! | charts, drawn here | `chart/` |
+//! | looks into databases of users, within a page's patience | `looks.rs` |
+//!
+//! A page is a handler `async fn page(view: View, …) -> Result<Response, PageFailure>`, a struct that derives
+//! `askama::Template` with a field `frame: Frame`, and a template that extends `frame.html` with the blocks `head`
+//! (the heading), `still` (what is not refreshed) and `live` (what is). Nothing here counts by scanning.
+
+mod assets;
+pub mod chart;
+mod failure;
+mod frame;
+mod link;
+mod looks;
+mod mark;
+mod note;
+mod payload;
+mod policy;
+mod posted;
+mod schedules;
+mod section;
+mod streams;
+mod sweeps;
+mod tables;
+pub mod text;
+mod view;
+
+pub use failure::PageFailure;
+pub use frame::Frame;
+pub use link::{Link, part};
+pub use mark::{Spread, StateMark, When};
+pub use note::{Note, Tone};
+pub use payload::ShownPayload;
+pub use posted::Posted;
+pub use section::{Group, NAVIGATION, Section};
+pub use view::View;
 
 use crate::App;
 use axum::Router;
 
 /// The pages, the style and the script.
 pub fn routes() -> Router<App> {
-    Router::new()
+    let order_and_time = Router::new()
+        .merge(streams::routes())
+        .merge(schedules::routes())
+        .merge(sweeps::routes())
+        .merge(tables::routes());
+    Router::new().merge(assets::routes()).merge(order_and_time).merge(policy::routes())
 }

@@ -78,7 +78,7 @@ pub(super) async fn summary(
     elapsed: Duration,
     context: &Context,
 ) -> Result<(), Trouble> {
-    let queues = super::queues(backstop).await?;
+    let queues = super::short::queues(backstop).await?;
     let lost: u64 = queues.iter().map(lost).sum();
     if context.output.is_json() {
         let done: u64 = queues.iter().map(|queue| queue.counts.of(State::Done)).sum();
@@ -101,10 +101,11 @@ pub(super) async fn summary(
     next_steps(backstop, address, context).await
 }
 
-/// Jobs that came in and are nowhere.
-fn lost(queue: &QueueStatus) -> u64 {
+/// Jobs that came in and are nowhere: neither present nor done and removed after their time.
+pub(super) fn lost(queue: &QueueStatus) -> u64 {
     let present: u64 = State::ALL.into_iter().map(|state| queue.counts.of(state)).sum();
-    queue.totals.enqueued.saturating_sub(present)
+    let removed = queue.totals.done.saturating_sub(queue.counts.of(State::Done));
+    queue.totals.enqueued.saturating_sub(present + removed)
 }
 
 fn table(queues: &[QueueStatus]) -> Table {

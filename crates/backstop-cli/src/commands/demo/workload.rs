@@ -1,7 +1,7 @@
 //! The demo's jobs, and the handlers that make something of them.
 
 use crate::trouble::Trouble;
-use backstop::{Backstop, Draft, Fail, QueueSettings, RetryPolicy, Run, Running, Span};
+use backstop::{Backstop, Draft, Fail, QueueName, QueueSettings, RetryPolicy, Run, Running, Span};
 use backstop_core::JobId;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) struct DemoQueue {
     /// Its share of all jobs, in percent.
     pub(super) share: u64,
     /// How long one of its jobs takes.
-    work: Duration,
+    pub(super) work: Duration,
 }
 
 /// The queues, by name.
@@ -24,6 +24,11 @@ pub(super) const QUEUES: [DemoQueue; 3] = [
     DemoQueue { name: "webhooks", kind: "deliver", share: 30, work: Duration::from_millis(95) },
 ];
 
+/// The names of the queues.
+pub(super) fn names() -> Result<Vec<QueueName>, Trouble> {
+    QUEUES.iter().map(|queue| QueueName::new(queue.name).map_err(Trouble::new)).collect()
+}
+
 const AT_ONCE: usize = 16;
 /// Soon enough for somebody who watches.
 const RETRY: &str =
@@ -31,7 +36,7 @@ const RETRY: &str =
 
 /// What a job does to its handler: decided by its number, so that every demo is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Behaviour {
+pub(super) enum Behaviour {
     Works,
     FailsOnce,
     FailsAlways,
@@ -43,6 +48,11 @@ impl DemoQueue {
     /// How many of `jobs` are its own.
     pub(super) const fn jobs(&self, jobs: u64) -> u64 {
         jobs * self.share / 100
+    }
+
+    /// How many jobs it gets at once, where it gets them for ever.
+    pub(super) const fn burst(&self) -> u64 {
+        self.share / 10
     }
 
     fn behaviour(&self, number: u64) -> Behaviour {
@@ -63,7 +73,8 @@ impl DemoQueue {
         }
     }
 
-    fn draft(&self, backstop: &Backstop, number: u64) -> Draft {
+    /// Its next job.
+    pub(super) fn draft(&self, backstop: &Backstop, number: u64) -> Draft {
         let draft = backstop.draft(self.name).kind(self.kind).json(&self.payload(number));
         match self.behaviour(number) {
             // One to four seconds from now.
@@ -99,24 +110,35 @@ pub(super) fn start(backstop: &Backstop) -> Result<Running, Trouble> {
 }
 
 async fn handle(queue: &'static DemoQueue, run: Run) -> Result<(), Fail> {
-    let payload: Value = serde_json::from_slice(run.payload())?;
-    let number = payload["n"].as_u64().unwrap_or_default();
     tokio::time::sleep(varied(queue.work, run.id())).await;
-    match queue.behaviour(number) {
-        Behaviour::FailsOnce if run.attempt() == 1 => Err(Fail::retry("connection reset by peer")),
-        Behaviour::FailsAlways => {
-            Err(Fail::retry(format!("hooks.example.org answered 503 to attempt {}", run.attempt())))
+    behaviour_of(queue, &run)?.ends(queue, &run)
+}
+
+/// What this job does to its handler.
+pub(super) fn behaviour_of(queue: &DemoQueue, run: &Run) -> Result<Behaviour, Fail> {
+    let payload: Value = serde_json::from_slice(run.payload())?;
+    Ok(queue.behaviour(payload["n"].as_u64().unwrap_or_default()))
+}
+
+impl Behaviour {
+    /// How a run ends.
+    pub(super) fn ends(self, queue: &DemoQueue, run: &Run) -> Result<(), Fail> {
+        match self {
+            Self::FailsOnce if run.attempt() == 1 => Err(Fail::retry("connection reset by peer")),
+            Self::FailsAlways => {
+                Err(Fail::retry(format!("hooks.example.org answered 503 to attempt {}", run.attempt())))
+            }
+            Self::IsRejected if queue.kind == "resize" => {
+                Err(Fail::dead("not an image: unexpected end of file"))
+            }
+            Self::IsRejected => Err(Fail::dead("hooks.example.org answered 410 Gone")),
+            Self::Works | Self::FailsOnce | Self::IsDueLater => Ok(()),
         }
-        Behaviour::IsRejected if queue.kind == "resize" => {
-            Err(Fail::dead("not an image: unexpected end of file"))
-        }
-        Behaviour::IsRejected => Err(Fail::dead("hooks.example.org answered 410 Gone")),
-        Behaviour::Works | Behaviour::FailsOnce | Behaviour::IsDueLater => Ok(()),
     }
 }
 
 /// From half to one and a half times as long: real work is never even.
-fn varied(work: Duration, id: JobId) -> Duration {
+pub(super) fn varied(work: Duration, id: JobId) -> Duration {
     let share = f64::from(id.as_bytes()[15]) / 255.0;
     work.mul_f64(0.5 + share)
 }

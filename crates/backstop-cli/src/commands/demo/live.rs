@@ -1,0 +1,115 @@
+//! The whole of it: a server with its dashboard, and all four systems at work.
+
+use super::play::{self, Play};
+use super::{DemoArgs, new_folder, short, show, store_in};
+use crate::commands::serve::unserved;
+use crate::commands::work::serve::Signals;
+use crate::context::Context;
+use crate::output::words::count;
+use crate::trouble::{Trouble, Verdict};
+use backstop::config::Config;
+use backstop::{Address, Backstop, State};
+use backstop_server::App;
+use backstop_server::serve::{CannotServe, Server, Serving};
+use serde_json::json;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+/// Ports that are tried one after the other where none was asked for.
+const PORTS: u16 = 50;
+
+/// Serves and plays until it is told to stop, or for as long as was asked.
+pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let folder = new_folder()?;
+    let address = context.named_store.clone().unwrap_or_else(|| store_in(&folder));
+    let backstop = context.open_at(&address).await?;
+    let (mut config, file) = play::config(&folder, &address, backstop.now(), context)?;
+    short::refuse_used(&backstop, &address, config.queues.keys()).await?;
+    let mut signals = Signals::listen()?;
+    let mut serving = listen(args, &backstop, &mut config).await?;
+    let play = Play::start(&backstop, &address, &config, &folder, &file)?;
+    announce(&serving, &address, &file, context)?;
+    let enough = async {
+        match args.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = signals.next() => context.output.announce("stopping: what runs may end; once more to end at once"),
+        () = enough => {}
+    }
+    serving.stop();
+    let ended = async {
+        play.stop().await;
+        serving.ended().await;
+    };
+    tokio::select! {
+        () = ended => {}
+        () = signals.next() => {}
+    }
+    summary(&backstop, &address, context).await?;
+    Ok(Verdict::Fine)
+}
+
+/// Listens where it was asked to, or at the usual port, or at the next one that is free.
+async fn listen(args: &DemoArgs, backstop: &Backstop, config: &mut Config) -> Result<Serving, Trouble> {
+    if let Some(listen) = args.listen {
+        config.server.listen = listen;
+    }
+    let first = config.server.listen.port();
+    let last = if args.listen.is_some() { first } else { first.saturating_add(PORTS) };
+    loop {
+        let app = App::new(backstop.clone(), config.clone(), "");
+        match Server::bind(&app).await {
+            Ok(server) => return Ok(server.start()),
+            Err(CannotServe::Address(at, error))
+                if error.kind() == ErrorKind::AddrInUse && at.port() < last =>
+            {
+                config.server.listen.set_port(at.port() + 1);
+            }
+            Err(error) => return Err(unserved(error, config)),
+        }
+    }
+}
+
+/// Where to look, and what to try beside it.
+fn announce(serving: &Serving, address: &Address, file: &Path, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let url = format!("http://{}/", serving.address());
+    if output.is_json() {
+        return output.json(&json!({ "url": url, "store": address.to_string(), "config": file }));
+    }
+    let program = std::env::args().next().unwrap_or_else(|| "backstop".to_owned());
+    let commands = [
+        ("top", "the same, in a terminal"),
+        ("dead groups", "what was given up, by its cause"),
+        ("stream keys uptime --holding", "what waits for its turn"),
+        ("schedule runs minutely_report", "what was made up for"),
+        ("sweep orders --dry-run", "what was lost before it was a job"),
+        ("table status invoices", "a backlog table, as it is"),
+    ];
+    let width = commands.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
+    output.line(format!("\n{}  {}\n", paint.bold("backstop demo"), paint.command(&url)))?;
+    output.line("Jobs fail, are tried again and die; records wait for their turn; lost work is found. Ctrl-C ends it.")?;
+    output.line(format!("\n{}", paint.bold("Beside it, in another terminal:")))?;
+    for (arguments, what) in commands {
+        let command = paint.command(format!("{program} --config {} {arguments:<width$}", file.display()));
+        output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
+    }
+    Ok(())
+}
+
+async fn summary(backstop: &Backstop, address: &Address, context: &Context) -> Result<(), Trouble> {
+    let queues = backstop.store().queues(backstop.now()).await?;
+    let done: u64 = queues.iter().map(|queue| queue.totals.done).sum();
+    let dead: u64 = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
+    let lost: u64 = queues.iter().map(show::lost).sum();
+    if context.output.is_json() {
+        return context.output.json(&json!({ "done": done, "dead": dead, "lost": lost }));
+    }
+    let (done, dead) = (count(done), count(dead));
+    let lost = if lost == 0 { "none".to_owned() } else { count(lost) };
+    context.output.line(format!("\n{done} jobs done, {dead} dead, {lost} lost. All of it is in {address}"))
+}

@@ -1,0 +1,39 @@
+//! What the demo runs by: a configuration as anybody would write it.
+
+use crate::context::Context;
+use crate::trouble::Trouble;
+use backstop::config::{self, Config, Overrides, Written};
+use backstop::{Address, Span, Time};
+use std::path::{Path, PathBuf};
+
+const TEMPLATE: &str = include_str!("backstop.toml");
+
+/// The tables of the demo's own application.
+pub(super) fn app_file(folder: &Path) -> PathBuf {
+    folder.join("app.db")
+}
+
+/// The demo's configuration; also left in `folder`, so that commands can be tried by it.
+pub(in crate::commands::demo) fn config(
+    folder: &Path,
+    address: &Address,
+    now: Time,
+    context: &Context,
+) -> Result<(Config, PathBuf), Trouble> {
+    let text = written(folder, &address.to_string(), now);
+    let file = folder.join(config::USUAL_FILE);
+    std::fs::write(&file, &text)?;
+    let path = file.display().to_string();
+    let flags = Overrides { store: Some(address.clone()), durability: Some(context.config.durability) };
+    let config = config::resolve(Some(Written { path: &path, text: &text }), Overrides::default(), flags)?;
+    Ok((config, file))
+}
+
+fn written(folder: &Path, store: &str, now: Time) -> String {
+    let app = format!("sqlite:{}", app_file(folder).display());
+    TEMPLATE
+        .replace("{store}", store)
+        .replace("{app}", &app)
+        .replace("{minutes_ago}", &now.before(Span::minutes(40)).to_string())
+        .replace("{days_ago}", &now.before(Span::days(6)).to_string())
+}

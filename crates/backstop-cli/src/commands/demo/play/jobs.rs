@@ -1,0 +1,59 @@
+//! Jobs of three queues, pushed as if by a service that never sleeps, and what runs them.
+
+use super::weather::Weather;
+use crate::commands::demo::workload::{Behaviour, DemoQueue, behaviour_of, varied};
+use backstop::core::failure::ErrorReport;
+use backstop::core::verdict::Advice;
+use backstop::{Backstop, Fail, Run, Span};
+use std::time::Duration;
+
+/// How often each queue gets its jobs.
+const EVERY: Duration = Duration::from_millis(500);
+/// How long a report takes.
+const REPORT: Duration = Duration::from_millis(300);
+
+/// Pushes jobs for ever.
+pub(super) async fn produce(backstop: Backstop, queue: &'static DemoQueue) {
+    let mut ticks = tokio::time::interval(EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut number = 0;
+    loop {
+        ticks.tick().await;
+        for _ in 0..queue.burst() {
+            number += 1;
+            let draft = queue.draft(&backstop, number);
+            if let Err(error) = draft.push().await {
+                tracing::warn!(%error, queue = queue.name, "the demo could not push");
+            }
+        }
+    }
+}
+
+/// Runs one job of the three queues.
+pub(super) async fn handle(queue: &'static DemoQueue, weather: Weather, run: Run) -> Result<(), Fail> {
+    tokio::time::sleep(varied(queue.work, run.id())).await;
+    if queue.name == "webhooks" && weather.is_down() {
+        return Err(Fail::with_advice(unavailable(), Advice::Retry));
+    }
+    match behaviour_of(queue, &run)? {
+        Behaviour::FailsAlways if weather.is_mended() => Ok(()),
+        behaviour => behaviour.ends(queue, &run),
+    }
+}
+
+fn unavailable() -> ErrorReport {
+    ErrorReport {
+        message: "hooks.example.org answered 503 Service Unavailable".to_owned(),
+        error_type: Some("HttpError".to_owned()),
+        http_status: Some(503),
+        response_body: Some("{\"error\":\"upstream is restarting\"}".to_owned()),
+        ..ErrorReport::default()
+    }
+}
+
+/// A report is quick, now and then not there yet, and never wrong.
+pub(super) async fn report(run: Run) -> Result<(), Fail> {
+    tokio::time::sleep(REPORT).await;
+    let is_early = run.attempt() == 1 && run.id().as_bytes()[15] % 4 == 0;
+    if is_early { Err(Fail::retry_after(Span::secs(2), "the figures are not in yet")) } else { Ok(()) }
+}

@@ -1,0 +1,67 @@
+//! Now and then a worker vanishes in the middle of its jobs: a process of its own, killed.
+
+use crate::trouble::Trouble;
+use backstop::config::ENV_STORE;
+use backstop::{Address, StoreKind};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// How long between two of them.
+const EVERY: Duration = Duration::from_secs(40);
+/// How long one lives; its jobs take longer.
+const LIVES: Duration = Duration::from_secs(4);
+
+/// What it takes to start one.
+pub(super) struct Vanishing {
+    program: PathBuf,
+    address: Address,
+    config: PathBuf,
+}
+
+impl Vanishing {
+    /// `None` where another process cannot reach the store.
+    pub(super) fn new(address: &Address, config: &Path) -> Result<Option<Self>, Trouble> {
+        if address.kind() == Some(StoreKind::Memory) {
+            return Ok(None);
+        }
+        let program = std::env::current_exe()?;
+        Ok(Some(Self { program, address: address.clone(), config: config.to_owned() }))
+    }
+
+    /// Starts a worker and kills it, for ever.
+    pub(super) async fn now_and_then(self) {
+        loop {
+            tokio::time::sleep(EVERY / 2).await;
+            if let Err(error) = self.once().await {
+                tracing::warn!(%error, "the demo could not start a worker to be killed");
+            }
+            tokio::time::sleep(EVERY / 2).await;
+        }
+    }
+
+    async fn once(&self) -> std::io::Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args([
+            "work",
+            "images",
+            "--quiet",
+            "--concurrency",
+            "2",
+            "--lease",
+            "5s",
+            "--",
+            "sleep",
+            "6",
+        ]);
+        // By the demo's configuration: that of the folder it was started in may be about real work.
+        command.arg("--config").arg(&self.config);
+        // The store's address goes by the environment: it may hold a password.
+        command.env(ENV_STORE, self.address.as_written()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut worker = command.spawn()?;
+        tokio::time::sleep(LIVES).await;
+        worker.kill().await
+    }
+}

@@ -1,0 +1,89 @@
+//! One reading of a store.
+
+use super::trail::{Flow, Trail};
+use backstop::breakers::GuardStatus;
+use backstop::core::port::{Answer, QueueStatus, StreamStatus, WorkerStatus};
+use backstop::dead::DeadGroup;
+use backstop::{Backstop, Span, State, Time};
+use backstop_server::wire::breaker::BreakerShape;
+use backstop_server::wire::queue::QueueShape;
+use backstop_server::wire::stream::StreamShape;
+use serde_json::{Value, json};
+
+/// Workers that were silent for longer are not shown.
+pub(super) const WORKERS_WITHIN: Span = Span::minutes(2);
+/// Groups shown; each costs a look at its sample.
+const GROUPS: usize = 50;
+
+/// What a store looks like at one time.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Figures {
+    /// When.
+    pub(super) at: Time,
+    /// Its queues, by name.
+    pub(super) queues: Vec<QueueStatus>,
+    /// Its workers, by name.
+    pub(super) workers: Vec<WorkerStatus>,
+    /// What died of the same, the largest groups first.
+    pub(super) groups: Vec<DeadGroup>,
+    /// Its streams, by name.
+    pub(super) streams: Vec<StreamStatus>,
+    /// Its breakers and gates.
+    pub(super) guards: Vec<GuardStatus>,
+}
+
+impl Figures {
+    /// Reads the store. One part that fails fails all: half a picture would look like a whole one.
+    pub(super) async fn read(backstop: &Backstop) -> Answer<Self> {
+        let at = backstop.now();
+        let store = backstop.store();
+        Ok(Self {
+            at,
+            queues: store.queues(at).await?,
+            workers: store.workers(WORKERS_WITHIN, at).await?,
+            groups: backstop.dead().groups(None, GROUPS).await?,
+            streams: store.streams().await?,
+            guards: backstop.breakers().list().await?,
+        })
+    }
+
+    /// Dead letters of all queues.
+    pub(super) fn dead(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.counts.of(State::Dead)).sum()
+    }
+
+    /// For programs, with the rates of `trail`.
+    pub(super) fn shape(&self, trail: &Trail) -> Value {
+        let workers = self.workers.iter().map(|worker| {
+            let queues = &worker.queues;
+            json!({ "name": worker.name.as_str(), "queues": queues, "running": worker.running, "seen_at": worker.seen_at })
+        });
+        json!({
+            "at": self.at,
+            "queues": self.queues.iter().map(|queue| queue_shape(queue, self.at, trail)).collect::<Vec<_>>(),
+            "rate": rates(trail, None),
+            "workers": workers.collect::<Vec<_>>(),
+            "dead": { "total": self.dead(), "groups": self.groups },
+            "streams": self.streams.iter().map(StreamShape::new).collect::<Vec<_>>(),
+            "breakers": self.guards.iter().map(BreakerShape::new).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn queue_shape(queue: &QueueStatus, at: Time, trail: &Trail) -> Value {
+    let mut shape = serde_json::to_value(QueueShape::new(queue)).unwrap_or_default();
+    shape["oldest_ms"] = oldest(queue, at).map(Span::as_millis).into();
+    shape["rate"] = rates(trail, Some(queue));
+    shape
+}
+
+fn rates(trail: &Trail, queue: Option<&QueueStatus>) -> Value {
+    let name = queue.map(|queue| &queue.name);
+    let rate = |flow| trail.rate(name, flow);
+    json!({ "pushed": rate(Flow::Pushed), "done": rate(Flow::Done), "dead": rate(Flow::Dead) })
+}
+
+/// How long the job that is next in line has been waiting for its turn.
+pub(super) fn oldest(queue: &QueueStatus, now: Time) -> Option<Span> {
+    queue.next_ready.filter(|at| *at <= now).map(|at| now.since(at))
+}

@@ -1,0 +1,189 @@
+use super::*;
+use crate::commands::top::figures::Figures;
+use backstop::testing::{self, Test};
+use backstop::{Fail, Run, Span};
+
+/// Four queues; the jobs of `webhooks` die of two causes.
+async fn place() -> Test {
+    let test = testing::start();
+    for (queue, number) in [("emails", 5), ("images", 1), ("reports", 1), ("webhooks", 3)] {
+        for n in 0..number {
+            test.backstop.draft(queue).kind("deliver").json(&n).push().await.unwrap();
+        }
+    }
+    let dies = |run: Run| async move {
+        let cause = if run.payload() == b"0" { "410 Gone" } else { "certificate expired" };
+        Err::<(), _>(Fail::dead(cause))
+    };
+    test.backstop.worker().handle_raw("webhooks", dies).drain().await.unwrap();
+    test
+}
+
+async fn looking_at(test: &Test, view: View) -> State {
+    let mut state = State::new(view, "memory:".to_owned());
+    read(&mut state, test).await;
+    state
+}
+
+async fn read(state: &mut State, test: &Test) {
+    let figures = Figures::read(&test.backstop).await.unwrap();
+    let mut trail = std::mem::take(&mut state.trail);
+    trail.push(&figures);
+    state.take_in(figures, trail);
+}
+
+/// Presses keys one after another: letters, and words for what has none. Answers the last wish.
+fn press(state: State, keys: &str) -> (State, Wish) {
+    let mut at = (state, Wish::Draw);
+    for word in keys.split_whitespace() {
+        let code = match word {
+            "right" => KeyCode::Right,
+            "left" => KeyCode::Left,
+            "down" => KeyCode::Down,
+            "up" => KeyCode::Up,
+            "esc" => KeyCode::Esc,
+            "enter" => KeyCode::Enter,
+            "back" => KeyCode::Backspace,
+            letter => KeyCode::Char(letter.chars().next().unwrap()),
+        };
+        at = at.0.press(KeyEvent::from(code));
+    }
+    at
+}
+
+/// The first cell of the chosen row.
+fn chosen(state: &State) -> String {
+    state.row().map(|row| row.cells[0].0.clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn arrows_and_digits_choose_a_view() {
+    let test = place().await;
+    let cases = [
+        ("right", View::Rates),
+        ("left", View::Breakers),
+        ("right right right", View::Dead),
+        ("5", View::Streams),
+        ("6 right", View::Queues),
+        ("9", View::Queues),
+    ];
+    for (keys, view) in cases {
+        assert_eq!(press(looking_at(&test, View::Queues).await, keys).0.view, view, "{keys}");
+    }
+}
+
+#[tokio::test]
+async fn rows_and_pages_end_at_the_first_and_the_last_row() {
+    let test = place().await;
+    let cases = [
+        ("", "emails"),
+        ("k", "emails"),
+        ("j", "images"),
+        ("down down up", "images"),
+        ("j j j j j j", "webhooks"),
+        ("l", "reports"),
+        ("l l l", "webhooks"),
+        ("G h", "images"),
+        ("G g", "emails"),
+    ];
+    for (keys, row) in cases {
+        let mut state = looking_at(&test, View::Queues).await;
+        state.rows_fit = 2;
+        assert_eq!(chosen(&press(state, keys).0), row, "{keys}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_hides_rows_as_it_is_typed() {
+    let test = place().await;
+    let rows = |state: &State| state.sheet().rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
+    let (state, _) = press(looking_at(&test, View::Queues).await, "/ M A");
+    assert_eq!(rows(&state), ["emails", "images"], "whatever the size of the letters");
+    let (state, _) = press(state, "i");
+    assert_eq!(rows(&state), ["emails"]);
+    let (state, _) = press(state, "back back g");
+    assert_eq!(state.mode, Mode::Filtering, "letters are typed, not obeyed");
+    let (state, wish) = press(state, "back q enter");
+    assert_eq!((wish, rows(&state)), (Wish::Draw, Vec::<String>::new()));
+    let (state, _) = press(state, "esc");
+    assert_eq!(rows(&state).len(), 4);
+}
+
+#[tokio::test]
+async fn the_chosen_row_stays_chosen_when_others_come_before_it() {
+    let test = place().await;
+    let (mut state, _) = press(looking_at(&test, View::Queues).await, "j");
+    test.backstop.draft("a-new-one").json(&1).push().await.unwrap();
+    read(&mut state, &test).await;
+    assert_eq!((chosen(&state).as_str(), state.at()), ("images", 2));
+}
+
+#[tokio::test]
+async fn a_capital_p_pauses_the_chosen_queue_and_resumes_it() {
+    let test = place().await;
+    let (mut state, wish) = press(looking_at(&test, View::Queues).await, "j P");
+    let images = QueueName::new("images").unwrap();
+    assert_eq!(wish, Wish::Do(Deed::SetGate(images.clone(), Gate::Paused)));
+    test.backstop.store().set_gate(images.clone(), Gate::Paused, test.backstop.now()).await.unwrap();
+    read(&mut state, &test).await;
+    assert_eq!(press(state, "P").1, Wish::Do(Deed::SetGate(images, Gate::Open)));
+    let (state, wish) = press(looking_at(&test, View::Workers).await, "P");
+    assert_eq!(wish, Wish::Draw);
+    assert!(matches!(state.notice, Some(Notice::Failed(_))), "it says where there are queues");
+}
+
+#[tokio::test]
+async fn a_small_letter_changes_nothing() {
+    let test = place().await;
+    for view in View::ALL {
+        for letter in ('a'..='z').filter(|letter| *letter != 'q') {
+            let (_, wish) = press(looking_at(&test, view).await, &letter.to_string());
+            assert!(matches!(wish, Wish::Draw | Wish::Read), "{letter} in {view:?}: {wish:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_group_is_requeued_after_a_yes_and_only_then() {
+    let test = place().await;
+    let (state, wish) = press(looking_at(&test, View::Dead).await, "R");
+    assert_eq!(wish, Wish::Draw);
+    assert!(matches!(&state.mode, Mode::Asked(Deed::Requeue { count: 2, .. })), "{:?}", state.mode);
+    for no in ["n", "enter", "esc", "Y", "q", "R"] {
+        let (after, wish) = press(state.clone(), no);
+        assert_eq!((after.mode, wish), (Mode::Looking, Wish::Draw), "{no}");
+    }
+    let (_, wish) = press(state, "y");
+    assert!(matches!(wish, Wish::Do(Deed::Requeue { count: 2, .. })), "{wish:?}");
+    let (state, wish) = press(looking_at(&test, View::Queues).await, "R y");
+    assert_eq!((state.mode, wish), (Mode::Looking, Wish::Draw), "a queue is no group");
+}
+
+#[tokio::test]
+async fn q_and_control_c_end_it_wherever_it_is() {
+    let test = place().await;
+    assert_eq!(press(looking_at(&test, View::Queues).await, "q").1, Wish::Quit);
+    let (state, _) = press(looking_at(&test, View::Dead).await, "/ x");
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(state.press(control_c).1, Wish::Quit);
+}
+
+#[tokio::test]
+async fn help_goes_away_with_any_key() {
+    let test = place().await;
+    let (state, _) = press(looking_at(&test, View::Queues).await, "?");
+    assert_eq!(state.mode, Mode::Helped);
+    let (state, wish) = press(state, "q");
+    assert_eq!((state.mode, wish), (Mode::Looking, Wish::Draw));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_leaves_the_last_figures_and_says_so() {
+    let test = place().await;
+    let mut state = looking_at(&test, View::Queues).await;
+    state.unread("the store did not answer".to_owned());
+    assert_eq!((state.sheet().rows.len(), state.trouble.is_some()), (4, true));
+    test.clock.advance(Span::secs(1));
+    read(&mut state, &test).await;
+    assert_eq!(state.trouble, None);
+}

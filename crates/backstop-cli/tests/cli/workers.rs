@@ -1,0 +1,76 @@
+//! The workers of the documentation, in other languages: run as they are printed, against a real server.
+
+use crate::place::{Place, wait_until};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const POLICY: &str = "[queues.mail]\nretry = { kind = \"constant\", every = \"100ms\", max_attempts = 3 }\n";
+
+/// Ends with the test, however that ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server on a free port; answers where it is.
+fn serve(place: &Place) -> (Ended, String) {
+    let mut server = place.command(["serve", "--listen", "127.0.0.1:0", "--json"]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    (Ended(server), told["url"].as_str().unwrap().to_owned())
+}
+
+fn worker(program: &str, file: &str, url: &str) -> Ended {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
+    let mut command = Command::new(program);
+    command.arg(folder.join(file)).arg("mail").env("BACKSTOP_URL", url).stdout(Stdio::null());
+    let started = command.spawn();
+    Ended(started.unwrap_or_else(|error| {
+        panic!("{program} is missing ({error}); on Debian: apt-get install {program}")
+    }))
+}
+
+fn check(program: &str, file: &str) {
+    let place = Place::new();
+    place.write("backstop.toml", POLICY);
+    let (_server, url) = serve(&place);
+    let push = |payload: &str| place.json(["push", "mail", payload])["id"].as_str().unwrap().to_owned();
+    let (fine, retried, dead) = (push("{}"), push(r#"{"fails":1}"#), push(r#"{"fails":9}"#));
+    let _worker = worker(program, file, &url);
+    wait_until("the end of all jobs", || {
+        place.count("mail", "done") == 2 && place.count("mail", "dead") == 1
+    });
+    let state = |id: &str| (place.job(id)["state"].clone(), place.job(id)["attempt"].clone());
+    assert_eq!(state(&fine), ("done".into(), 1.into()));
+    assert_eq!(state(&retried), ("done".into(), 2.into()));
+    assert_eq!(state(&dead), ("dead".into(), 3.into()));
+    let error = &place.job(&dead)["errors"][0];
+    assert_eq!(error["error"]["message"].as_str(), Some("attempt 1 did not get through"), "{error}");
+    let stack = error["error"]["stack_trace"].as_str().unwrap_or_default();
+    assert!(stack.contains(file), "{error}");
+}
+
+#[test]
+fn the_worker_in_python_runs_jobs_that_succeed_fail_and_are_retried() {
+    check("python3", "worker.py");
+}
+
+#[test]
+fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
+    check("node", "worker.mjs");
+}
+
+#[test]
+fn each_worker_has_at_most_thirty_lines() {
+    for file in ["worker.py", "worker.mjs"] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers").join(file);
+        assert!(std::fs::read_to_string(path).unwrap().lines().count() <= 30, "{file}");
+    }
+}

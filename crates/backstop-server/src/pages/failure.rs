@@ -1,0 +1,122 @@
+//! Pages that say what went wrong, and what to do.
+
+use super::section::Section;
+use super::view::View;
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use backstop_core::port::StoreError;
+use std::fmt::Display;
+
+/// A page that could not be made; answered with one that says why.
+pub struct PageFailure(Box<(View, Cause)>);
+
+enum Cause {
+    /// There is no such thing.
+    Missing(String),
+    /// It was asked for in a way that cannot work.
+    Bad(String),
+    /// The store failed.
+    Store(StoreError),
+    /// A template failed.
+    Broken(String),
+}
+
+#[derive(Template)]
+#[template(path = "failure.html")]
+struct Page {
+    frame: super::Frame,
+    status: u16,
+    sentence: String,
+    detail: String,
+    advice: &'static str,
+}
+
+impl View {
+    /// There is no such thing; `what` is a sentence.
+    pub fn missing(&self, what: impl Into<String>) -> PageFailure {
+        PageFailure(Box::new((self.clone(), Cause::Missing(what.into()))))
+    }
+
+    /// The address, or what was sent, cannot be understood; `why` is a sentence.
+    pub fn bad(&self, why: impl Display) -> PageFailure {
+        PageFailure(Box::new((self.clone(), Cause::Bad(why.to_string()))))
+    }
+
+    /// The store failed.
+    pub fn store_failed(&self, error: StoreError) -> PageFailure {
+        PageFailure(Box::new((self.clone(), Cause::Store(error))))
+    }
+
+    pub(super) fn broken(&self, error: &impl Display) -> PageFailure {
+        PageFailure(Box::new((self.clone(), Cause::Broken(error.to_string()))))
+    }
+}
+
+impl IntoResponse for PageFailure {
+    fn into_response(self) -> Response {
+        let (view, cause) = *self.0;
+        let (status, title, sentence, detail, advice) = cause.told();
+        let frame = view.frame(Section::Outside, title);
+        let page = Page { frame, status: status.as_u16(), sentence, detail, advice };
+        view.show_as(status, &page).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+}
+
+impl Cause {
+    fn told(self) -> (StatusCode, &'static str, String, String, &'static str) {
+        match self {
+            Self::Missing(what) => (
+                StatusCode::NOT_FOUND,
+                "Not here",
+                what,
+                String::new(),
+                "It may have ended and been pruned, or the address has a slip in it.",
+            ),
+            Self::Bad(why) => (
+                StatusCode::BAD_REQUEST,
+                "That does not work",
+                why,
+                String::new(),
+                "Nothing was changed. Go back, correct it and try again.",
+            ),
+            Self::Store(error) if error.is_transient() => {
+                tracing::warn!(%error, "a page could not be made");
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "The store does not answer",
+                    "Nothing is shown, because nothing could be read. Jobs are where they were; nothing is lost.".to_owned(),
+                    error.to_string(),
+                    "Check that the store runs and can be reached from here, then load this page again.",
+                )
+            }
+            Self::Store(error @ StoreError::Misuse { .. }) => (
+                StatusCode::BAD_REQUEST,
+                "That does not work",
+                "The store was asked for something that cannot be.".to_owned(),
+                error.to_string(),
+                "Nothing was changed. Go back to the list and start again from there.",
+            ),
+            Self::Store(error) => {
+                tracing::error!(%error, "a page could not be made");
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "The store holds something it should not",
+                    "This page cannot be made from what the store holds.".to_owned(),
+                    error.to_string(),
+                    "Run `backstop doctor`: it names what is damaged and what to do.",
+                )
+            }
+            Self::Broken(error) => {
+                tracing::error!(%error, "a page could not be written");
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "This page failed",
+                    "The server could not write this page.".to_owned(),
+                    String::new(),
+                    "The server's log says why. The API and the command line still work.",
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What surrounds every page: the struct that each template embeds as `frame`.
+
+use super::note::Note;
+use super::section::{Group, NAVIGATION, Section};
+
+/// What surrounds a page. Made by [`super::View::frame`].
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The page's heading and title.
+    pub title: String,
+    /// Where the navigation stands.
+    pub section: Section,
+    /// The path in front of every address; empty at the root.
+    pub base: String,
+    /// The address of the style.
+    pub style: String,
+    /// The address of the script.
+    pub script: String,
+    /// The address of the icon.
+    pub icon: String,
+    /// The caller's word in the audit log; `None` shows no navigation.
+    pub caller: Option<String>,
+    /// Whether buttons that change something are shown.
+    pub may_write: bool,
+    /// Whether there is a session to log out of.
+    pub has_session: bool,
+    /// The theme somebody chose; `None` follows the system.
+    pub theme: Option<&'static str>,
+    /// What the last action did.
+    pub note: Option<Note>,
+    /// Whether only the part that changes is wanted.
+    pub is_fragment: bool,
+    /// Whether the page refreshes itself when something happens.
+    pub is_live: bool,
+    /// The store, without its password.
+    pub store: String,
+    /// The version of the server.
+    pub version: &'static str,
+    /// When the page was made.
+    pub made_at: String,
+}
+
+impl Frame {
+    /// A page whose block `live` refreshes itself when something happens.
+    #[must_use]
+    pub fn live(self) -> Self {
+        Self { is_live: true, ..self }
+    }
+
+    /// The sections, in their groups.
+    #[expect(clippy::unused_self, reason = "templates call methods")]
+    pub const fn navigation(&self) -> &'static [Group] {
+        &NAVIGATION
+    }
+
+    /// Whether the page belongs to a section.
+    pub fn is_in(&self, section: &Section) -> bool {
+        self.section == *section
+    }
+}

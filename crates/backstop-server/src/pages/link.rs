@@ -1,0 +1,93 @@
+//! Addresses with their parameters: the filters of a list live in them, and stay through every action.
+
+use std::fmt;
+
+/// An address under the base, and its parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    path: String,
+    pairs: Vec<(String, String)>,
+}
+
+impl Link {
+    /// The address `path`, the base included, without parameters.
+    pub fn to(path: impl Into<String>) -> Self {
+        Self { path: path.into(), pairs: Vec::new() }
+    }
+
+    /// With a parameter, in place of any of this name.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.pairs.retain(|(known, _)| known != name);
+        self.pairs.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// With a parameter, if there is one.
+    #[must_use]
+    pub fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Without the parameters of this name.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.pairs.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// The parameters, for a form that keeps them.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.pairs
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if self.pairs.is_empty() {
+            return Ok(());
+        }
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(&self.pairs);
+        write!(f, "?{}", query.finish())
+    }
+}
+
+/// One part of a path: whatever it says, it is one part. A part of dots only would be taken for a way up, so it is
+/// never made by a link of a job or a queue, whose names cannot be that.
+pub fn part(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut part, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                part.push(char::from(byte))
+            }
+            _ => {
+                let _ = fmt::Write::write_fmt(&mut part, format_args!("%{byte:02X}"));
+            }
+        }
+        part
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_parameter_says_stays_in_it() {
+        let link = Link::to("/jobs").with("kind", "a&b=c d\"<>é").with("queue", "q");
+        assert_eq!(link.to_string(), "/jobs?kind=a%26b%3Dc+d%22%3C%3E%C3%A9&queue=q");
+        assert_eq!(link.clone().without("kind").to_string(), "/jobs?queue=q");
+        assert_eq!(link.with("queue", "r").without("kind").to_string(), "/jobs?queue=r");
+    }
+
+    #[test]
+    fn a_part_of_a_path_is_one_part() {
+        assert_eq!(part("a/b?c#d é"), "a%2Fb%3Fc%23d%20%C3%A9");
+        assert_eq!(part("emails.v2_x-1~"), "emails.v2_x-1~");
+    }
+}

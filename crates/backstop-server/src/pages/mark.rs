@@ -1,0 +1,111 @@
+//! Small pieces that every page writes the same way: instants, and states of jobs.
+//!
+//! They are the only values that reach a template as markup; every text in them is escaped, or made of digits here.
+
+use super::text;
+use askama::filters::HtmlSafe;
+use backstop_core::{State, Time};
+use std::fmt;
+
+/// An instant as it is from `now`: how long ago, and on pointing at it exactly when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct When {
+    at: Time,
+    now: Time,
+}
+
+impl When {
+    /// `at`, seen from `now`.
+    pub const fn new(at: Time, now: Time) -> Self {
+        Self { at, now }
+    }
+
+    /// The same, where there is an instant.
+    pub fn maybe(at: Option<Time>, now: Time) -> Option<Self> {
+        at.map(|at| Self { at, now })
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (exact, words) = (text::second(self.at), text::when(self.at, self.now));
+        // A span below a millisecond is written with a `<`.
+        let words = words.replace('<', "&lt;");
+        write!(f, r#"<time datetime="{exact}" title="{exact}">{words}</time>"#)
+    }
+}
+
+impl HtmlSafe for When {}
+
+/// The state of a job, with its colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateMark(pub State);
+
+impl fmt::Display for StateMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, r#"<span class="state state-{0}">{0}</span>"#, self.0)
+    }
+}
+
+impl HtmlSafe for StateMark {}
+
+/// How the jobs of a queue are spread over its states: a bar of 100 by 6, drawn without any style.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spread {
+    parts: Vec<(State, u64)>,
+}
+
+impl Spread {
+    /// The states that are drawn: what has not ended, and what died.
+    const DRAWN: [State; 5] = [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
+
+    /// Of these counts.
+    pub fn of(counts: &backstop_core::port::Counts) -> Self {
+        Self { parts: Self::DRAWN.into_iter().map(|state| (state, counts.of(state))).collect() }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: u64 = self.parts.iter().map(|(_, count)| count).sum();
+        let words: Vec<String> = self
+            .parts
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(state, count)| format!("{} {state}", text::count(*count)))
+            .collect();
+        let words = if words.is_empty() { "empty".to_owned() } else { words.join(", ") };
+        write!(
+            f,
+            r#"<svg class="stack" viewBox="0 0 1000 6" preserveAspectRatio="none" role="img" aria-label="{words}"><title>{words}</title>"#
+        )?;
+        let mut from = 0;
+        for (state, count) in self.parts.iter().filter(|(_, count)| *count > 0) {
+            // A few among millions are still to be seen.
+            let width = (u128::from(*count) * 1_000 / u128::from(total.max(1))).max(8);
+            write!(f, r#"<rect class="fill-{state}" x="{from}" y="0" width="{width}" height="6"/>"#)?;
+            from += width;
+        }
+        f.write_str("</svg>")
+    }
+}
+
+impl HtmlSafe for Spread {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop_core::Span;
+
+    #[test]
+    fn an_instant_is_told_from_now_and_exactly() {
+        let now = Time::from_millis(1_767_225_600_000);
+        let told = When::new(now.before(Span::minutes(3)), now).to_string();
+        assert_eq!(
+            told,
+            r#"<time datetime="2025-12-31T23:57:00Z" title="2025-12-31T23:57:00Z">3 min ago</time>"#
+        );
+        let soon = When::new(now.before(Span::micros(5)), now).to_string();
+        assert!(soon.contains("&lt; 1 ms ago"), "{soon}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Numbers, spans and times as people read them.
+
+use backstop_core::{Span, Time};
+
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count that stops being exact at `max`: `500,000+`.
+pub fn capped(found: u64, max: u64) -> String {
+    if found >= max { format!("{}+", count(max)) } else { count(found) }
+}
+
+/// A span in its two largest units: `3 d 4 h`, `1.2 s`, `40 ms`.
+pub fn span(span: Span) -> String {
+    let millis = span.as_millis();
+    let seconds = millis / 1_000;
+    match seconds {
+        0 if millis < 1 && !span.is_zero() => "< 1 ms".to_owned(),
+        0 => format!("{millis} ms"),
+        1..10 => format!("{}.{} s", seconds, millis % 1_000 / 100),
+        10..60 => format!("{seconds} s"),
+        60..3_600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
+    if small == 0 {
+        format!("{large} {large_unit}")
+    } else {
+        format!("{large} {large_unit} {small} {small_unit}")
+    }
+}
+
+/// An instant to the second, in UTC: `2026-11-17T08:30:00Z`.
+pub fn second(time: Time) -> String {
+    Time::from_micros(time.as_micros().div_euclid(1_000_000).saturating_mul(1_000_000)).to_string()
+}
+
+/// How long ago, or how soon: `3 min ago`, `in 20 s`.
+pub fn when(time: Time, now: Time) -> String {
+    if time > now {
+        format!("in {}", span(time.since(now)))
+    } else {
+        format!("{} ago", span(now.since(time)))
+    }
+}
+
+/// One or many: `1 job`, `2 jobs`.
+pub fn many(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { more })
+}

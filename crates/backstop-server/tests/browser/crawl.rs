@@ -1,0 +1,66 @@
+//! Every page there is, by following every link.
+
+use crate::page::Page;
+use crate::site::Site;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Pages of one shape that are looked at: more of the same shows nothing new.
+const ALIKE_MAX: usize = 3;
+/// No crawl is longer.
+const PAGES_MAX: usize = 150;
+
+/// The pages of the navigation, and the login.
+pub(crate) const SECTIONS: [&str; 12] = [
+    "/",
+    "/queues",
+    "/jobs",
+    "/dead",
+    "/streams",
+    "/schedules",
+    "/sweeps",
+    "/tables",
+    "/workers",
+    "/breakers",
+    "/policy",
+    "/audit",
+];
+
+const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => a.href))";
+
+/// Goes everywhere; `look` is called on each page. Answers the paths that were seen.
+pub(crate) fn crawl(site: &Site, page: &Page, mut look: impl FnMut(&Page)) -> BTreeSet<String> {
+    let mut waiting: VecDeque<String> = SECTIONS.iter().map(|path| site.at(path)).collect();
+    let mut known: BTreeSet<String> = waiting.iter().cloned().collect();
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    while let Some(address) = waiting.pop_front() {
+        let count = alike.entry(shape(&address)).or_default();
+        *count += 1;
+        if *count > ALIKE_MAX || seen.len() >= PAGES_MAX {
+            continue;
+        }
+        page.go(&address);
+        assert!(page.status() < 500, "{address} answered {}", page.status());
+        look(page);
+        seen.insert(address.trim_start_matches(site.url.as_str()).to_owned());
+        let links = page.eval(LINKS);
+        let links: Vec<String> = serde_json::from_str(links.as_str().unwrap()).unwrap();
+        for link in links {
+            let link = link.split('#').next().unwrap_or_default().to_owned();
+            if link.starts_with(&format!("{}/", site.url)) && known.insert(link.clone()) {
+                waiting.push_back(link);
+            }
+        }
+    }
+    seen
+}
+
+/// An address without what is different from row to row: names, ids and values.
+fn shape(address: &str) -> String {
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let mut parts = path.split('/').skip(3);
+    let section = parts.next().unwrap_or_default();
+    let rest = parts.enumerate().map(|(at, part)| if at % 2 == 0 { "*" } else { part });
+    let names: BTreeSet<&str> = query.split('&').filter_map(|pair| pair.split('=').next()).collect();
+    format!("{section}/{}?{names:?}", rest.collect::<Vec<_>>().join("/"))
+}

@@ -1,0 +1,14 @@
+//! The dashboard in a real browser, against a real server: what a person meets, whether they see it, hear it, or have no script.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+
+mod acts;
+mod chromium;
+mod crawl;
+mod hostile;
+mod keyboard;
+mod page;
+mod pages;
+mod rules;
+mod site;
+mod visitors;

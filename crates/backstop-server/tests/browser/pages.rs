@@ -1,0 +1,57 @@
+//! Every page: found by its links, named for those who cannot see it, quiet on the console, with and without script.
+
+use crate::crawl::{SECTIONS, crawl};
+use crate::page::Page;
+use crate::rules;
+use crate::site::Site;
+
+/// Pages that only a link leads to.
+const DEEPER: [&str; 6] =
+    ["/queues/mail", "/jobs/", "/dead/", "/streams/uptime", "/streams/uptime/keys/", "/schedules/digest"];
+
+#[test]
+fn every_page_is_reached_by_links_and_keeps_the_rules() {
+    let site = Site::filled(&["ada@example.org"]);
+    let page = Page::open();
+    let seen = crawl(&site, &page, rules::check);
+    for path in SECTIONS.into_iter().chain(DEEPER) {
+        assert!(seen.iter().any(|seen| seen.starts_with(path)), "{path} was not seen: {seen:#?}");
+    }
+}
+
+#[test]
+fn a_store_with_nothing_in_it_teaches_the_next_step() {
+    let site = Site::empty();
+    let page = Page::open();
+    for path in SECTIONS {
+        page.go(&site.at(path));
+        assert_eq!(page.status(), 200, "{path}");
+        rules::check(&page);
+    }
+    page.go(&site.at("/jobs"));
+    assert!(page.text().contains("backstop push"), "{}", page.text());
+}
+
+#[test]
+fn every_page_is_whole_without_script() {
+    let site = Site::filled(&["ada@example.org"]);
+    let page = Page::open().without_script();
+    for path in SECTIONS.into_iter().chain(["/queues/mail", "/streams/uptime", "/schedules/digest"]) {
+        page.go(&site.at(path));
+        assert_eq!(page.status(), 200, "{path}");
+        rules::check(&page);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_a_page_that_says_so() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    for path in
+        ["/no/such/page", "/jobs/00000000-0000-7000-8000-000000000000", "/streams/none", "/schedules/none"]
+    {
+        page.go(&site.at(path));
+        assert_eq!(page.status(), 404, "{path}");
+        rules::check(&page);
+    }
+}

@@ -1,0 +1,246 @@
+//! A real server on a real store, filled with something of everything.
+
+use backstop::config::{self, Config, Overrides, Written};
+use backstop::core::failure::ErrorReport;
+use backstop::core::stream::Record;
+use backstop::core::verdict::Advice;
+use backstop::dead::redrive::Redrive;
+use backstop::dead::{DeadFilter, DeadSelection};
+use backstop::rusqlite::Connection;
+use backstop::{Address, Backstop, Fail, Payload, QueueName, Run, Running, Span, StreamKey};
+use backstop_server::App;
+use backstop_server::access::{NewToken, Scope, Tokens};
+use backstop_server::serve::{Server, Serving};
+use serde_json::json;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::path::Path;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const CONFIG: &str = r#"
+[queues.mail]
+retry = { kind = "constant", every = "1h", max_attempts = 2 }
+breaker = { failure_threshold = 5, recovery_timeout = "1h" }
+
+[streams.uptime]
+step = "1m"
+steps = ["1h"]
+late = "drop"
+
+[schedules.digest]
+cron = "30 8 * * *"
+timezone = "Europe/London"
+since = "2026-01-01T00:00:00Z"
+queue = "digests"
+kind = "DailyDigest"
+payload = { range = "daily" }
+
+[sweeps.orders]
+url = "sqlite:{app}"
+query = "SELECT id FROM orders WHERE processed_at IS NULL AND placed_at <= :cutoff"
+older_than = "5s"
+every = "1h"
+queue = "orders"
+unique_key = "order:{id}"
+
+[tables.invoices]
+url = "sqlite:{app}"
+table = "BACKLOG"
+max_age = "30d"
+"#;
+
+const TABLES: &str = "
+CREATE TABLE orders (id TEXT PRIMARY KEY, placed_at TEXT NOT NULL, processed_at TEXT);
+CREATE TABLE BACKLOG (ID INTEGER PRIMARY KEY, STATUS TEXT NOT NULL, DATE_INSERTED TEXT NOT NULL,
+  FAILURES INTEGER NOT NULL DEFAULT 0, LAST_FAILURE TEXT);
+INSERT INTO BACKLOG (STATUS, DATE_INSERTED) VALUES ('NEW', CURRENT_TIMESTAMP), ('ERROR', CURRENT_TIMESTAMP);
+";
+
+/// The worker that never ends what it began.
+const BUSY: &str = "busy";
+
+/// A server and what it serves.
+pub(crate) struct Site {
+    /// Where it is, without a slash at the end.
+    pub(crate) url: String,
+    /// What it serves.
+    pub(crate) backstop: Backstop,
+    runtime: Runtime,
+    serving: Option<Serving>,
+    _busy: Vec<Running>,
+    _folder: TempDir,
+}
+
+impl Site {
+    /// With nothing in it.
+    pub(crate) fn empty() -> Self {
+        Self::start("", &[])
+    }
+
+    /// With something of everything; texts that users choose are each of `texts`.
+    pub(crate) fn filled(texts: &[&str]) -> Self {
+        Self::start(CONFIG, texts)
+    }
+
+    /// One that lets nobody in without a token.
+    pub(crate) fn guarded() -> Self {
+        Self::start(&format!("{CONFIG}\n[server]\norigins = [\"https://jobs.example.org\"]\n"), &["plain"])
+    }
+
+    fn start(text: &str, texts: &[&str]) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (backstop, serving, busy) = runtime.block_on(async {
+            let (config, backstop) = open(folder.path(), text).await;
+            if config.server.needs_tokens() {
+                // Such a server does not start before there is one.
+                let first =
+                    NewToken { name: "first".to_owned(), scopes: vec![Scope::Admin], expires_in: None };
+                Tokens::of(&backstop).create(first).await.unwrap();
+            }
+            let busy = fill(&backstop, &config, texts).await;
+            (backstop.clone(), serve(&backstop, config).await, busy)
+        });
+        let url = format!("http://{}", serving.address());
+        Self { url, backstop, runtime, serving: Some(serving), _busy: busy, _folder: folder }
+    }
+
+    /// Waits for something asynchronous.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The address of a page.
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // A browser may hold a connection open for as long as it likes.
+        if let Some(serving) = self.serving.take() {
+            self.runtime.block_on(async move { serving.force() });
+        }
+    }
+}
+
+async fn open(folder: &Path, text: &str) -> (Config, Backstop) {
+    let app = folder.join("app.db");
+    Connection::open(&app).unwrap().execute_batch(TABLES).unwrap();
+    let text = text.replace("{app}", &app.display().to_string());
+    let store = Address::new(format!("sqlite:{}", folder.join("backstop.db").display()));
+    let flags = Overrides { store: Some(store.clone()), ..Overrides::default() };
+    let written = Written { path: "backstop.toml", text: &text };
+    let mut config = config::resolve(Some(written), Overrides::default(), flags).unwrap();
+    config.server.listen.set_port(0);
+    let backstop = Backstop::open(store.as_written()).await.unwrap();
+    (config, backstop)
+}
+
+async fn serve(backstop: &Backstop, config: Config) -> Serving {
+    let app = App::new(backstop.clone(), config, "");
+    Server::bind(&app).await.unwrap().start()
+}
+
+/// Fills the store; answers workers that are to stay.
+async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Running> {
+    let mut busy = Vec::new();
+    for text in texts {
+        jobs(backstop, text).await;
+        stream(backstop, config, text).await;
+        operators(backstop, text).await;
+        let stays = backstop.worker().name(&format!("{BUSY} {}", cut(text, 100)));
+        let stays = stays.handle_raw("slow", |_: Run| std::future::pending());
+        backstop.draft("slow").kind(cut(text, 100)).json(text).push().await.unwrap();
+        busy.push(stays.start().unwrap());
+    }
+    if !texts.is_empty() {
+        let schedules: Vec<_> = config.schedules.values().cloned().collect();
+        backstop.schedules().look(&schedules).await.unwrap();
+    }
+    busy
+}
+
+/// Jobs that are ready, due later, done, failed and dead, with a text wherever one can be.
+async fn jobs(backstop: &Backstop, text: &str) {
+    let draft = |queue: &str| {
+        let payload = json!({ "text": text, "nested": { cut(text, 64): [text] } });
+        backstop.draft(queue).kind(cut(text, 100)).json(&payload)
+    };
+    draft("mail").unique_key(cut(text, 200)).push().await.unwrap();
+    draft("mail").after(Span::hours(1)).push().await.unwrap();
+    for queue in ["done", "dying", "failing"] {
+        draft(queue).push().await.unwrap();
+        draft(queue).push().await.unwrap();
+    }
+    let (said, again) = (text.to_owned(), text.to_owned());
+    let worker = backstop.worker().handle_raw("done", |_: Run| async { Ok(()) });
+    let worker = worker.handle_raw("dying", move |_: Run| {
+        let report = report(&said);
+        async move { Err(Fail::with_advice(report, Advice::Dead)) }
+    });
+    let worker = worker.handle_raw("failing", move |_: Run| {
+        let report = report(&again);
+        async move { Err(Fail::with_advice(report, Advice::Retry)) }
+    });
+    worker.drain().await.unwrap();
+}
+
+fn report(text: &str) -> ErrorReport {
+    ErrorReport {
+        message: text.to_owned(),
+        error_type: Some(text.to_owned()),
+        stack_trace: Some(format!("at {text}\nat {text}")),
+        http_status: Some(503),
+        response_body: Some(text.to_owned()),
+    }
+}
+
+/// A key with a gap, one with a miss and a late record, one that was given up.
+async fn stream(backstop: &Backstop, config: &Config, text: &str) {
+    let settings = config.streams.values().next().unwrap().settings.clone();
+    let said = text.to_owned();
+    let handler = move |event: backstop::streams::Event| {
+        let fails = event.position == 60_000 * 7;
+        let report = report(&said);
+        async move { if fails { Err(Fail::with_advice(report, Advice::Dead)) } else { Ok(()) } }
+    };
+    let running = backstop.stream("uptime").unwrap().serve(settings, handler).unwrap();
+    let record = |minute: i64| Record {
+        key: StreamKey::new(cut(text, 200)).unwrap(),
+        position: minute * 60_000,
+        step: 60_000,
+        tenant: Some(cut(text, 60).into()),
+        payload: Payload::json(json!({ "text": text }).to_string().into_bytes()).unwrap(),
+    };
+    for minute in [1, 2, 7, 5, 3, 4, 6, 10, 12] {
+        running.handle(vec![record(minute)]).await.unwrap();
+    }
+    running.stop().await;
+}
+
+/// What operators leave behind: a breaker opened by hand, a redrive, letters that were changed.
+async fn operators(backstop: &Backstop, text: &str) {
+    backstop.breakers().open(&"mail".parse().unwrap(), text).await.unwrap();
+    let letters = backstop.dead().by(cut(text, 100));
+    let queue = QueueName::new("dying").unwrap();
+    let filter =
+        DeadFilter { queue: Some(queue), text: Some(cut(text, 500).to_owned()), ..DeadFilter::default() };
+    let plan = Redrive {
+        canary: 1,
+        max_failures: 0,
+        then_rate: "1/s".parse().unwrap(),
+        selection: DeadSelection::Matching(filter),
+    };
+    let id = letters.redrive(plan).await.unwrap();
+    letters.run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+}
+
+/// At most so many bytes of it.
+fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    &text[..end]
+}

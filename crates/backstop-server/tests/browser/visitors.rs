@@ -1,0 +1,74 @@
+//! Who comes in, who stays out, and what changes while somebody looks.
+
+use crate::page::{ENTER, Page};
+use crate::rules;
+use crate::site::Site;
+use backstop_server::access::{NewToken, Scope, Tokens};
+
+fn token(site: &Site, scope: Scope) -> String {
+    let new = NewToken { name: format!("{scope:?}"), scopes: vec![scope], expires_in: None };
+    site.wait(Tokens::of(&site.backstop).create(new)).unwrap().token
+}
+
+fn log_in(page: &Page, token: &str) {
+    page.fill("textbox", "Token", token);
+    page.after(|| page.press_key(ENTER));
+}
+
+#[test]
+fn a_token_opens_a_session_and_logging_out_ends_it() {
+    for page in [Page::open(), Page::open().without_script()] {
+        let site = Site::guarded();
+        page.go(&site.at("/queues"));
+        assert!(page.address().starts_with(&site.at("/login")), "{}", page.address());
+        rules::check_outside(&page);
+        log_in(&page, "not-a-token");
+        assert!(page.tree().iter().any(|node| node.role == "alert"), "a wrong token is told as such");
+        rules::check_outside(&page);
+        log_in(&page, &token(&site, Scope::Admin));
+        assert_eq!(page.address(), site.at("/queues"), "where one wanted to go");
+        rules::check(&page);
+        page.find("button", "Pause mail");
+        page.after(|| page.click("button", "Log out"));
+        page.go(&site.at("/queues"));
+        assert!(page.address().starts_with(&site.at("/login")), "{}", page.address());
+    }
+}
+
+#[test]
+fn who_may_only_read_is_offered_nothing_else() {
+    let site = Site::guarded();
+    let page = Page::open();
+    page.go(&site.at("/queues"));
+    log_in(&page, &token(&site, Scope::Read));
+    let buttons: Vec<String> =
+        page.tree().into_iter().filter(|node| node.role == "button").map(|node| node.name).collect();
+    assert!(buttons.iter().all(|name| !name.starts_with("Pause ")), "{buttons:?}");
+    rules::check(&page);
+}
+
+#[test]
+fn what_changes_in_the_store_shows_without_a_reload() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/queues"));
+    let loads = page.events("Page.loadEventFired").len();
+    site.wait(site.backstop.draft("brand-new").json(&1).push()).unwrap();
+    page.wait_until("the new queue is shown", |page| {
+        page.tree().iter().any(|node| node.role == "link" && node.name == "brand-new")
+    });
+    assert_eq!(page.events("Page.loadEventFired").len(), loads);
+    rules::check(&page);
+}
+
+#[test]
+fn a_theme_that_was_chosen_stays() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/"));
+    page.click("button", "Theme: system");
+    page.click("button", "Theme: light");
+    page.go(&site.at("/jobs"));
+    assert_eq!(page.eval("document.documentElement.dataset.theme"), "dark".into());
+    page.find("button", "Theme: dark");
+}

@@ -1,0 +1,30 @@
+"""A worker for backstop in plain HTTP, with nothing but Python's own library: python3 worker.py QUEUE"""
+import json, os, sys, threading, time, traceback, urllib.error, urllib.request
+SERVER, QUEUE = os.environ.get("BACKSTOP_URL", "http://127.0.0.1:7007"), sys.argv[1]
+WORKER, TOKEN, held = f"python/{os.getpid()}", os.environ.get("BACKSTOP_TOKEN"), {}
+
+def handle(job):  # your work: raise to fail, and the job is tried again as its queue's policy says
+    if job["attempt"] <= job["payload"].get("fails", 0):
+        raise ConnectionError(f"attempt {job['attempt']} did not get through")
+    print("done", job["id"], json.dumps(job["payload"]), flush=True)
+
+def call(path, body):  # safe to repeat: a settlement that was applied is applied once
+    head = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})
+    while True:
+        try: return json.load(urllib.request.urlopen(urllib.request.Request(f"{SERVER}/v1/{path}", json.dumps(body).encode(), head), timeout=60))
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code != 429: sys.exit(f"{path}: {error} {error.read().decode()}")
+        except OSError as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
+        time.sleep(1)
+
+def beat():  # as long as this goes on, nobody else gets the job
+    while not time.sleep(5):
+        if leases := list(held.values()): call("beat", {"worker": WORKER, "leases": leases})
+
+threading.Thread(target=beat, daemon=True).start()
+while True:
+    for job in call("lease", {"queues": [QUEUE], "max": 1, "worker": WORKER, "lease_ms": 15000, "wait_ms": 20000})["jobs"]:
+        end = held[job["id"]] = {"id": job["id"], "lease": job["lease"]}
+        try: handle(job); end = {**end, "outcome": "done"}
+        except Exception as error: end = {**end, "outcome": "failed", "error": {"message": str(error), "type": type(error).__name__, "stack_trace": traceback.format_exc()}}
+        call("settle", {"settle": [end]}); del held[job["id"]]

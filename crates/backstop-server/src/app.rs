@@ -1,5 +1,6 @@
 //! What every route shares.
 
+use crate::history::History;
 use backstop::Backstop;
 use backstop::config::Config;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,6 +13,7 @@ struct Shared {
     backstop: Backstop,
     config: RwLock<Arc<Config>>,
     base: String,
+    history: History,
 }
 
 impl App {
@@ -19,7 +21,7 @@ impl App {
     /// at the root.
     pub fn new(backstop: Backstop, config: Config, base: &str) -> Self {
         let base = base.trim_end_matches('/').to_string();
-        Self(Arc::new(Shared { backstop, config: RwLock::new(Arc::new(config)), base }))
+        Self(Arc::new(Shared { backstop, config: RwLock::new(Arc::new(config)), base, history: History::default() }))
     }
 
     /// The library it stands on.
@@ -35,6 +37,11 @@ impl App {
     /// Puts a new configuration in force.
     pub fn reload(&self, config: Config) {
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// What happened lately, for charts.
+    pub fn history(&self) -> &History {
+        &self.0.history
     }
 
     /// The path in front of every address; empty at the root.

@@ -8,6 +8,8 @@
 //! | the JSON shapes that the API and the command line share | `wire/` |
 //! | the dashboard | `pages/` |
 //! | what happened in the last week, minute by minute | `history/` |
+//! | what a retry policy does, for the command line and the page | `lab/` |
+//! | numbers and times as people read them | `words.rs` |
 //! | `/metrics`, `/healthz`, `/readyz` | `meters/` |
 //! | listening, TLS, limits, going down in good order | `serve/` |
 
@@ -15,9 +17,11 @@ pub mod access;
 pub mod api;
 mod app;
 pub mod history;
+pub mod lab;
 pub mod meters;
 pub mod pages;
 pub mod serve;
 pub mod wire;
+pub mod words;
 
 pub use app::App;

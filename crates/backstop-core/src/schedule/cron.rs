@@ -101,6 +101,11 @@ impl Cron {
         &self.text
     }
 
+    /// In plain words, such as `At 08:30`.
+    pub fn words(&self) -> String {
+        self.pattern.describe()
+    }
+
     /// The instants behind `after`, in order, without end.
     pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> Instants<'a> {
         let at = after.as_micros().div_euclid(MICROS) + 1;

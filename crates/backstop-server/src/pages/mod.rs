@@ -35,6 +35,8 @@ pub use posted::Posted;
 pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 
+pub mod chart;
+
 use crate::App;
 use axum::Router;
 

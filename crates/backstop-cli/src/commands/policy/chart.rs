@@ -1,9 +1,5 @@
 //! Charts of a simulation: calls over time, what failed of them, and the backlog.
 
-mod svg;
-
-pub(super) use svg::svg;
-
 use crate::output::paint::Paint;
 use crate::output::words::{about, count};
 use backstop::Span;
@@ -18,39 +14,6 @@ const FAILED: char = '░';
 /// Less than half a line of them: to be seen, and not to be taken for many.
 const FEW_FAILED: char = '·';
 const OUT: char = '━';
-
-/// Lengths of time that people divide hours and days into.
-const STEPS: [Span; 24] = [
-    Span::millis(1),
-    Span::millis(10),
-    Span::millis(100),
-    Span::millis(200),
-    Span::millis(500),
-    Span::secs(1),
-    Span::secs(2),
-    Span::secs(5),
-    Span::secs(10),
-    Span::secs(15),
-    Span::secs(30),
-    Span::minutes(1),
-    Span::minutes(2),
-    Span::minutes(5),
-    Span::minutes(10),
-    Span::minutes(15),
-    Span::minutes(30),
-    Span::hours(1),
-    Span::hours(2),
-    Span::hours(6),
-    Span::hours(12),
-    Span::days(1),
-    Span::days(7),
-    Span::days(30),
-];
-
-/// The shortest round length of which at most `most` make up the whole.
-pub(super) fn round_step(whole: Span, most: i64) -> Span {
-    STEPS.into_iter().find(|step| step.times(most) >= whole).unwrap_or(Span::days(30))
-}
 
 /// A column of the chart: a few buckets together.
 #[derive(Clone, Copy)]

@@ -1,8 +1,6 @@
 //! `backstop policy simulate`: what a policy does to a service that is out for a while.
 
-mod rate;
 mod shape;
-mod told;
 
 use super::{chart, read};
 use crate::context::Context;
@@ -10,19 +8,14 @@ use crate::output::table::terminal_width;
 use crate::trouble::{Trouble, Verdict};
 use backstop::{RetryPolicy, Span};
 use backstop_core::breaker::BreakerSettings;
-use backstop_core::simulate::{BadScenario, Scenario, Simulated, simulate};
+use backstop_core::simulate::{BadScenario, Scenario, Simulated};
+use backstop_server::lab::{Question, Rate, Setting, picture, told};
 use clap::Args;
-use rate::Rate;
 use shape::SimulatedShape;
 use std::path::{Path, PathBuf};
 
 /// Characters of a line where there is no terminal to ask.
 const WIDTH_USUAL: usize = 100;
-/// The most buckets of a report: finer than a chart can show.
-const BUCKETS_MAX: i64 = 240;
-/// The least to see after an outage, and the most to simulate in search of the backlog's end.
-const AFTERMATH_MIN: Span = Span::secs(30);
-const AFTERMATH_MAX: Span = Span::days(1);
 
 /// Which policy, which outage.
 #[derive(Args, Debug)]
@@ -71,7 +64,7 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
     }
     let width = terminal_width().unwrap_or(WIDTH_USUAL);
     context.output.line(chart::render(&scenario, &simulated, width, context.output.paint()))?;
-    for line in told::told(&scenario, &simulated) {
+    for line in told(&scenario, &simulated) {
         context.output.line(line)?;
     }
     if let Some(file) = &args.svg {
@@ -82,62 +75,18 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
 
 /// The scenario, played through; without a length, long enough to see the end of the backlog.
 fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
-    let recovery = args.outage_at.plus(args.outage);
-    let aftermath = args.outage.scaled(0.5).max(AFTERMATH_MIN);
-    let scenario = scenario(args, args.run_for.unwrap_or(recovery.plus(aftermath)))?;
-    let simulated = simulate(&scenario).map_err(|error| refused(&error, args))?;
-    if args.run_for.is_some() || simulated.backlog_gone_at.is_some() || !told::catches_up(&scenario) {
-        return Ok((scenario, simulated));
-    }
-    Ok(prolonged(&scenario, aftermath).unwrap_or((scenario, simulated)))
-}
-
-/// The same for twice the time after the outage, and twice again, until the backlog is gone; then cut a little after
-/// that. As long as it may be if it does not go.
-fn prolonged(scenario: &Scenario, first: Span) -> Option<(Scenario, Simulated)> {
-    let recovery = scenario.outage.1;
-    let played = |aftermath: Span| {
-        let longer = timed(scenario.clone(), recovery.plus(aftermath));
-        simulate(&longer).ok().map(|simulated| (longer, simulated))
-    };
-    let mut last = None;
-    let mut aftermath = first;
-    while aftermath < AFTERMATH_MAX {
-        aftermath = aftermath.times(2).min(AFTERMATH_MAX);
-        let Some(longer) = played(aftermath) else { break };
-        if let Some(gone_at) = longer.1.backlog_gone_at {
-            let enough = rounded_up(gone_at.minus(recovery).scaled(1.2)).min(aftermath);
-            return played(enough).or(Some(longer));
-        }
-        last = Some(longer);
-    }
-    last
-}
-
-/// To a round length, a twentieth of it longer at most.
-fn rounded_up(span: Span) -> Span {
-    let step = chart::round_step(span, 20).as_micros();
-    Span::micros((span.as_micros() + step - 1) / step * step)
-}
-
-fn scenario(args: &SimulateArgs, run_for: Span) -> Result<Scenario, Trouble> {
-    let scenario = Scenario {
+    let question = Question {
         arrivals_per_second: args.rate.per_second(),
-        run_for,
-        outage: (args.outage_at, args.outage_at.plus(args.outage)),
+        outage_at: args.outage_at,
+        outage: args.outage,
+        run_for: args.run_for,
         service_time: args.service_time,
         concurrency: args.concurrency,
         policy: args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?,
         breaker: args.breaker.as_deref().map(read_breaker).transpose()?,
         seed: args.seed,
-        bucket: Span::ZERO,
     };
-    Ok(timed(scenario, run_for))
-}
-
-/// The scenario over another time, in buckets that go with it.
-fn timed(scenario: Scenario, run_for: Span) -> Scenario {
-    Scenario { run_for, bucket: chart::round_step(run_for, BUCKETS_MAX), ..scenario }
+    question.play().map_err(|error| refused(&error, args))
 }
 
 fn read_breaker(json: &str) -> Result<BreakerSettings, Trouble> {
@@ -158,7 +107,7 @@ fn refused(error: &BadScenario, args: &SimulateArgs) -> Trouble {
 }
 
 fn write_svg(file: &Path, scenario: &Scenario, simulated: &Simulated) -> Result<(), Trouble> {
-    std::fs::write(file, chart::svg(scenario, simulated)).map_err(|error| {
+    std::fs::write(file, picture(scenario, simulated, Setting::Alone)).map_err(|error| {
         Trouble::new(format!("the chart could not be written to {}: {error}", file.display()))
     })
 }

@@ -108,29 +108,3 @@ fn where_all_failed_nothing_looks_as_if_it_had_succeeded() {
     let text = render(&scenario(), &simulated(&good), 200, Paint::new(false));
     assert!(!text.lines().skip(1).any(|line| line.contains([FAILED, FEW_FAILED])), "{text}");
 }
-
-#[test]
-fn lengths_of_time_are_round() {
-    let check = |whole: Span, most, step: Span| assert_eq!(round_step(whole, most), step, "{whole}");
-    check(Span::minutes(16), 240, Span::secs(5));
-    check(Span::minutes(20), 240, Span::secs(5));
-    check(Span::secs(1_201), 240, Span::secs(10));
-    check(Span::millis(7), 240, Span::millis(1));
-    check(Span::days(3_660), 240, Span::days(30));
-}
-
-#[test]
-fn the_picture_is_well_formed_and_has_no_script() {
-    let svg = svg(&scenario(), &simulated(&CALLS));
-    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    for part in ["<title", "prefers-color-scheme: dark", "succeeded", "failed", "service out", "no breaker"] {
-        assert!(svg.contains(part), "{part} is missing");
-    }
-    for foreign in ["<script", "href", "javascript", "onload", "NaN", "inf"] {
-        assert!(!svg.contains(foreign), "{foreign} does not belong");
-    }
-    // Every element is closed, one way or the other.
-    let opened = svg.matches('<').count() - svg.matches("</").count() - svg.matches("/>").count();
-    assert_eq!(opened, svg.matches("</").count());
-    assert_eq!(svg.matches("<rect class=\"out\"").count(), 3, "two panels and the legend");
-}

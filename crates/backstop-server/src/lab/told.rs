@@ -1,11 +1,11 @@
 //! A simulation in words.
 
-use crate::output::words::{about, count, counted};
-use backstop::Span;
+use crate::words::{about, count, counted};
+use backstop_core::Span;
 use backstop_core::simulate::{Scenario, Simulated};
 
 /// What happened, a sentence a line.
-pub(super) fn told(scenario: &Scenario, simulated: &Simulated) -> Vec<String> {
+pub fn told(scenario: &Scenario, simulated: &Simulated) -> Vec<String> {
     vec![
         outage(scenario, simulated),
         recovery(scenario, simulated),
@@ -67,7 +67,7 @@ fn deaths(scenario: &Scenario, simulated: &Simulated) -> String {
     match (simulated.dead, scenario.breaker) {
         (0, _) => format!("Deaths:    none of {jobs}."),
         (dead, None) => {
-            format!("Deaths:    {} of {jobs}. With --breaker jobs wait for the service instead.", count(dead))
+            format!("Deaths:    {} of {jobs}. With a breaker jobs wait for the service instead.", count(dead))
         }
         (dead, Some(_)) => format!("Deaths:    {} of {jobs}.", count(dead)),
     }
@@ -81,7 +81,7 @@ fn settings(scenario: &Scenario) -> String {
 }
 
 /// Whether there is room for more than arrives.
-pub(super) fn catches_up(scenario: &Scenario) -> bool {
+pub fn catches_up(scenario: &Scenario) -> bool {
     scenario.arrivals_per_second * scenario.service_time.as_secs_f64() < f64::from(scenario.concurrency)
 }
 

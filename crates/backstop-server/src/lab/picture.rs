@@ -2,8 +2,8 @@
 //! reader likes it.
 
 use super::round_step;
-use crate::output::words::{about, count, counted, cut, one_line};
-use backstop::Span;
+use crate::words::{about, count, counted, cut, one_line};
+use backstop_core::Span;
 use backstop_core::simulate::{Bucket, Scenario, Simulated};
 use std::fmt::Write as _;
 
@@ -46,13 +46,22 @@ text { fill: #e6e8ea; }
 }
 ";
 
+/// Where the chart stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Setting {
+    /// Alone, in a file: with its colours in it.
+    Alone,
+    /// In a page, which has the colours.
+    Page,
+}
+
 /// The chart.
-pub(in crate::commands::policy) fn svg(scenario: &Scenario, simulated: &Simulated) -> String {
+pub fn picture(scenario: &Scenario, simulated: &Simulated, setting: Setting) -> String {
     let most = |part: fn(&Bucket) -> u64| simulated.buckets.iter().map(part).max().unwrap_or_default();
     let calls = Panel { top: 122.0, bottom: 362.0, most: round_top(most(|bucket| bucket.calls)) };
     let backlog = Panel { top: 416.0, bottom: 516.0, most: round_top(most(|bucket| bucket.backlog)) };
     let mut svg = String::new();
-    head(&mut svg, scenario, simulated);
+    head(&mut svg, scenario, simulated, setting);
     for panel in [calls, backlog] {
         outage(&mut svg, scenario, panel);
         grid(&mut svg, panel);
@@ -67,7 +76,7 @@ pub(in crate::commands::policy) fn svg(scenario: &Scenario, simulated: &Simulate
     svg
 }
 
-fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated) {
+fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated, setting: Setting) {
     let (from, until) = scenario.outage;
     let title = format!("A service out for {}, and the calls it gets", about(until.minus(from)));
     let told = format!(
@@ -80,12 +89,16 @@ fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated) {
     let policy = String::from_utf8_lossy(&scenario.policy.to_json()).into_owned();
     let breaker = scenario.breaker.as_ref().and_then(|breaker| serde_json::to_string(breaker).ok());
     let breaker = breaker.map_or("no breaker".to_owned(), |json| format!("breaker {json}"));
+    let style = match setting {
+        Setting::Alone => format!("<style>\n{STYLE}</style>\n"),
+        Setting::Page => String::new(),
+    };
     push(
         svg,
         format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" class=\"chart outage\" role=\"img\" \
              aria-labelledby=\"title told\">\n<title id=\"title\">{}</title>\n<desc id=\"told\">{}</desc>\n\
-             <style>\n{STYLE}</style>\n<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" \
+             {style}<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" \
              patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/>\
              </pattern></defs>\n<rect class=\"ground\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
             escaped(&title),

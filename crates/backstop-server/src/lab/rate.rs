@@ -4,30 +4,19 @@ use std::str::FromStr;
 
 /// A rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Rate(f64);
+pub struct Rate(f64);
 
 impl Rate {
     /// How many in a second.
-    pub(super) const fn per_second(self) -> f64 {
+    pub const fn per_second(self) -> f64 {
         self.0
     }
 }
 
 /// Text that is not a rate.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotARate(String);
-
-impl std::fmt::Display for NotARate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "`{}` is not a rate; write a number above 0 and a unit, such as 100/s, 600/m or 50/h",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for NotARate {}
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a rate; write a number above 0 and a unit, such as 100/s, 600/m or 50/h")]
+pub struct NotARate(String);
 
 impl FromStr for Rate {
     type Err = NotARate;

@@ -1,0 +1,172 @@
+//! What is noted of a queue or a stream at a moment: first numbers that only grow, then numbers that go up and down.
+
+use super::block::Row;
+use backstop::core::port::QueueStatus;
+use backstop::streams::{Count, StreamStatus};
+use backstop_core::{State, Time};
+
+/// Figures as a row of numbers and back.
+pub(super) trait Figures: Sized {
+    /// Of a row; what it does not have is 0.
+    fn of(row: &Row) -> Self;
+
+    /// As a row.
+    fn row(&self) -> Row;
+}
+
+/// A queue, or several, at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueFigures {
+    /// Jobs taken in, ever.
+    pub enqueued: u64,
+    /// Jobs done, ever.
+    pub done: u64,
+    /// Jobs that died, ever.
+    pub dead: u64,
+    /// Jobs called off, ever.
+    pub cancelled: u64,
+    /// Jobs whose time has not come.
+    pub scheduled: u64,
+    /// Jobs that wait for a worker.
+    pub ready: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that wait for their next attempt.
+    pub retrying: u64,
+    /// Dead letters that lie there.
+    pub letters: u64,
+    /// How long the job that is claimed next has waited, in milliseconds.
+    pub oldest_ready_ms: u64,
+}
+
+/// A stream at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamFigures {
+    /// Records that waited, ever.
+    pub added: u64,
+    /// Records handled, ever.
+    pub handled: u64,
+    /// Positions declared missing, ever.
+    pub misses: u64,
+    /// Keys given up because they had waited long enough, ever.
+    pub timeouts: u64,
+    /// Records that came after they were declared missing, ever.
+    pub late: u64,
+    /// Records that are held.
+    pub held: u64,
+    /// Keys that hold some.
+    pub holding: u64,
+}
+
+/// How many of a queue's numbers only grow.
+pub(super) const QUEUE_COUNTS: usize = 4;
+/// How many of a stream's numbers only grow.
+pub(super) const STREAM_COUNTS: usize = 5;
+
+impl QueueFigures {
+    /// A queue as it stands at `now`.
+    pub fn new(status: &QueueStatus, now: Time) -> Self {
+        let in_state = |state| status.counts.of(state);
+        let oldest = status.next_ready.map_or(0, |since| now.since(since).as_millis());
+        Self {
+            enqueued: status.totals.enqueued,
+            done: status.totals.done,
+            dead: status.totals.dead,
+            cancelled: status.totals.cancelled,
+            scheduled: in_state(State::Scheduled),
+            ready: in_state(State::Ready),
+            running: in_state(State::Running),
+            retrying: in_state(State::Retrying),
+            letters: in_state(State::Dead),
+            oldest_ready_ms: if in_state(State::Ready) > 0 { oldest.unsigned_abs() } else { 0 },
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            enqueued: self.enqueued.saturating_add(other.enqueued),
+            done: self.done.saturating_add(other.done),
+            dead: self.dead.saturating_add(other.dead),
+            cancelled: self.cancelled.saturating_add(other.cancelled),
+            scheduled: self.scheduled.saturating_add(other.scheduled),
+            ready: self.ready.saturating_add(other.ready),
+            running: self.running.saturating_add(other.running),
+            retrying: self.retrying.saturating_add(other.retrying),
+            letters: self.letters.saturating_add(other.letters),
+            oldest_ready_ms: if self.oldest_ready_ms > other.oldest_ready_ms {
+                self.oldest_ready_ms
+            } else {
+                other.oldest_ready_ms
+            },
+        }
+    }
+}
+
+impl Figures for QueueFigures {
+    fn of(row: &Row) -> Self {
+        let at = |place: usize| row.get(place).copied().unwrap_or_default();
+        Self {
+            enqueued: at(0),
+            done: at(1),
+            dead: at(2),
+            cancelled: at(3),
+            scheduled: at(4),
+            ready: at(5),
+            running: at(6),
+            retrying: at(7),
+            letters: at(8),
+            oldest_ready_ms: at(9),
+        }
+    }
+
+    fn row(&self) -> Row {
+        vec![
+            self.enqueued,
+            self.done,
+            self.dead,
+            self.cancelled,
+            self.scheduled,
+            self.ready,
+            self.running,
+            self.retrying,
+            self.letters,
+            self.oldest_ready_ms,
+        ]
+    }
+}
+
+impl StreamFigures {
+    /// A stream as it stands.
+    pub fn new(status: &StreamStatus) -> Self {
+        Self {
+            added: status.counts[Count::Added],
+            handled: status.counts[Count::Handled],
+            misses: status.counts[Count::Misses],
+            timeouts: status.counts[Count::Timeout],
+            late: status.counts[Count::Late],
+            held: status.records,
+            holding: status.holding,
+        }
+    }
+}
+
+impl Figures for StreamFigures {
+    fn of(row: &Row) -> Self {
+        let at = |place: usize| row.get(place).copied().unwrap_or_default();
+        Self {
+            added: at(0),
+            handled: at(1),
+            misses: at(2),
+            timeouts: at(3),
+            late: at(4),
+            held: at(5),
+            holding: at(6),
+        }
+    }
+
+    fn row(&self) -> Row {
+        vec![self.added, self.handled, self.misses, self.timeouts, self.late, self.held, self.holding]
+    }
+}

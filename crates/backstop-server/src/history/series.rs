@@ -1,0 +1,324 @@
+//! Rows as points of a chart. Where nobody looked there is a gap: neither a zero nor a line across it.
+
+use super::block::{Grain, floor};
+use super::figures::{QueueFigures, StreamFigures};
+use backstop_core::{Span, Time};
+use std::fmt;
+use std::str::FromStr;
+
+/// How far back a chart looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Window {
+    /// Five minutes, every five seconds.
+    FiveMinutes,
+    /// An hour, minute by minute.
+    #[default]
+    Hour,
+    /// A day, every five minutes.
+    Day,
+    /// A week, every half hour.
+    Week,
+}
+
+impl Window {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 4] = [Self::FiveMinutes, Self::Hour, Self::Day, Self::Week];
+
+    /// Its word in an address.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FiveMinutes => "5m",
+            Self::Hour => "1h",
+            Self::Day => "24h",
+            Self::Week => "7d",
+        }
+    }
+
+    /// How long it is.
+    pub const fn length(self) -> Span {
+        match self {
+            Self::FiveMinutes => Span::minutes(5),
+            Self::Hour => Span::hours(1),
+            Self::Day => Span::days(1),
+            Self::Week => Span::days(7),
+        }
+    }
+
+    /// How far apart its points are.
+    pub const fn step(self) -> Span {
+        match self {
+            Self::FiveMinutes => Span::secs(5),
+            Self::Hour => Span::minutes(1),
+            Self::Day => Span::minutes(5),
+            Self::Week => Span::minutes(30),
+        }
+    }
+
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::FiveMinutes => "5 minutes",
+            Self::Hour => "1 hour",
+            Self::Day => "24 hours",
+            Self::Week => "7 days",
+        }
+    }
+
+    /// Which rows of the store it is drawn from; none for what the process itself saw.
+    pub(super) const fn grain(self) -> Option<Grain> {
+        match self {
+            Self::FiveMinutes => None,
+            Self::Hour | Self::Day => Some(Grain::Minute),
+            Self::Week => Some(Grain::TenMinutes),
+        }
+    }
+
+    /// The steps, the oldest first: from (not included) and until. The last ends at the last full step before `now`.
+    fn steps(self, now: Time) -> impl Iterator<Item = (Time, Time)> {
+        let step = self.step();
+        let count = self.length().as_micros() / step.as_micros();
+        let end = floor(now, step);
+        (0..count).rev().map(move |back| {
+            let until = end.before(step.times(back));
+            (until.before(step), until)
+        })
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Text that is no window.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a window is 5m, 1h, 24h or 7d")]
+pub struct NotAWindow;
+
+impl FromStr for Window {
+    type Err = NotAWindow;
+
+    fn from_str(text: &str) -> Result<Self, NotAWindow> {
+        Self::ALL.into_iter().find(|window| window.as_str() == text).ok_or(NotAWindow)
+    }
+}
+
+/// A point of a chart.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// The end of its step.
+    pub at: Time,
+    /// What it was; `None` where nobody looked.
+    pub value: Option<f64>,
+}
+
+/// A line of a chart, the oldest point first.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Series {
+    /// The points, one for each step.
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// The latest value there is.
+    pub fn last(&self) -> Option<f64> {
+        self.points.iter().rev().find_map(|point| point.value)
+    }
+
+    /// The highest value there is.
+    pub fn most(&self) -> Option<f64> {
+        self.points.iter().filter_map(|point| point.value).reduce(f64::max)
+    }
+
+    /// Whether there is nothing but gaps.
+    pub fn is_empty(&self) -> bool {
+        self.last().is_none()
+    }
+}
+
+/// A queue over a window: what happened, per second, and what was there, the most of each step.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct QueueSeries {
+    /// Jobs taken in, per second.
+    pub enqueued: Series,
+    /// Jobs done, per second.
+    pub done: Series,
+    /// Jobs that died, per second.
+    pub dead: Series,
+    /// Jobs called off, per second.
+    pub cancelled: Series,
+    /// Jobs whose time has not come.
+    pub scheduled: Series,
+    /// Jobs that wait for a worker.
+    pub ready: Series,
+    /// Jobs that run.
+    pub running: Series,
+    /// Jobs that wait for their next attempt.
+    pub retrying: Series,
+    /// Dead letters.
+    pub letters: Series,
+    /// How long the oldest ready job has waited, in seconds.
+    pub oldest_ready: Series,
+}
+
+impl QueueSeries {
+    pub(super) fn of(rows: &[(Time, QueueFigures)], window: Window, now: Time) -> Self {
+        let rate = |of: fn(&QueueFigures) -> u64| rate(rows, of, window, now);
+        let level = |of: fn(&QueueFigures) -> u64| level(rows, of, window, now);
+        Self {
+            enqueued: rate(|figures| figures.enqueued),
+            done: rate(|figures| figures.done),
+            dead: rate(|figures| figures.dead),
+            cancelled: rate(|figures| figures.cancelled),
+            scheduled: level(|figures| figures.scheduled),
+            ready: level(|figures| figures.ready),
+            running: level(|figures| figures.running),
+            retrying: level(|figures| figures.retrying),
+            letters: level(|figures| figures.letters),
+            oldest_ready: level(|figures| figures.oldest_ready_ms).scaled(0.001),
+        }
+    }
+}
+
+/// A stream over a window.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StreamSeries {
+    /// Records handled, per second.
+    pub handled: Series,
+    /// Records that had to wait, per second.
+    pub added: Series,
+    /// Positions declared missing, per second.
+    pub misses: Series,
+    /// Keys given up because they had waited long enough, per second.
+    pub timeouts: Series,
+    /// Records that came too late, per second.
+    pub late: Series,
+    /// Records that are held.
+    pub held: Series,
+    /// Keys that hold some.
+    pub holding: Series,
+}
+
+impl StreamSeries {
+    pub(super) fn of(rows: &[(Time, StreamFigures)], window: Window, now: Time) -> Self {
+        let rate = |of: fn(&StreamFigures) -> u64| rate(rows, of, window, now);
+        let level = |of: fn(&StreamFigures) -> u64| level(rows, of, window, now);
+        Self {
+            handled: rate(|figures| figures.handled),
+            added: rate(|figures| figures.added),
+            misses: rate(|figures| figures.misses),
+            timeouts: rate(|figures| figures.timeouts),
+            late: rate(|figures| figures.late),
+            held: level(|figures| figures.held),
+            holding: level(|figures| figures.holding),
+        }
+    }
+}
+
+impl Series {
+    fn scaled(mut self, factor: f64) -> Self {
+        for point in &mut self.points {
+            point.value = point.value.map(|value| value * factor);
+        }
+        self
+    }
+}
+
+/// What was added in each step, per second. A step without a row is a gap; so is one whose beginning nobody saw, and one
+/// in which a total fell: it is another queue of the same name.
+#[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
+fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
+    let reach = window.step().times(2);
+    let value = |from: Time, until: Time| {
+        let end = rows.partition_point(|(at, _)| *at <= until).checked_sub(1)?;
+        let start = rows.partition_point(|(at, _)| *at <= from).checked_sub(1)?;
+        let ((began, first), (ended, last)) = (&rows[start], &rows[end]);
+        let took = ended.since(*began);
+        if end == start || took > reach {
+            return None;
+        }
+        let added = of(last).checked_sub(of(first))?;
+        Some(added as f64 / took.as_secs_f64())
+    };
+    let points = window.steps(now).map(|(from, until)| Point { at: until, value: value(from, until) });
+    Series { points: points.collect() }
+}
+
+/// The most there was in each step.
+#[expect(clippy::cast_precision_loss, reason = "a depth in a chart is for people")]
+fn level<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
+    let value = |from: Time, until: Time| {
+        let start = rows.partition_point(|(at, _)| *at <= from);
+        let end = rows.partition_point(|(at, _)| *at <= until);
+        rows[start..end].iter().map(|(_, figures)| of(figures) as f64).reduce(f64::max)
+    };
+    let points = window.steps(now).map(|(from, until)| Point { at: until, value: value(from, until) });
+    Series { points: points.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minute: i64) -> Time {
+        Time::from_millis(1_767_225_600_000 + minute * 60_000)
+    }
+
+    fn seen(totals: &[(i64, u64)]) -> Vec<(Time, QueueFigures)> {
+        let figures = |n| QueueFigures { done: n, ready: n, ..QueueFigures::default() };
+        totals.iter().map(|(minute, n)| (at(*minute), figures(*n))).collect()
+    }
+
+    fn tail(series: &Series, n: usize) -> Vec<Option<f64>> {
+        series.points.iter().rev().take(n).rev().map(|point| point.value).collect()
+    }
+
+    #[test]
+    fn a_rate_is_what_a_total_grew_by() {
+        let series = QueueSeries::of(&seen(&[(57, 0), (58, 60), (59, 60), (60, 180)]), Window::Hour, at(60));
+        assert_eq!(series.done.points.len(), 60);
+        assert_eq!(tail(&series.done, 4), [None, Some(1.0), Some(0.0), Some(2.0)]);
+        assert_eq!(tail(&series.ready, 4), [Some(0.0), Some(60.0), Some(60.0), Some(180.0)]);
+    }
+
+    #[test]
+    fn where_nobody_looked_there_is_a_gap_and_what_happened_in_it_is_not_heaped_on_what_follows() {
+        let series = QueueSeries::of(&seen(&[(50, 0), (58, 6_000), (59, 6_060)]), Window::Hour, at(60));
+        assert_eq!(tail(&series.done, 4), [None, None, Some(1.0), None]);
+        assert_eq!(tail(&series.ready, 4), [None, Some(6_000.0), Some(6_060.0), None]);
+    }
+
+    #[test]
+    fn a_minute_that_was_skipped_is_a_gap_and_the_next_one_covers_both() {
+        let series = QueueSeries::of(&seen(&[(57, 0), (59, 120)]), Window::Hour, at(59));
+        assert_eq!(tail(&series.done, 2), [None, Some(1.0)]);
+    }
+
+    #[test]
+    fn a_total_that_fell_is_a_gap() {
+        let series = QueueSeries::of(&seen(&[(57, 500), (58, 3), (59, 63)]), Window::Hour, at(59));
+        assert_eq!(tail(&series.done, 2), [None, Some(1.0)]);
+    }
+
+    #[test]
+    fn windows_have_their_number_of_points_and_nothing_is_known_of_an_empty_store() {
+        for (window, points) in
+            [(Window::FiveMinutes, 60), (Window::Hour, 60), (Window::Day, 288), (Window::Week, 336)]
+        {
+            let series = QueueSeries::of(&[], window, at(0));
+            assert_eq!(series.done.points.len(), points);
+            assert!(series.done.is_empty() && series.oldest_ready.is_empty());
+            assert_eq!(window.as_str().parse(), Ok(window));
+        }
+        assert_eq!("1y".parse::<Window>(), Err(NotAWindow));
+    }
+
+    #[test]
+    fn a_day_shows_the_highest_of_its_steps() {
+        let mut rows = seen(&[(0, 5), (1, 90), (2, 5), (3, 5), (4, 5), (5, 5)]);
+        rows.sort_by_key(|(at, _)| *at);
+        let series = QueueSeries::of(&rows, Window::Day, at(5));
+        assert_eq!(tail(&series.ready, 1), [Some(90.0)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! The history on virtual time: two servers, a store, a clock that is moved.
+
+use super::block::Grain;
+use super::*;
+use backstop::core::port::CellQuery;
+use backstop::testing::{self, Test};
+use backstop::{Draft, Fail, Run};
+
+async fn push(test: &Test, queue: &str, jobs: usize) {
+    for _ in 0..jobs {
+        let draft: Draft = test.backstop.draft(queue);
+        draft.push().await.unwrap();
+    }
+}
+
+async fn work(test: &Test, queue: &str) {
+    let done = |_: Run| async { Ok::<(), Fail>(()) };
+    test.backstop.worker().handle_raw(queue, done).drain().await.unwrap();
+}
+
+async fn cells(test: &Test) -> Vec<String> {
+    let query = CellQuery { prefix: "history/".to_owned(), after: None, limit: 1_000 };
+    test.backstop.store().list_cells(query).await.unwrap().into_iter().map(|cell| cell.name).collect()
+}
+
+fn values(series: &Series, n: usize) -> Vec<Option<f64>> {
+    series.points.iter().rev().take(n).rev().map(|point| point.value).collect()
+}
+
+async fn total(test: &Test, window: Window) -> QueueSeries {
+    History::default().queue(&test.backstop, &Subject::Total, window).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_happened_in_a_minute_is_there_for_a_server_that_starts_later() {
+    let test = testing::start();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    recorder.look().await.unwrap();
+    push(&test, "mail", 120).await;
+    test.clock.advance(Span::minutes(1));
+    recorder.look().await.unwrap();
+    work(&test, "mail").await;
+    test.clock.advance(Span::minutes(1));
+    recorder.look().await.unwrap();
+    let series = total(&test, Window::Hour).await;
+    assert_eq!(values(&series.enqueued, 3), [None, Some(2.0), Some(0.0)]);
+    assert_eq!(values(&series.done, 3), [None, Some(0.0), Some(2.0)]);
+    assert_eq!(values(&series.ready, 3), [Some(0.0), Some(120.0), Some(0.0)]);
+    assert_eq!(values(&series.oldest_ready, 2), [Some(60.0), Some(0.0)]);
+    let mail = Subject::Queue(QueueName::new("mail").unwrap());
+    let series = History::default().queue(&test.backstop, &mail, Window::Hour).await.unwrap();
+    assert_eq!(values(&series.done, 1), [Some(2.0)]);
+}
+
+#[tokio::test]
+async fn of_two_servers_the_first_writes_a_minute_and_nothing_counts_twice() {
+    let test = testing::start();
+    let mut servers =
+        [0, 1].map(|_| Recorder::new(test.backstop.clone(), History::default()));
+    for minute in 0..5 {
+        push(&test, "mail", 60).await;
+        for server in &mut servers {
+            server.look().await.unwrap();
+            // What comes between the two looks belongs to the next minute, whoever sees it first.
+            push(&test, "mail", 30).await;
+        }
+        assert_eq!(servers[minute % 2].written, servers[(minute + 1) % 2].written);
+        test.clock.advance(Span::minutes(1));
+    }
+    let series = total(&test, Window::Hour).await;
+    assert_eq!(values(&series.enqueued, 5), [Some(2.0), Some(2.0), Some(2.0), Some(2.0), None]);
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_leaves_a_gap() {
+    let test = testing::start();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    for pause in [1, 1, 7, 1] {
+        recorder.look().await.unwrap();
+        push(&test, "mail", 60).await;
+        test.clock.advance(Span::minutes(pause));
+    }
+    recorder.look().await.unwrap();
+    let series = total(&test, Window::Hour).await;
+    let mut expected = vec![Some(1.0), Some(1.0)];
+    expected.extend([None; 7]);
+    expected.push(Some(1.0));
+    assert_eq!(values(&series.enqueued, 10), expected);
+}
+
+#[tokio::test]
+async fn a_look_late_in_a_minute_is_remembered_and_not_written() {
+    let test = testing::start();
+    let history = History::default();
+    let mut recorder = Recorder::new(test.backstop.clone(), history.clone());
+    test.clock.advance(Span::secs(30));
+    recorder.look().await.unwrap();
+    push(&test, "mail", 10).await;
+    test.clock.advance(LOOK_EVERY);
+    recorder.look().await.unwrap();
+    assert_eq!(cells(&test).await, Vec::<String>::new());
+    let series = history.queue(&test.backstop, &Subject::Total, Window::FiveMinutes).await.unwrap();
+    assert_eq!(values(&series.enqueued, 2), [None, Some(2.0)]);
+    let mail = QueueName::new("mail").unwrap();
+    assert_eq!(history.recent_queue(&mail, test.backstop.now()).ready.last(), None, "first seen at a minute");
+}
+
+#[tokio::test]
+async fn a_week_is_drawn_from_ten_minutes_and_what_is_older_goes() {
+    let test = testing::start();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    let hours = 24 * 9;
+    for _ in 0..hours * 6 {
+        push(&test, "mail", 6).await;
+        recorder.look().await.unwrap();
+        test.clock.advance(Span::minutes(10));
+    }
+    let series = total(&test, Window::Week).await;
+    assert!(series.enqueued.points.iter().all(|point| point.value == Some(0.01)), "{:?}", series.enqueued);
+    let names = cells(&test).await;
+    let oldest = |grain: Grain| {
+        let name = names.iter().find(|name| name.starts_with(grain.prefix())).unwrap();
+        let block: i64 = name.trim_start_matches(grain.prefix()).split('/').next().unwrap().parse().unwrap();
+        test.backstop.now().since(grain.time_of(block, 0))
+    };
+    assert!(oldest(Grain::Minute) <= Span::hours(27), "{}", oldest(Grain::Minute));
+    assert!(oldest(Grain::TenMinutes) <= Span::days(8).plus(Span::hours(1)), "{}", oldest(Grain::TenMinutes));
+    assert!(names.len() < 2 * (28 + 9) + 1, "{}", names.len());
+}
+
+#[tokio::test]
+async fn a_server_that_starts_makes_ten_minutes_of_what_others_left() {
+    let test = testing::start();
+    let mut gone = Recorder::new(test.backstop.clone(), History::default());
+    for _ in 0..9 {
+        push(&test, "mail", 60).await;
+        gone.look().await.unwrap();
+        test.clock.advance(Span::minutes(1));
+    }
+    // It was killed before ten minutes were over; another one comes at a quarter past.
+    test.clock.advance(Span::minutes(6));
+    Recorder::new(test.backstop.clone(), History::default()).look().await.unwrap();
+    let rows = kept::read(
+        &test.backstop,
+        Grain::TenMinutes,
+        &Subject::Total,
+        test.backstop.now().before(Span::hours(1)),
+        test.backstop.now(),
+    );
+    let enqueued: Vec<u64> = rows.await.unwrap().into_iter().map(|(_, row)| row[0]).collect();
+    assert_eq!(enqueued, [60, 540]);
+}
+
+#[tokio::test]
+async fn queues_past_the_bound_are_summed() {
+    let test = testing::start();
+    for number in 0..QUEUES_MAX + 3 {
+        push(&test, &format!("q{number:03}"), if number < 2 { 1 } else { 2 }).await;
+    }
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    recorder.look().await.unwrap();
+    test.clock.advance(Span::minutes(1));
+    recorder.look().await.unwrap();
+    let history = History::default();
+    let others = history.queue(&test.backstop, &Subject::Others, Window::Hour).await.unwrap();
+    // The two least busy ones, and the last by name of all others.
+    assert_eq!(others.ready.last(), Some(4.0));
+    let all = history.queue(&test.backstop, &Subject::Total, Window::Hour).await.unwrap();
+    assert_eq!(all.ready.last(), Some(132.0));
+}
+
+#[tokio::test]
+async fn a_part_that_cannot_be_read_is_written_anew() {
+    let test = testing::start();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    recorder.look().await.unwrap();
+    let hour = Grain::Minute.block_of(test.backstop.now());
+    let name = kept::cell_name(Grain::Minute, hour, &Subject::Total);
+    let standing = test.backstop.store().cells(vec![name.clone()]).await.unwrap().pop().flatten().unwrap();
+    let broken = backstop::core::port::Swap {
+        name,
+        seen: Some(standing.version),
+        version: 1,
+        value: Some(b"{not json".to_vec()),
+    };
+    test.backstop.store().swap(vec![broken]).await.unwrap();
+    test.clock.advance(Span::minutes(1));
+    recorder.look().await.unwrap();
+    assert_eq!(values(&total(&test, Window::Hour).await.ready, 2), [None, Some(0.0)]);
+}

@@ -1,0 +1,86 @@
+//! Charts, drawn on the server: SVG that needs no script, no font and no style of its own.
+//!
+//! Colours come from the page's style by class, so that they follow light and dark. Every chart has a title and a
+//! description, says its values where the pointer is, and has its values as a table for who cannot see it.
+//!
+//! | what | where |
+//! |---|---|
+//! | [`LineChart`]: values over time, with gaps | `line` |
+//! | [`spark`]: a line in a word's place | `spark` |
+//! | [`Bars`]: shares of wholes, side by side | `bars` |
+//! | [`Calendar`]: what became of the instants of days | `calendar` |
+//! | [`TimeLine`]: records in their order, with the gaps between | `timeline` |
+//! | numbers on axes | `scale` |
+//!
+//! All text is escaped here: a chart is markup that a template may take as it is.
+
+mod bars;
+mod calendar;
+mod line;
+mod scale;
+mod spark;
+mod svg;
+mod timeline;
+
+pub use bars::{Bar, Bars, Share};
+pub use calendar::{Calendar, CalendarDay};
+pub use line::{Line, LineChart};
+pub use scale::Unit;
+pub use spark::spark;
+pub use timeline::{Mark, TimeLine};
+
+use askama::filters::HtmlSafe;
+use std::fmt;
+
+/// Markup that a template takes as it is: made here, with every text in it escaped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Markup(String);
+
+impl fmt::Display for Markup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for Markup {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl HtmlSafe for Markup {}
+
+/// What a colour means. Lines of a chart also differ in how they are dashed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tone {
+    /// What comes in, what is there.
+    #[default]
+    Plain,
+    /// What went well.
+    Good,
+    /// What waits, or is late.
+    Warn,
+    /// What failed.
+    Bad,
+    /// What is of no concern.
+    Calm,
+    /// Something else that is there.
+    Other,
+}
+
+impl Tone {
+    /// The class that has its colour.
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Plain => "t-plain",
+            Self::Good => "t-good",
+            Self::Warn => "t-warn",
+            Self::Bad => "t-bad",
+            Self::Calm => "t-calm",
+            Self::Other => "t-other",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

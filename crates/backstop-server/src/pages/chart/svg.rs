@@ -1,0 +1,150 @@
+//! Writing SVG and the little HTML around it: every text and every attribute is escaped on its way.
+
+use crate::words::one_line;
+use std::fmt::{self, Write as _};
+
+/// A drawing in the making.
+pub(super) struct Svg(String);
+
+impl Svg {
+    /// Begins a drawing of this size.
+    pub(super) fn new(id: &str, class: &str, width: f64, height: f64, title: &str, told: &str) -> Self {
+        let (id, class) = (escaped(id), escaped(class));
+        Self(format!(
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+             aria-labelledby=\"{id}-title {id}-told\"><title id=\"{id}-title\">{}</title>\
+             <desc id=\"{id}-told\">{}</desc>",
+            escaped(title),
+            escaped(told)
+        ))
+    }
+
+    /// A path.
+    pub(super) fn path(&mut self, class: &str, d: &str) {
+        self.push(format_args!("<path class=\"{}\" d=\"{}\"/>", escaped(class), escaped(d)));
+    }
+
+    /// A box; with words that appear where the pointer rests, if there are any.
+    pub(super) fn rect(&mut self, class: &str, at: Place, words: &str) {
+        let Place { x, y, width, height } = at;
+        let (width, height) = (width.max(0.0), height.max(0.0));
+        let class = escaped(class);
+        self.push(format_args!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\""
+        ));
+        if words.is_empty() {
+            self.push(format_args!("/>"));
+        } else {
+            self.push(format_args!("><title>{}</title></rect>", escaped(words)));
+        }
+    }
+
+    /// A dot, with words.
+    pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, words: &str) {
+        let (class, words) = (escaped(class), escaped(words));
+        self.push(format_args!(
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"><title>{words}</title></circle>"
+        ));
+    }
+
+    /// Words at a place.
+    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, words: &str) {
+        let (class, words) = (escaped(class), escaped(words));
+        let anchor = anchor.as_str();
+        self.push(format_args!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
+        ));
+    }
+
+    /// Begins a link; what is drawn until [`Svg::end_link`] leads there.
+    pub(super) fn link(&mut self, address: &str) {
+        self.push(format_args!("<a href=\"{}\">", escaped(address)));
+    }
+
+    /// Ends a link.
+    pub(super) fn end_link(&mut self) {
+        self.push(format_args!("</a>"));
+    }
+
+    /// Ends the drawing.
+    pub(super) fn end(mut self) -> String {
+        self.0.push_str("</svg>");
+        self.0
+    }
+
+    fn push(&mut self, part: fmt::Arguments<'_>) {
+        self.0.write_fmt(part).expect("a string takes everything");
+    }
+}
+
+/// Where a box is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+/// Which part of a text stands at its place.
+#[derive(Clone, Copy)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Anchor {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Middle => "middle",
+            Self::End => "end",
+        }
+    }
+}
+
+/// A drawing with its caption, and its values as a table that opens.
+pub(super) fn figure(title: &str, legend: &str, drawing: &str, table: &str) -> String {
+    let title = escaped(title);
+    format!(
+        "<figure class=\"chart-box\"><figcaption><span class=\"chart-title\">{title}</span>{legend}</figcaption>\
+         <div class=\"chart-scroll\">{drawing}</div><details class=\"chart-values\"><summary>{title}: values as a table</summary>\
+         {table}</details></figure>"
+    )
+}
+
+/// A table of texts. The first cell of a row names it.
+pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
+    let mut html = String::from("<table><thead><tr>");
+    for title in titles {
+        html.push_str(&format!("<th scope=\"col\">{}</th>", escaped(title)));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for row in rows {
+        html.push_str("<tr>");
+        for (at, cell) in row.iter().enumerate() {
+            let cell = escaped(cell);
+            let cell = if at == 0 { format!("<th scope=\"row\">{cell}</th>") } else { format!("<td>{cell}</td>") };
+            html.push_str(&cell);
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table>");
+    html
+}
+
+/// Text that is text in markup and in an attribute, whatever it holds.
+pub(super) fn escaped(text: &str) -> String {
+    one_line(text).chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+        escaped
+    })
+}

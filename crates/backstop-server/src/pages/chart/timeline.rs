@@ -1,0 +1,143 @@
+//! Records in the order of their positions, with the gaps between: what a key waits for, drawn.
+//!
+//! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and says its length.
+
+use super::{Markup, Tone};
+use super::svg::{Anchor, Place, Svg, figure, table};
+use crate::words::{count, counted};
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 92.0;
+const LEFT: f64 = 24.0;
+const RIGHT: f64 = 696.0;
+const LINE: f64 = 44.0;
+/// Missing positions of a gap that are drawn one by one.
+const DRAWN_MAX: u64 = 6;
+/// Marks that get a name below: more would run into each other.
+const NAMED_MAX: usize = 8;
+
+/// A line with marks.
+#[derive(Clone, Debug)]
+pub struct TimeLine<'a> {
+    /// An id of its own in its page: letters and `-`.
+    pub id: &'a str,
+    /// What it shows.
+    pub title: &'a str,
+    /// What is on it, from the left.
+    pub marks: Vec<Mark>,
+}
+
+/// What is on a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// Something that is there.
+    There {
+        /// What stands below it.
+        name: String,
+        /// Its colour.
+        tone: Tone,
+        /// What appears where the pointer rests.
+        words: String,
+    },
+    /// Positions that are missing.
+    Gap {
+        /// How many.
+        missing: u64,
+        /// What appears where the pointer rests.
+        words: String,
+    },
+}
+
+impl Mark {
+    const fn width(&self) -> u64 {
+        match self {
+            Self::There { .. } => 1,
+            Self::Gap { missing, .. } => {
+                let drawn = if *missing > DRAWN_MAX { DRAWN_MAX } else { *missing };
+                if drawn == 0 { 1 } else { drawn }
+            }
+        }
+    }
+
+    fn words(&self) -> &str {
+        match self {
+            Self::There { words, .. } | Self::Gap { words, .. } => words,
+        }
+    }
+}
+
+impl TimeLine<'_> {
+    /// The line with its table.
+    pub fn figure(&self) -> Markup {
+        let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
+        let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
+        let titles = ["From the left".to_owned(), "What it is".to_owned()];
+        Markup(figure(self.title, "", &self.drawing(), &table(&titles, &rows)))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a line has a few hundred places")]
+    fn drawing(&self) -> String {
+        let places: u64 = self.marks.iter().map(Mark::width).sum();
+        let step = (RIGHT - LEFT) / places.max(1) as f64;
+        let step = step.min(64.0);
+        let mut svg = Svg::new(self.id, "held-line", WIDTH, HEIGHT, self.title, &self.told());
+        svg.path("held-line", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
+        let named = self.named();
+        let mut at = 0;
+        for (number, mark) in self.marks.iter().enumerate() {
+            let x = LEFT + step * at as f64;
+            match mark {
+                Mark::There { name, tone, words } => {
+                    let place = (x + step / 2.0, LINE);
+                    let radius = (step / 2.0 - 1.0).clamp(2.0, 8.0);
+                    svg.dot(&format!("held-dot {}", tone.class()), place, radius, words);
+                    if named.contains(&number) {
+                        svg.text("chart-label", (place.0, LINE + 30.0), Anchor::Middle, name);
+                    }
+                }
+                Mark::Gap { missing, words } => {
+                    gap(&mut svg, *missing, words, x, step * mark.width() as f64);
+                }
+            }
+            at += mark.width();
+        }
+        svg.end()
+    }
+
+    /// The first, the last, and some between.
+    fn named(&self) -> Vec<usize> {
+        let is_there = |(_, mark): &(usize, &Mark)| matches!(mark, Mark::There { .. });
+        let there: Vec<usize> = self.marks.iter().enumerate().filter(is_there).map(|(at, _)| at).collect();
+        let step = there.len().div_ceil(NAMED_MAX).max(1);
+        there.into_iter().step_by(step).collect()
+    }
+
+    fn told(&self) -> String {
+        let gaps = self.marks.iter().filter_map(|mark| match mark {
+            Mark::Gap { missing, .. } => Some(*missing),
+            Mark::There { .. } => None,
+        });
+        let (number, missing) = gaps.fold((0, 0_u64), |(n, all), one| (n + 1, all.saturating_add(one)));
+        format!(
+            "{} on the line, {} with {} missing",
+            counted((self.marks.len() as u64).saturating_sub(number), "mark"),
+            counted(number, "gap"),
+            counted(missing, "position")
+        )
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few places")]
+fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
+    svg.rect("held-gap", Place { x, y: LINE - 14.0, width, height: 28.0 }, words);
+    if missing > DRAWN_MAX {
+        let said = format!("{} missing", count(missing));
+        svg.text("chart-label gap-label", (x + width / 2.0, LINE - 20.0), Anchor::Middle, &said);
+        return;
+    }
+    let step = width / missing.max(1) as f64;
+    for nth in 0..missing {
+        let middle = x + step * (nth as f64 + 0.5);
+        svg.dot("held-hole", (middle, LINE), (step / 2.0 - 1.0).clamp(2.0, 6.0), words);
+    }
+}

@@ -14,20 +14,31 @@
 //! (the heading), `still` (what is not refreshed) and `live` (what is). Nothing here counts by scanning.
 
 mod assets;
+mod audit;
+mod breakers;
+mod dead;
 mod failure;
 mod frame;
+mod job;
+mod jobs;
 mod link;
+mod login;
 mod mark;
 mod note;
+mod overview;
 mod payload;
 mod posted;
+mod queues;
+mod runs;
 mod section;
 pub mod text;
 mod view;
+mod workers;
 
 pub use failure::PageFailure;
 pub use frame::Frame;
 pub use link::{Link, part};
+pub use login::login;
 pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};
 pub use payload::ShownPayload;
@@ -38,9 +49,28 @@ pub use view::View;
 pub mod chart;
 
 use crate::App;
-use axum::Router;
+use crate::bulk::Runs;
+use axum::{Extension, Router};
 
-/// The pages, the style and the script.
+/// The pages, the style, the script and the live updates.
 pub fn routes() -> Router<App> {
-    Router::new().merge(assets::routes())
+    Router::new()
+        .merge(assets::routes())
+        .merge(overview::routes())
+        .merge(queues::routes())
+        .merge(jobs::routes())
+        .merge(job::routes())
+        .merge(dead::routes())
+        .merge(runs::routes())
+        .merge(workers::routes())
+        .merge(breakers::routes())
+        .merge(audit::routes())
+        .merge(crate::events::routes())
+        .layer(Extension(Runs::default()))
+        .fallback(nowhere)
+}
+
+/// An address that nothing is at.
+async fn nowhere(view: View) -> PageFailure {
+    view.missing("There is nothing at this address.")
 }

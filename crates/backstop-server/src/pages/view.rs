@@ -12,6 +12,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, COOKIE, SET_COOKIE, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use backstop::operate::Changes;
 use backstop_core::Time;
 use backstop_core::port::{Answer, Store};
 use std::convert::Infallible;
@@ -29,7 +30,6 @@ const THEME: &str = "backstop_theme";
 pub struct View {
     app: App,
     caller: Option<Caller>,
-    path: String,
     query: Vec<(String, String)>,
     is_fragment: bool,
     has_session: bool,
@@ -56,6 +56,11 @@ impl View {
     /// The caller's word in the audit log.
     pub fn who(&self) -> &str {
         self.caller.as_ref().map_or("nobody", Caller::name)
+    }
+
+    /// What can be changed, in the caller's name.
+    pub fn changes(&self) -> Changes {
+        self.app.backstop().changes(self.who())
     }
 
     /// Whether the caller may do what the buttons say.
@@ -138,7 +143,6 @@ impl FromRequestParts<App> for View {
         Ok(Self {
             app: app.clone(),
             caller: parts.extensions.get::<Caller>().cloned(),
-            path: parts.uri.path().to_owned(),
             query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
             is_fragment: parts.headers.contains_key(FRAGMENT),
             has_session: cookie(&parts.headers, SESSION).is_some(),

@@ -43,6 +43,18 @@ impl Payload {
         Ok(Self(bytes))
     }
 
+    /// A payload of bytes that a JSON parser has read already, if they are within the limits: they are not parsed again.
+    pub fn parsed(bytes: impl Into<Bytes>) -> Result<Self, BadPayload> {
+        let bytes = bytes.into();
+        if bytes.len() > PAYLOAD_BYTES_MAX {
+            return Err(BadPayload::TooLarge(bytes.len()));
+        }
+        match depth(&bytes) {
+            depth if depth > PAYLOAD_DEPTH_MAX => Err(BadPayload::TooDeep(depth)),
+            _ => Ok(Self(bytes)),
+        }
+    }
+
     /// The payload a store kept. It was checked when it came in; whatever comes back is what there is.
     pub fn stored(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
@@ -126,8 +138,10 @@ mod tests {
     #[test]
     fn depth_and_size_end_at_their_limits() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
-        assert!(Payload::json(nested(128)).is_ok());
-        assert_eq!(Payload::json(nested(129)), Err(BadPayload::TooDeep(129)));
+        for check in [Payload::json::<String>, Payload::parsed::<String>] {
+            assert!(check(nested(128)).is_ok());
+            assert_eq!(check(nested(129)), Err(BadPayload::TooDeep(129)));
+        }
         let text = |n: usize| format!("\"{}\"", "x".repeat(n - 2));
         assert!(Payload::json(text(PAYLOAD_BYTES_MAX)).is_ok());
         assert_eq!(

@@ -13,8 +13,9 @@ use crate::seat::Seat;
 use crate::spill::{Spill, SpillSettings};
 use crate::streams::{BadStream, Stream};
 use crate::worker::WorkerBuilder;
-use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
-use backstop_core::port::{Answer, Enqueued, Store};
+use backstop_core::amend::Filter;
+use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
+use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, Span, Time};
 use std::fmt;
@@ -163,6 +164,35 @@ impl Backstop {
     /// A job as an operator sees it.
     pub async fn job(&self, id: JobId) -> Answer<Option<Job>> {
         self.store.job(id, self.now()).await
+    }
+
+    /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is done up to `looks_max` times in
+    /// a row, until `limit` jobs are there or the list ends. `limit` is clamped as the store's is.
+    pub async fn jobs(
+        &self,
+        filter: &Filter,
+        mut cursor: Option<String>,
+        limit: usize,
+        looks_max: usize,
+    ) -> Answer<Page> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (mut jobs, mut damaged) = (Vec::new(), Vec::new());
+        for look in 1.. {
+            let query = PageQuery {
+                filter: filter.clone(),
+                cursor,
+                limit: limit - jobs.len(),
+                ..PageQuery::default()
+            };
+            let page = self.store.jobs(query, self.now()).await?;
+            jobs.extend(page.jobs);
+            damaged.extend(page.damaged);
+            cursor = page.next;
+            if jobs.len() >= limit || cursor.is_none() || look >= looks_max {
+                break;
+            }
+        }
+        Ok(Page { jobs, damaged, next: cursor })
     }
 
     /// A worker to be set up.

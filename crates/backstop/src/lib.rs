@@ -37,6 +37,7 @@
 //! once. Handlers should therefore be safe to repeat; [`Run::id`] and [`Run::lease`] are there to make them so.
 
 mod address;
+pub mod audit;
 pub mod breakers;
 mod client;
 mod clock;
@@ -55,11 +56,13 @@ mod http;
 pub mod idempotence;
 mod journal;
 mod open;
+pub mod operate;
 pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
 pub mod rates;
+pub mod remote;
 pub mod schedules;
 mod seat;
 mod shared;

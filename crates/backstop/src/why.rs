@@ -1,20 +1,91 @@
 //! Why a job does not run: one answer, naming the one gate it stands before.
 //!
-//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
+//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing. [`Backstop::why`] reads that for
+//! one job, and asks it.
 
+use crate::Backstop;
 use crate::breakers::{GuardName, GuardStatus};
 use crate::rates::RateStatus;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
-use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
+use backstop_core::port::{Answer, Gate, QueueStatus, WorkerStatus};
 use backstop_core::rate::RateLimit;
+use backstop_core::redact::Redaction;
 use backstop_core::verdict::Reason;
-use backstop_core::{Job, Span, State, Time, WorkerName};
+use backstop_core::{Job, JobId, RetryPolicy, Span, State, Time, WorkerName};
 use std::fmt;
 
 /// A worker whose last sign of life is older than this counts as gone. The usual lease makes workers beat every five
 /// seconds.
 pub const LIVE_WITHIN: Span = Span::secs(30);
+
+/// A job, if there is one, and why it does not run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explained {
+    /// The job.
+    pub job: Option<Job>,
+    /// Why it does not run.
+    pub why: Why,
+}
+
+impl Backstop {
+    /// Why a job does not run. `policy` is the retry policy of its queue, for one that has none of its own.
+    pub async fn why(&self, id: JobId, policy: impl FnOnce(&Job) -> RetryPolicy + Send) -> Answer<Explained> {
+        let (store, now) = (self.store(), self.now());
+        let Some(job) = store.job(id, now).await? else {
+            return Ok(Explained { job: None, why: Why::NotFound });
+        };
+        let queues = store.queues(now).await?;
+        let workers = store.workers(LIVE_WITHIN, now).await?;
+        let guards = self.breakers().before(&job.queue, &job.kind).await?;
+        let rate = self.rate_of(&job.queue).await?;
+        let max_attempts = job.retry.decode().unwrap_or_else(|| policy(&job)).max_attempts();
+        let why = why(Facts {
+            job: Some(&job),
+            queue: queues.iter().find(|queue| queue.name == job.queue),
+            workers: &workers,
+            guards: &guards,
+            rate: rate.as_ref(),
+            max_attempts,
+            now,
+        });
+        Ok(Explained { job: Some(job), why: why.redacted(self.redaction()) })
+    }
+}
+
+impl Explained {
+    /// What opens the gate, where something does: a command, or what to change.
+    pub fn next_step(&self) -> Option<String> {
+        let Some(job) = &self.job else { return Some("backstop job list".to_owned()) };
+        match &self.why {
+            Why::NotFound => Some("backstop job list".to_owned()),
+            Why::Paused { .. } => Some(format!("backstop queue resume {}", job.queue)),
+            Why::BreakerOpen { .. } => {
+                Some(format!("backstop breaker reset {}, once the service is well", job.queue))
+            }
+            Why::GateShut { shut: Shut::Full, .. } => Some(format!(
+                "backstop dead requeue, move, export or delete letters of --queue {}; the kind then goes on by itself",
+                job.queue
+            )),
+            Why::GateShut { gate, .. } => Some(format!(
+                "backstop dead groups --queue {}, then backstop breaker reset {gate}",
+                job.queue
+            )),
+            Why::RateLimited { .. } => {
+                Some(format!("a higher rate_limit for {}, if what is behind it can take more", job.queue))
+            }
+            Why::NotDue { .. } | Why::Retrying { .. } => {
+                Some(format!("backstop job retry {}, to run it now", job.id))
+            }
+            Why::NoWorker | Why::Lost { .. } => Some(format!("backstop work {} --exec COMMAND", job.queue)),
+            Why::Waiting { .. } => {
+                Some(format!("another worker, or a higher --concurrency, for {}", job.queue))
+            }
+            Why::Dead { .. } | Why::Cancelled { .. } => Some(format!("backstop job retry {}", job.id)),
+            Why::Running { .. } | Why::Done { .. } => None,
+        }
+    }
+}
 
 /// What is known about a job and its surroundings.
 #[derive(Clone, Copy, Debug)]
@@ -234,6 +305,14 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
 }
 
 impl Why {
+    /// As it may be shown.
+    fn redacted(mut self, redaction: &Redaction) -> Self {
+        if let Self::Retrying { error: Some(error), .. } | Self::Dead { error: Some(error), .. } = &mut self {
+            *error = redaction.text(error);
+        }
+        self
+    }
+
     /// The gate in one word.
     pub const fn gate(&self) -> &'static str {
         match self {

@@ -1,9 +1,92 @@
 //! `/v1`: everything a worker, a producer or an operator can ask for, as JSON.
+//!
+//! One file a noun. A route reads, asks the library, and writes a shape of [`crate::wire`]; what is wrong is a [`Problem`]. Who may do
+//! what was decided before a request comes here.
+
+mod breakers;
+mod dead;
+mod jobs;
+mod openapi;
+mod problem;
+mod push;
+mod queues;
+mod read;
+mod schedules;
+mod streams;
+mod sweeps;
+mod tables;
+mod work;
+
+pub use openapi::{described, description};
+pub use problem::{Problem, ProblemShape};
+pub use work::WAIT_MAX;
 
 use crate::App;
-use utoipa_axum::router::OpenApiRouter;
+use axum::Extension;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use backstop::core::limits::{ENQUEUE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use backstop::remote::Attendance;
+use std::sync::Arc;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+
+/// What the fields around a payload may take.
+const ENVELOPE_BYTES_MAX: usize = 64 << 10;
+/// What the fields around all payloads of a batch may take.
+const BATCH_ENVELOPE_BYTES_MAX: usize = 2 << 20;
+/// A request that carries one job, or none.
+const ONE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX;
+/// A request that carries many.
+const MANY_BYTES_MAX: usize = ENQUEUE_BYTES_MAX + BATCH_ENVELOPE_BYTES_MAX;
 
 /// The routes, without the `/v1` in front of them.
 pub fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
+    let many = OpenApiRouter::new()
+        .routes(or_405(routes!(push::batch)))
+        .routes(or_405(routes!(work::settle)))
+        .routes(or_405(routes!(work::beat)))
+        .routes(or_405(routes!(streams::offer)))
+        .layer(DefaultBodyLimit::max(MANY_BYTES_MAX));
+    let one = OpenApiRouter::new()
+        .routes(or_405(routes!(push::one, jobs::list)))
+        .routes(or_405(routes!(jobs::show, jobs::delete)))
+        .routes(or_405(routes!(jobs::retry)))
+        .routes(or_405(routes!(jobs::cancel)))
+        .routes(or_405(routes!(jobs::why)))
+        .routes(or_405(routes!(work::lease)))
+        .routes(or_405(routes!(queues::list)))
+        .routes(or_405(routes!(queues::pause)))
+        .routes(or_405(routes!(queues::resume)))
+        .routes(or_405(routes!(dead::stats)))
+        .routes(or_405(routes!(dead::groups)))
+        .routes(or_405(routes!(dead::list, dead::delete)))
+        .routes(or_405(routes!(dead::requeue)))
+        .routes(or_405(routes!(dead::move_to)))
+        .routes(or_405(routes!(dead::redrive)))
+        .routes(or_405(routes!(streams::list)))
+        .routes(or_405(routes!(streams::keys)))
+        .routes(or_405(routes!(streams::key, streams::forget)))
+        .routes(or_405(routes!(schedules::list)))
+        .routes(or_405(routes!(schedules::runs)))
+        .routes(or_405(routes!(sweeps::list)))
+        .routes(or_405(routes!(sweeps::run)))
+        .routes(or_405(routes!(tables::list)))
+        .routes(or_405(routes!(breakers::list)))
+        .routes(or_405(routes!(breakers::reset)))
+        .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));
+    many.merge(one).fallback(no_such_route).layer(Extension(Arc::new(Attendance::default())))
+}
+
+/// With an answer for methods that a path does not have.
+fn or_405((schemas, paths, methods): UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+    (schemas, paths, methods.fallback(no_such_method))
+}
+
+async fn no_such_route(uri: Uri) -> Problem {
+    Problem::not_found(format_args!("there is no {}; /openapi.json lists what there is", uri.path()))
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> Problem {
+    Problem::method(format_args!("{method} does not go with {}; /openapi.json lists what does", uri.path()))
 }

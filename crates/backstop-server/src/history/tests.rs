@@ -55,16 +55,14 @@ async fn what_happened_in_a_minute_is_there_for_a_server_that_starts_later() {
 #[tokio::test]
 async fn of_two_servers_the_first_writes_a_minute_and_nothing_counts_twice() {
     let test = testing::start();
-    let mut servers =
-        [0, 1].map(|_| Recorder::new(test.backstop.clone(), History::default()));
-    for minute in 0..5 {
+    let mut servers = [0, 1].map(|_| Recorder::new(test.backstop.clone(), History::default()));
+    for _ in 0..5 {
         push(&test, "mail", 60).await;
         for server in &mut servers {
             server.look().await.unwrap();
             // What comes between the two looks belongs to the next minute, whoever sees it first.
             push(&test, "mail", 30).await;
         }
-        assert_eq!(servers[minute % 2].written, servers[(minute + 1) % 2].written);
         test.clock.advance(Span::minutes(1));
     }
     let series = total(&test, Window::Hour).await;

@@ -7,7 +7,7 @@ mod told;
 mod waits;
 
 pub use picture::{Setting, picture};
-pub use play::Question;
+pub use play::{AFTERMATH_MAX, Question};
 pub use rate::{NotARate, Rate};
 pub use told::{catches_up, told};
 pub use waits::{Grid, ends, grid};

@@ -7,9 +7,10 @@ use backstop_core::{RetryPolicy, Span};
 
 /// The most buckets of a report: finer than a chart can show.
 const BUCKETS_MAX: i64 = 240;
-/// The least to see after an outage, and the most to simulate in search of the backlog's end.
+/// The least to see after an outage.
 const AFTERMATH_MIN: Span = Span::secs(30);
-const AFTERMATH_MAX: Span = Span::days(1);
+/// The longest time after an outage in which the backlog's end is looked for.
+pub const AFTERMATH_MAX: Span = Span::days(1);
 
 /// What is asked: a queue, a policy, an outage.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,6 +33,8 @@ pub struct Question {
     pub breaker: Option<BreakerSettings>,
     /// What the random draws come from.
     pub seed: u64,
+    /// How long after the outage the backlog's end is looked for, at most.
+    pub aftermath_max: Span,
 }
 
 impl Default for Question {
@@ -46,6 +49,7 @@ impl Default for Question {
             policy: RetryPolicy::default(),
             breaker: None,
             seed: 1,
+            aftermath_max: AFTERMATH_MAX,
         }
     }
 }
@@ -60,7 +64,7 @@ impl Question {
         if self.run_for.is_some() || simulated.backlog_gone_at.is_some() || !catches_up(&scenario) {
             return Ok((scenario, simulated));
         }
-        Ok(prolonged(&scenario, aftermath).unwrap_or((scenario, simulated)))
+        Ok(prolonged(&scenario, aftermath, self.aftermath_max).unwrap_or((scenario, simulated)))
     }
 
     fn scenario(&self, run_for: Span) -> Scenario {
@@ -81,7 +85,7 @@ impl Question {
 
 /// The same for twice the time after the outage, and twice again, until the backlog is gone; then cut a little after
 /// that. As long as it may be if it does not go.
-fn prolonged(scenario: &Scenario, first: Span) -> Option<(Scenario, Simulated)> {
+fn prolonged(scenario: &Scenario, first: Span, most: Span) -> Option<(Scenario, Simulated)> {
     let recovery = scenario.outage.1;
     let played = |aftermath: Span| {
         let longer = timed(scenario.clone(), recovery.plus(aftermath));
@@ -89,8 +93,8 @@ fn prolonged(scenario: &Scenario, first: Span) -> Option<(Scenario, Simulated)> 
     };
     let mut last = None;
     let mut aftermath = first;
-    while aftermath < AFTERMATH_MAX {
-        aftermath = aftermath.times(2).min(AFTERMATH_MAX);
+    while aftermath < most {
+        aftermath = aftermath.times(2).min(most);
         let Some(longer) = played(aftermath) else { break };
         if let Some(gone_at) = longer.1.backlog_gone_at {
             let enough = rounded_up(gone_at.minus(recovery).scaled(1.2)).min(aftermath);

@@ -29,7 +29,6 @@ struct Page {
     frame: Frame,
     rows: Vec<Row>,
     left_out: usize,
-    queues: Vec<String>,
     why_max: usize,
 }
 
@@ -62,13 +61,11 @@ struct Event {
 async fn list(view: View) -> Result<Response, PageFailure> {
     let now = view.now();
     let mut guards = view.ask(view.app().backstop().breakers().list()).await?;
-    let queues = view.ask(view.store().queues(now)).await?;
     guards.sort_by_key(|guard| !guard.is_shut());
     let page = Page {
         frame: view.frame(Section::Breakers, "Breakers and gates").live(),
         left_out: guards.len().saturating_sub(ROWS_MAX),
         rows: guards.iter().take(ROWS_MAX).enumerate().map(|(number, guard)| row(&view, number, guard, now)).collect(),
-        queues: queues.iter().take(ROWS_MAX).map(|queue| queue.name.to_string()).collect(),
         why_max: WHY_CHARS_MAX,
     };
     view.show(&page)

@@ -1,28 +1,31 @@
-//! How the login looks; what it decides is the business of `access`.
+//! The login: a token is pasted once. What becomes of it is decided by `access`.
 
 use super::{Frame, PageFailure, Section, View};
+use crate::App;
 use askama::Template;
+use axum::Router;
 use axum::http::StatusCode;
 use axum::response::Response;
+use axum::routing::get;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/login", get(login))
+}
 
 #[derive(Template)]
 #[template(path = "login.html")]
 struct Page {
     frame: Frame,
     next: String,
-    failure: Option<String>,
+    is_refused: bool,
 }
 
-/// The login. `next` is the address under the base that follows it; `failure` says why the last try did not succeed.
-pub fn login(
-    view: &View,
-    status: StatusCode,
-    next: &str,
-    failure: Option<&str>,
-) -> Result<Response, PageFailure> {
+/// The page, which leads on to the address `next`; `refused` says that the last token was not taken.
+async fn login(view: View) -> Result<Response, PageFailure> {
     let mut frame = view.frame(Section::Outside, "Log in");
-    // Who asks is not known, or does not matter here.
-    frame.caller = None;
-    let page = Page { frame, next: next.to_owned(), failure: failure.map(str::to_owned) };
-    view.show_as(status, &page)
+    // Who asks is not known, or does not matter here: there is nowhere to go but in.
+    (frame.caller, frame.has_session) = (None, false);
+    let is_refused = view.query("refused").is_some();
+    let page = Page { frame, next: view.query("next").unwrap_or_default().to_owned(), is_refused };
+    view.show_as(if is_refused { StatusCode::UNAUTHORIZED } else { StatusCode::OK }, &page)
 }

@@ -8,6 +8,8 @@
 //! | pages that say what went wrong | `failure.rs` |
 //! | the style, the script, the icon | `assets.rs`, `assets/` |
 //! | numbers and times as people read them | `text.rs` |
+//! | charts, drawn here | `chart/` |
+//! | looks into databases of users, within a page's patience | `looks.rs` |
 //!
 //! A page is a handler `async fn page(view: View, …) -> Result<Response, PageFailure>`, a struct that derives
 //! `askama::Template` with a field `frame: Frame`, and a template that extends `frame.html` with the blocks `head`
@@ -16,6 +18,7 @@
 mod assets;
 mod audit;
 mod breakers;
+pub mod chart;
 mod dead;
 mod failure;
 mod frame;
@@ -23,14 +26,20 @@ mod job;
 mod jobs;
 mod link;
 mod login;
+mod looks;
 mod mark;
 mod note;
 mod overview;
 mod payload;
+mod policy;
 mod posted;
 mod queues;
 mod runs;
+mod schedules;
 mod section;
+mod streams;
+mod sweeps;
+mod tables;
 pub mod text;
 mod view;
 mod workers;
@@ -38,7 +47,6 @@ mod workers;
 pub use failure::PageFailure;
 pub use frame::Frame;
 pub use link::{Link, part};
-pub use login::login;
 pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};
 pub use payload::ShownPayload;
@@ -46,27 +54,37 @@ pub use posted::Posted;
 pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 
-pub mod chart;
-
 use crate::App;
 use crate::bulk::Runs;
 use axum::{Extension, Router};
 
 /// The pages, the style, the script and the live updates.
 pub fn routes() -> Router<App> {
-    Router::new()
-        .merge(assets::routes())
+    let work = Router::new()
         .merge(overview::routes())
         .merge(queues::routes())
         .merge(jobs::routes())
         .merge(job::routes())
         .merge(dead::routes())
         .merge(runs::routes())
+        .layer(Extension(Runs::default()));
+    let order_and_time = Router::new()
+        .merge(streams::routes())
+        .merge(schedules::routes())
+        .merge(sweeps::routes())
+        .merge(tables::routes());
+    let operations = Router::new()
         .merge(workers::routes())
         .merge(breakers::routes())
-        .merge(audit::routes())
+        .merge(policy::routes())
+        .merge(audit::routes());
+    Router::new()
+        .merge(assets::routes())
+        .merge(login::routes())
+        .merge(work)
+        .merge(order_and_time)
+        .merge(operations)
         .merge(crate::events::routes())
-        .layer(Extension(Runs::default()))
         .fallback(nowhere)
 }
 

@@ -38,7 +38,6 @@ struct Page {
     left_out: usize,
     search: String,
     is_searched: bool,
-    back: String,
 }
 
 /// One queue of a list; the overview shows some of them too.
@@ -100,7 +99,6 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         left_out: found.len().saturating_sub(ROWS_MAX),
         rows: found.into_iter().take(ROWS_MAX).map(|queue| Row::of(queue, &facts)).collect(),
         is_searched: !search.is_empty(),
-        back: Link::to("").with_some("search", view.query("search")).to_string(),
         search,
     };
     view.show(&page)

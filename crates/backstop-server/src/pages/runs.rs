@@ -12,10 +12,10 @@ use axum::{Extension, Router};
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
-        .route("/runs", get(list))
-        .route("/runs/{id}", get(one))
-        .route("/runs/{id}/stop", post(stop))
-        .route("/runs/{id}/resume", post(resume))
+        .route("/jobs/runs", get(list))
+        .route("/jobs/runs/{id}", get(one))
+        .route("/jobs/runs/{id}/stop", post(stop))
+        .route("/jobs/runs/{id}/resume", post(resume))
 }
 
 #[derive(Template)]
@@ -81,7 +81,7 @@ async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailur
         true => Note::done("It stops before its next step; what was done stays done."),
         false => Note::refused("It has ended already."),
     };
-    Ok(note.on(view.app().base(), &view.at(&format!("/runs/{}", super::link::part(&id)))))
+    Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
 
 async fn resume(
@@ -95,7 +95,7 @@ async fn resume(
         Some(false) => Note::refused("It has ended, or a server that is alive has it."),
         None => Note::refused("This server is busy with as many bulk actions as it takes; wait for one to end."),
     };
-    Ok(note.on(view.app().base(), &view.at(&format!("/runs/{}", super::link::part(&id)))))
+    Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
 
 impl Shown {
@@ -106,7 +106,7 @@ impl Shown {
         let reached = report.count.saturating_add(report.refused);
         Self {
             id: report.id.clone(),
-            link: view.at(&format!("/runs/{}", report.id)),
+            link: view.at(&format!("/jobs/runs/{}", report.id)),
             what: report.target.what.clone(),
             selection: report.target.selection().to_string(),
             word,

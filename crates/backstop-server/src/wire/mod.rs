@@ -1,1 +1,18 @@
-//! The JSON shapes that the API and the command line share.
+//! The JSON shapes that the API and the command line share: written once, so that both say the same.
+//!
+//! Shapes whose fields stand in alphabetical order came from the command line, which has always written them so.
+
+pub mod breaker;
+pub mod dead;
+pub mod job;
+mod payload;
+pub mod push;
+pub mod queue;
+pub mod schedule;
+pub mod stream;
+pub mod sweep;
+pub mod table;
+pub mod why;
+pub mod work;
+
+pub use payload::PayloadShape;

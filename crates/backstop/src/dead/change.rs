@@ -72,10 +72,10 @@ impl DeadLetters {
 
     async fn change(&self, what: &str, selection: &DeadSelection, action: Action) -> Answer<Changed> {
         selection.check()?;
-        let entry = self.note(what, selection.in_short()).await?;
+        let entry = self.log.note(what, selection.in_short()).await?;
         let mut changed = Changed::default();
         let done = self.apply(selection, &action, &mut changed).await;
-        self.note_end(entry, changed.count, done.as_ref().err()).await;
+        self.log.note_end(entry, changed.count, done.as_ref().err().map(ToString::to_string)).await;
         done.map(|()| changed)
     }
 

@@ -51,11 +51,11 @@ impl DeadLetters {
     /// Takes dead letters in, and answers for each: `Inserted`, `Same` if its id is known, or `Full`. Doing it again is
     /// harmless.
     pub async fn import(&self, letters: Vec<Letter>) -> Answer<Vec<Enqueued>> {
-        let entry = self.note("import", serde_json::json!({ "letters": letters.len() })).await?;
+        let entry = self.log.note("import", serde_json::json!({ "letters": letters.len() })).await?;
         let mut answers = Vec::with_capacity(letters.len());
         let done = self.bury(letters, &mut answers).await;
         let inserted = answers.iter().filter(|answer| **answer == Enqueued::Inserted).count();
-        self.note_end(entry, inserted as u64, done.as_ref().err()).await;
+        self.log.note_end(entry, inserted as u64, done.as_ref().err().map(ToString::to_string)).await;
         done.map(|()| answers)
     }
 

@@ -10,12 +10,11 @@
 //!   other.
 //! - Every change is made by the store, one job at a time and only while that job is dead: it is never in neither place,
 //!   and one that has left the dead letters meanwhile is not touched.
-//! - Nothing is changed before an entry of the [`audit`] says who is about to.
+//! - Nothing is changed before an entry of the [`audit`](crate::audit) says who is about to.
 //! - What is shown is redacted by name. The payload is whole in [`show`](DeadLetters::show) and
 //!   [`export`](DeadLetters::export); error texts are redacted there too, so that a backup never holds more of an
 //!   answer's credentials than a page does. An import therefore has errors as they were shown, and groups them by these.
 
-pub mod audit;
 mod change;
 mod filter;
 mod groups;
@@ -24,6 +23,7 @@ mod letter;
 mod page;
 pub mod redrive;
 
+use crate::audit::{Audit, AuditEntry};
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
 use backstop_core::port::Answer;
@@ -62,7 +62,7 @@ pub enum Shown {
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     backstop: Backstop,
-    who: Arc<str>,
+    log: Audit,
     redaction: Arc<Redaction>,
     policies: Arc<BTreeMap<QueueName, RetryPolicy>>,
 }
@@ -87,7 +87,7 @@ impl Backstop {
     pub fn dead(&self) -> DeadLetters {
         DeadLetters {
             backstop: self.clone(),
-            who: "unknown".into(),
+            log: self.audit("unknown"),
             redaction: Arc::clone(self.redaction()),
             policies: Arc::default(),
         }
@@ -98,7 +98,7 @@ impl DeadLetters {
     /// On behalf of this person or program: what the audit says.
     #[must_use]
     pub fn by(mut self, who: &str) -> Self {
-        self.who = who.into();
+        self.log = self.backstop.audit(who);
         self
     }
 
@@ -114,6 +114,11 @@ impl DeadLetters {
     pub fn retrying_by(mut self, policies: BTreeMap<QueueName, RetryPolicy>) -> Self {
         self.policies = Arc::new(policies);
         self
+    }
+
+    /// The changes, of dead letters and of everything else, the newest first.
+    pub async fn audit(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
+        self.log.entries(limit).await
     }
 
     /// How many there are.

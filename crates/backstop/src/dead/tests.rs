@@ -208,10 +208,10 @@ async fn the_audit_keeps_the_newest() {
     let test = start();
     for count in 0..250 {
         test.clock.advance(Span::secs(1));
-        let noted = dead(&test).note("requeue", serde_json::Value::Null).await.unwrap();
-        dead(&test).note_end(noted, count, None).await;
+        let noted = dead(&test).log.note("requeue", serde_json::Value::Null).await.unwrap();
+        dead(&test).log.note_end(noted, count, None).await;
     }
-    let trim = async || dead(&test).journal().trim(100).await.unwrap();
+    let trim = async || dead(&test).log.journal().trim(100).await.unwrap();
     assert_eq!((trim().await, trim().await, trim().await), (100, 50, 0));
     let audit = dead(&test).audit(1_000).await.unwrap();
     assert_eq!((audit.len(), audit[0].count, audit[99].count), (100, Some(249), Some(150)));

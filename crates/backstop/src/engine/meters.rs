@@ -24,7 +24,7 @@ pub(super) fn recovered(queue: &QueueName, outcome: &Outcome) {
         .increment(1);
 }
 
-pub(super) fn rerun(queue: &QueueName, waited: Span) {
+pub(crate) fn rerun(queue: &QueueName, waited: Span) {
     metrics::histogram!("backstop_detect_to_rerun_seconds", "queue" => queue.to_string())
         .record(waited.as_secs_f64());
 }

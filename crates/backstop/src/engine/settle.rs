@@ -1,6 +1,7 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
 
 use super::Engine;
+use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
@@ -101,8 +102,8 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
 }
 
 /// A deploy that kills a whole queue must not leave an empty journal.
-fn tell(engine: &Engine, settlement: &Settlement) {
-    let plainly = |history: &History| engine.backstop.redaction().text(&history.last_error());
+pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
+    let plainly = |history: &History| backstop.redaction().text(&history.last_error());
     let Lease { queue, job, .. } = &settlement.lease;
     match &settlement.outcome {
         Outcome::Dead { reason, history } => {
@@ -132,7 +133,7 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
                 engine.tally.settled(&settlement.outcome);
                 engine.overlaps.dismiss(lease);
                 engine.guards.died(lease, true);
-                tell(engine, settlement);
+                tell(&engine.backstop, settlement);
             }
             Ok(Settled::Stale) => {
                 engine.guards.forget(lease);

@@ -44,6 +44,7 @@ mod leases;
 pub mod metrics;
 mod operate;
 mod outlet;
+mod reading;
 mod running;
 mod settings;
 
@@ -56,5 +57,6 @@ pub use event::{Effect, Event};
 pub use fields::{BadFields, Fields, StepField};
 pub use handler::{Command, StreamHandler};
 pub use operate::{Forgotten, Stream};
+pub use reading::Reading;
 pub use running::{Became, RunningStream};
 pub use settings::{BadStream, StreamSettings};

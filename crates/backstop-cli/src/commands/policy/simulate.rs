@@ -9,7 +9,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::{RetryPolicy, Span};
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::simulate::{BadScenario, Scenario, Simulated};
-use backstop_server::lab::{Question, Rate, Setting, picture, told};
+use backstop_server::lab::{AFTERMATH_MAX, Question, Rate, Setting, picture, told};
 use clap::Args;
 use shape::SimulatedShape;
 use std::path::{Path, PathBuf};
@@ -85,6 +85,7 @@ fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
         policy: args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?,
         breaker: args.breaker.as_deref().map(read_breaker).transpose()?,
         seed: args.seed,
+        aftermath_max: AFTERMATH_MAX,
     };
     question.play().map_err(|error| refused(&error, args))
 }

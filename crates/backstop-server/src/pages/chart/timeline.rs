@@ -2,8 +2,8 @@
 //!
 //! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and says its length.
 
-use super::{Markup, Tone};
 use super::svg::{Anchor, Place, Svg, figure, table};
+use super::{Markup, Tone};
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 720.0;
@@ -81,7 +81,7 @@ impl TimeLine<'_> {
         let step = (RIGHT - LEFT) / places.max(1) as f64;
         let step = step.min(64.0);
         let mut svg = Svg::new(self.id, "held-line", WIDTH, HEIGHT, self.title, &self.told());
-        svg.path("held-line", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
+        svg.path("held-line-axis", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
         let named = self.named();
         let mut at = 0;
         for (number, mark) in self.marks.iter().enumerate() {

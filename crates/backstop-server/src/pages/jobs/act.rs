@@ -149,7 +149,7 @@ pub(in crate::pages) async fn start(
 ) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who());
     match view.ask(bulk.start(runs, plan)).await? {
-        Some(id) => Ok(see(&view.at(&format!("/runs/{id}")))),
+        Some(id) => Ok(see(&view.at(&format!("/jobs/runs/{id}")))),
         None => {
             let note = Note::refused("This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.");
             Ok(note.on(view.app().base(), &back.to_string()))

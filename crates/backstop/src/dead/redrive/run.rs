@@ -26,7 +26,7 @@ impl DeadLetters {
         let report = RedriveReport {
             id: self.backstop.new_id().to_string(),
             phase: Phase::Canary,
-            by: self.who.to_string(),
+            by: self.log.who().to_owned(),
             started_at: self.backstop.now(),
             ended_at: None,
             plan,
@@ -52,7 +52,7 @@ impl DeadLetters {
         let number = self.backstop.random().bits();
         let mut run = Run::take(self, id, number).await?;
         let selection = serde_json::to_value(&run.record.report.plan.selection).unwrap_or_default();
-        let noted = match self.note(&format!("redrive {id}"), selection).await {
+        let noted = match self.log.note(&format!("redrive {id}"), selection).await {
             Ok(noted) => noted,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.
@@ -72,12 +72,8 @@ impl DeadLetters {
                 ended => break ended,
             }
         };
-        let error = match &ended {
-            Err(RedriveError::Store(error)) => Some(error.clone()),
-            Err(other) => Some(StoreError::misuse("redriving", other)),
-            Ok(_) => None,
-        };
-        self.note_end(noted, run.record.report.requeued.saturating_sub(before), error.as_ref()).await;
+        let requeued = run.record.report.requeued.saturating_sub(before);
+        self.log.note_end(noted, requeued, ended.as_ref().err().map(ToString::to_string)).await;
         ended
     }
 

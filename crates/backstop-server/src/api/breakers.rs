@@ -1,0 +1,48 @@
+//! Breakers and gates.
+
+use super::read::{At, named, ok};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::breaker::{BreakerShape, BreakersShape, DoneShape};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use backstop::breakers::GuardName;
+
+/// List the breakers of queues, and the gates of kinds that had deaths.
+#[utoipa::path(
+    get, path = "/breakers", tag = "breakers",
+    responses(
+        (status = 200, body = BreakersShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+    let guards = app.backstop().breakers().list().await?;
+    Ok(ok(&BreakersShape { breakers: guards.iter().map(BreakerShape::new).collect() }))
+}
+
+/// Close a breaker, or open a gate again, on all workers.
+#[utoipa::path(
+    post, path = "/breakers/{b}/reset", tag = "breakers",
+    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind")),
+    responses(
+        (status = 200, body = DoneShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn reset(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(name): At<String>,
+) -> Result<Response, Problem> {
+    let guard: GuardName = named(&name)?;
+    if !app.backstop().changes(caller.name()).reset(&guard).await? {
+        return Err(Problem::not_found(format_args!(
+            "there is no breaker or gate {guard}; /v1/breakers lists them"
+        )));
+    }
+    Ok(ok(&DoneShape { done: "reset", name: guard.to_string() }))
+}

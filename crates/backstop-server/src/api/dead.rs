@@ -1,0 +1,262 @@
+//! Dead letters.
+
+use super::read::{Asked, Body, json, limit, ok, parsed};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape};
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use backstop::QueueName;
+use backstop::dead::redrive::{Redrive, RedriveError};
+use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::ops::ControlFlow;
+use utoipa::{IntoParams, ToSchema};
+
+/// Letters that a redrive requeues first, if nobody says.
+const CANARY_USUAL: u32 = 5;
+/// How fast the others follow, if nobody says.
+const THEN_RATE_USUAL: &str = "10/s";
+
+/// Which groups.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct GroupsAsked {
+    /// Of this queue.
+    queue: Option<String>,
+    /// At most so many: 1 to 1000, 50 if not said.
+    limit: Option<String>,
+}
+
+/// Which dead letters.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DeadAsked {
+    /// Of this queue.
+    queue: Option<String>,
+    /// Of this kind.
+    kind: Option<String>,
+    /// Dead of an error of this class.
+    error_type: Option<String>,
+    /// Of this group.
+    fingerprint: Option<String>,
+    /// That died at this time or later.
+    since: Option<String>,
+    /// That died at this time or earlier.
+    until: Option<String>,
+    /// With this in the error, its class or the payload.
+    text: Option<String>,
+    /// Where to go on: the `next` of the page before.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
+    limit: Option<String>,
+}
+
+/// Which dead letters to change: one of the four ways to say it.
+#[derive(ToSchema)]
+#[schema(as = DeadSelection)]
+#[expect(dead_code, reason = "it describes; what reads is the library's")]
+pub(super) struct SelectionShape {
+    /// These.
+    ids: Option<Vec<String>>,
+    /// Those that fit: `queue`, `kind`, `error_type`, `fingerprint`, `since`, `until`, `text`.
+    #[schema(value_type = Option<Object>)]
+    matching: Option<Map<String, Value>>,
+    /// So many that died first, of `queue`.
+    oldest: Option<u64>,
+    /// The queue of `oldest`.
+    queue: Option<String>,
+    /// Every one there is: true.
+    all: Option<bool>,
+    /// Where to, if they are to be moved.
+    to: Option<String>,
+    /// Of a redrive: so many go first and are watched; 5 if not said.
+    canary: Option<u32>,
+    /// Of a redrive: more failures than these among them stop it; 0 if not said.
+    max_failures: Option<u32>,
+    /// Of a redrive: how fast the others follow; `10/s` if not said.
+    then_rate: Option<String>,
+}
+
+/// Count dead letters, by queue and in total.
+#[utoipa::path(
+    get, path = "/dead/stats", tag = "dead",
+    responses(
+        (status = 200, body = DeadStatsShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn stats(State(app): State<App>) -> Result<Response, Problem> {
+    Ok(ok(&app.backstop().dead().stats().await?))
+}
+
+/// Group dead letters by what they died of, the largest group first.
+#[utoipa::path(
+    get, path = "/dead/groups", tag = "dead", params(GroupsAsked),
+    responses(
+        (status = 200, body = GroupsShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn groups(
+    State(app): State<App>,
+    Asked(asked): Asked<GroupsAsked>,
+) -> Result<Response, Problem> {
+    let queue = parsed("queue", asked.queue.as_deref())?;
+    let groups = app.backstop().dead().groups(queue, limit(asked.limit.as_deref())?).await?;
+    Ok(ok(&GroupsShape::new(&groups)))
+}
+
+/// List dead letters, the newest death first, with secrets hidden.
+#[utoipa::path(
+    get, path = "/dead", tag = "dead", params(DeadAsked),
+    responses(
+        (status = 200, body = DeadListShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<DeadAsked>,
+) -> Result<Response, Problem> {
+    let limit = limit(asked.limit.as_deref())?;
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let filter = DeadFilter {
+        queue: parsed("queue", asked.queue.as_deref())?,
+        kind: parsed("kind", asked.kind.as_deref())?,
+        error_type: said(asked.error_type),
+        fingerprint: parsed("fingerprint", asked.fingerprint.as_deref())?,
+        since: parsed("since", asked.since.as_deref())?,
+        until: parsed("until", asked.until.as_deref())?,
+        text: said(asked.text),
+    };
+    let page = letters(&app, &caller).list(&filter, said(asked.cursor), limit).await?;
+    Ok(ok(&DeadListShape::new(&page)))
+}
+
+/// Make dead letters ready again, with all attempts anew. Their history stays.
+#[utoipa::path(
+    post, path = "/dead/requeue", tag = "dead", request_body = SelectionShape,
+    responses(
+        (status = 200, body = ChangedShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn requeue(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let selection = selection(body.read()?)?;
+    Ok(ok(&ChangedShape::new(&letters(&app, &caller).requeue(&selection).await?)))
+}
+
+/// Make dead letters ready in another queue, `to`, with all attempts anew.
+#[utoipa::path(
+    post, path = "/dead/move", tag = "dead", request_body = SelectionShape,
+    responses(
+        (status = 200, body = ChangedShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn move_to(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let mut said: Map<String, Value> = body.read()?;
+    let to: Option<QueueName> = taken(&mut said, "to")?;
+    let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
+    let selection = selection(said)?;
+    Ok(ok(&ChangedShape::new(&letters(&app, &caller).move_to(&selection, &to).await?)))
+}
+
+/// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
+#[utoipa::path(
+    post, path = "/dead/redrive", tag = "dead", request_body = SelectionShape,
+    responses(
+        (status = 202, description = "What was started, with its `id` and `phase`", body = Object),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn redrive(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let mut said: Map<String, Value> = body.read()?;
+    let then_rate = THEN_RATE_USUAL.parse().map_err(Problem::bad)?;
+    let plan = Redrive {
+        canary: taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL),
+        max_failures: taken(&mut said, "max_failures")?.unwrap_or_default(),
+        then_rate: taken(&mut said, "then_rate")?.unwrap_or(then_rate),
+        selection: selection(said)?,
+    };
+    let dead = letters(&app, &caller);
+    let id = dead.redrive(plan).await.map_err(refused)?;
+    let reports = dead.redrives().await?;
+    let report = reports.into_iter().find(|report| report.id == id);
+    tokio::spawn(drive(dead, id));
+    Ok(json(StatusCode::ACCEPTED, &report, 1_024))
+}
+
+/// Runs a redrive to its end. Where this process ends first, it can be resumed.
+async fn drive(dead: DeadLetters, id: String) {
+    match dead.run_redrive(&id, |_| ControlFlow::Continue(())).await {
+        Ok(report) => {
+            tracing::info!(redrive = id, phase = %report.phase, requeued = report.requeued, "a redrive has ended")
+        }
+        Err(error) => {
+            tracing::warn!(redrive = id, %error, "a redrive broke off; resume it with `backstop dead redrive --resume`")
+        }
+    }
+}
+
+/// Remove dead letters with their history. What is removed cannot be brought back.
+#[utoipa::path(
+    delete, path = "/dead", tag = "dead", request_body = SelectionShape,
+    responses(
+        (status = 200, body = ChangedShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let selection = selection(body.read()?)?;
+    Ok(ok(&ChangedShape::new(&letters(&app, &caller).delete(&selection).await?)))
+}
+
+fn letters(app: &App, caller: &Caller) -> DeadLetters {
+    app.config().dead(app.backstop(), caller.name())
+}
+
+/// A field of its own, taken out from among those of a selection.
+fn taken<T: DeserializeOwned>(said: &mut Map<String, Value>, name: &str) -> Result<Option<T>, Problem> {
+    let value = said.remove(name).filter(|value| !value.is_null());
+    let read = value.map(serde_json::from_value).transpose();
+    read.map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
+}
+
+fn selection(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
+    DeadSelection::deserialize(Value::Object(said)).map_err(Problem::bad)
+}
+
+fn refused(error: RedriveError) -> Problem {
+    match error {
+        RedriveError::Store(error) => error.into(),
+        RedriveError::BadPlan(_) => Problem::bad(error),
+        RedriveError::NotFound(_) => Problem::not_found(error),
+        other => Problem::conflict(other),
+    }
+}

@@ -1,0 +1,169 @@
+//! Jobs that are there: looking at them, and doing something to one.
+
+use super::read::{Asked, At, limit, ok, parsed};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::{Caller, Scope};
+use crate::wire::job::{AmendedShape, DamagedShape, JobShape, JobsShape};
+use crate::wire::why::WhyShape;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use backstop::JobId;
+use backstop::core::amend::{Action, Filter, Refusal, Selection};
+use backstop::why::Why;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Looks at the store for one page of a list: a filter that fits little ends in a short page, with a place to go on.
+const LOOKS_MAX: usize = 4;
+
+/// Which jobs.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListAsked {
+    /// Of this queue.
+    queue: Option<String>,
+    /// Of this kind.
+    kind: Option<String>,
+    /// In this state: scheduled, ready, running, retrying, done, dead or cancelled.
+    state: Option<String>,
+    /// Where to go on: the `next` of the page before.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
+    limit: Option<String>,
+}
+
+/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.
+#[utoipa::path(
+    get, path = "/jobs", tag = "jobs", params(ListAsked),
+    responses(
+        (status = 200, body = JobsShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    Asked(asked): Asked<ListAsked>,
+) -> Result<Response, Problem> {
+    let filter = Filter {
+        queue: parsed("queue", asked.queue.as_deref())?,
+        kind: parsed("kind", asked.kind.as_deref())?,
+        state: parsed("state", asked.state.as_deref())?,
+        ..Filter::default()
+    };
+    let limit = limit(asked.limit.as_deref())?;
+    let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
+    let page = app.backstop().jobs(&filter, cursor, limit, LOOKS_MAX).await?;
+    let config = app.config();
+    let listed = |job| JobShape::listed(job, config.max_attempts(job), &config.redaction);
+    Ok(ok(&JobsShape {
+        jobs: page.jobs.iter().map(listed).collect(),
+        damaged: page.damaged.iter().map(DamagedShape::new).collect(),
+        next: page.next.as_deref(),
+    }))
+}
+
+/// Show one job. Its payload is whole for scope admin; otherwise secrets are hidden.
+#[utoipa::path(
+    get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    responses(
+        (status = 200, body = JobShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn show(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+) -> Result<Response, Problem> {
+    let job = app.backstop().job(JobId::from_text(&id)).await?;
+    let job = job.ok_or_else(|| Problem::refused(Refusal::NotFound))?;
+    let config = app.config();
+    let max_attempts = config.max_attempts(&job);
+    Ok(if caller.may(Scope::Admin) {
+        ok(&JobShape::new(&job, max_attempts, &config.redaction))
+    } else {
+        ok(&JobShape::listed(&job, max_attempts, &config.redaction))
+    })
+}
+
+/// Remove a job with its history. A running one is to be cancelled first.
+#[utoipa::path(
+    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    responses(
+        (status = 200, body = AmendedShape),
+        (status = 409, description = "It is running", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+) -> Result<Response, Problem> {
+    amend(&app, &caller, &id, &Action::Delete).await
+}
+
+/// Run a job now: a waiting one at once, a dead or cancelled one with all attempts again.
+#[utoipa::path(
+    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    responses(
+        (status = 200, body = AmendedShape),
+        (status = 409, description = "It runs, is ready or done, or another job holds its unique key; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn retry(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+) -> Result<Response, Problem> {
+    amend(&app, &caller, &id, &Action::Retry).await
+}
+
+/// Call a job off; the worker of a running one is told at its next beat.
+#[utoipa::path(
+    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    responses(
+        (status = 200, body = AmendedShape),
+        (status = 409, description = "It has ended already", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+) -> Result<Response, Problem> {
+    amend(&app, &caller, &id, &Action::Cancel).await
+}
+
+/// Say why a job does not run: the one gate it stands before, and what opens it.
+#[utoipa::path(
+    get, path = "/jobs/{id}/why", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    responses(
+        (status = 200, body = WhyShape),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn why(State(app): State<App>, At(id): At<String>) -> Result<Response, Problem> {
+    let (id, config) = (JobId::from_text(&id), app.config());
+    let explained = app.backstop().why(id, |job| config.retry_of(&job.queue)).await?;
+    if explained.why == Why::NotFound {
+        return Err(Problem::not_found(explained.why));
+    }
+    Ok(ok(&WhyShape::new(id, &explained)))
+}
+
+async fn amend(app: &App, caller: &Caller, id: &str, action: &Action) -> Result<Response, Problem> {
+    let selection = Selection::Ids(vec![JobId::from_text(id)]);
+    let changed = app.backstop().changes(caller.name()).amend(&selection, action).await?;
+    match changed.refused.first() {
+        Some((_, refusal)) => Err(Problem::refused(*refusal)),
+        None => Ok(ok(&AmendedShape::from(changed))),
+    }
+}

@@ -1,0 +1,60 @@
+//! Queues.
+
+use super::read::{At, named, ok};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::queue::{PausedShape, QueueShape, QueuesShape};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use backstop::QueueName;
+
+/// List all queues with their counts.
+#[utoipa::path(
+    get, path = "/queues", tag = "queues",
+    responses(
+        (status = 200, body = QueuesShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+    let queues = app.backstop().store().queues(app.backstop().now()).await?;
+    Ok(ok(&QueuesShape { queues: queues.iter().map(QueueShape::new).collect() }))
+}
+
+/// Keep a queue's jobs from being given out, on all workers; pushes go on.
+#[utoipa::path(
+    post, path = "/queues/{q}/pause", tag = "queues", params(("q" = String, Path, description = "The queue")),
+    responses(
+        (status = 200, body = PausedShape<String>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn pause(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(queue): At<String>,
+) -> Result<Response, Problem> {
+    let queue: QueueName = named(&queue)?;
+    app.backstop().changes(caller.name()).pause(&queue).await?;
+    Ok(ok(&PausedShape::queue(queue, true)))
+}
+
+/// Give a paused queue's jobs out again.
+#[utoipa::path(
+    post, path = "/queues/{q}/resume", tag = "queues", params(("q" = String, Path, description = "The queue")),
+    responses(
+        (status = 200, body = PausedShape<String>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(queue): At<String>,
+) -> Result<Response, Problem> {
+    let queue: QueueName = named(&queue)?;
+    app.backstop().changes(caller.name()).resume(&queue).await?;
+    Ok(ok(&PausedShape::queue(queue, false)))
+}

@@ -1,0 +1,154 @@
+//! Reading requests: bodies, paths and parameters, with what is wrong in them told as a problem.
+
+use super::Problem;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// How many entries a list has if nobody says.
+const LIMIT_USUAL: usize = 50;
+/// The most a list has.
+const LIMIT_MAX: usize = 1_000;
+
+/// The bytes of a request.
+pub(super) struct Body(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let read = Bytes::from_request(request, state).await;
+        read.map(Self).map_err(|rejection: BytesRejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(
+                "the request is larger than its limit: 1 MB a job, 8 MB a batch. Send less at once, or store large data elsewhere and push its address",
+            ),
+            _ => Problem::bad(format_args!("the request could not be read: {}", rejection.body_text())),
+        })
+    }
+}
+
+impl Body {
+    /// What the request says.
+    pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        serde_json::from_slice(&self.0).map_err(|error| Problem::bad(format_args!("the body: {error}")))
+    }
+
+    /// What the request says, if it says anything.
+    pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+        if self.0.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { self.read() }
+    }
+}
+
+/// The parts of a path, decoded.
+pub(super) struct At<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        path.map(|Path(at)| Self(at)).map_err(|rejection| {
+            Problem::bad(format_args!("the path cannot be read: {}", rejection.body_text()))
+        })
+    }
+}
+
+/// The parameters behind a question mark.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query
+            .map(|Query(asked)| Self(asked))
+            .map_err(|rejection| Problem::bad(format_args!("the parameters: {}", rejection.body_text())))
+    }
+}
+
+/// What a parameter says; an empty one says nothing.
+pub(super) fn parsed<T>(name: &str, text: Option<&str>) -> Result<Option<T>, Problem>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let said = text.filter(|text| !text.is_empty());
+    said.map(str::parse).transpose().map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
+}
+
+/// A part of a path that names something.
+pub(super) fn named<T>(text: &str) -> Result<T, Problem>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    text.parse().map_err(|error: T::Err| Problem::bad(error))
+}
+
+/// The length of a list: what is too small or too large is brought to the nearest that is not.
+pub(super) fn limit(text: Option<&str>) -> Result<usize, Problem> {
+    let Some(number) = parsed::<f64>("limit", text)? else { return Ok(LIMIT_USUAL) };
+    if number.is_nan() {
+        return Err(Problem::bad("`limit` is a number from 1 to 1000"));
+    }
+    Ok(clamped(number, LIMIT_MAX))
+}
+
+/// A number from 1 to `max`, whatever was written. NaN cannot be written in JSON.
+#[expect(clippy::cast_sign_loss, reason = "clamped before")]
+#[expect(clippy::cast_precision_loss, reason = "bounds are small")]
+pub(super) fn clamped(number: f64, max: usize) -> usize {
+    number.clamp(1.0, max as f64) as usize
+}
+
+/// A result as JSON. `size` is about how many bytes it takes.
+pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> Response {
+    let mut body = Vec::with_capacity(size);
+    match serde_json::to_writer(&mut body, shape) {
+        Ok(()) => {
+            let kind = HeaderValue::from_static("application/json");
+            (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+        }
+        // Shapes have only text keys and finite numbers.
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// A result as JSON.
+pub(super) fn ok(shape: &impl Serialize) -> Response {
+    json(StatusCode::OK, shape, 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_brought_to_the_nearest_that_can_be() {
+        let check = |text: &str, expected: usize| assert_eq!(limit(Some(text)).unwrap(), expected, "{text}");
+        check("", 50);
+        check("7", 7);
+        check("-1", 1);
+        check("0", 1);
+        check("1000000000", 1_000);
+        check("1e9", 1_000);
+        check("inf", 1_000);
+        check("-inf", 1);
+        check("99999999999999999999999999", 1_000);
+        assert_eq!(limit(None).unwrap(), 50);
+        for wrong in ["NaN", "ten", "1; DROP TABLE jobs", "\0"] {
+            assert_eq!(limit(Some(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Streams: records in, and how keys stand.
+
+use super::read::{Asked, At, Body, limit, named, ok, parsed};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::stream::{
+    ForgottenShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape, StreamsShape,
+    redacted,
+};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use backstop::core::limits::OFFER_MAX;
+use backstop::streams::{Offered, Reading, Record, Standing, Stream, WhichKeys};
+use backstop::{StreamKey, StreamName};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+/// Which keys.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct KeysAsked {
+    /// Only keys that hold records: true.
+    holding: Option<String>,
+    /// Only keys behind this one: the `next` of the page before.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
+    limit: Option<String>,
+}
+
+/// Records that come in together; a record alone may also be the whole body.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = StreamRecords)]
+pub(super) struct RecordsShape<'a> {
+    /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says where key and position are in.
+    #[serde(borrow)]
+    #[schema(value_type = Vec<Value>)]
+    records: Vec<&'a RawValue>,
+}
+
+/// Put records into a stream; whoever serves it handles them in order. When it is answered, those held are durable.
+#[utoipa::path(
+    post, path = "/streams/{s}/records", tag = "streams", params(("s" = String, Path, description = "The stream")),
+    request_body = RecordsShape<'_>,
+    responses(
+        (status = 200, body = OfferedTogetherShape),
+        (status = 429, description = "Their keys keep as many records as they can", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn offer(
+    State(app): State<App>,
+    At(stream): At<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let name: StreamName = named(&stream)?;
+    let records = records(&app, &name, &body)?;
+    let places: Vec<(StreamKey, i64)> =
+        records.iter().map(|record| (record.key.clone(), record.position)).collect();
+    let answers = stream_of(&app, &name)?.offer(records).await?;
+    if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
+        return Err(Problem::full(
+            "their keys keep as many records as they can; see that the stream is served, and that no key is halted",
+        ));
+    }
+    let results = places.into_iter().zip(answers);
+    let results = results.map(|((key, position), offered)| OfferedShape::new(key, position, offered));
+    Ok(ok(&OfferedTogetherShape { results: results.collect() }))
+}
+
+fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {
+    let config = app.config();
+    let usual = Default::default();
+    let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
+    let Ok(written) = body.read::<RecordsShape<'_>>() else {
+        return Ok(vec![reading.record(&body.0).map_err(Problem::bad)?]);
+    };
+    if written.records.len() > OFFER_MAX {
+        return Err(Problem::too_large(format_args!(
+            "{} records at once; at most {OFFER_MAX} go into one call. Send them in several",
+            written.records.len()
+        )));
+    }
+    let read = |(at, raw): (usize, &&RawValue)| {
+        let record = reading.record(raw.get().as_bytes());
+        record.map_err(|problem| Problem::bad(format_args!("record {at}: {problem}")))
+    };
+    written.records.iter().enumerate().map(read).collect()
+}
+
+/// List streams: what they hold, and what happened in them.
+#[utoipa::path(
+    get, path = "/streams", tag = "streams",
+    responses(
+        (status = 200, body = StreamsShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+    let streams = app.backstop().store().streams().await?;
+    Ok(ok(&StreamsShape { streams: streams.iter().map(StreamShape::new).collect() }))
+}
+
+/// List the keys of a stream: how far they are, what they hold, what they wait for.
+#[utoipa::path(
+    get, path = "/streams/{s}/keys", tag = "streams", params(("s" = String, Path, description = "The stream"), KeysAsked),
+    responses(
+        (status = 200, body = KeysShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn keys(
+    State(app): State<App>,
+    At(stream): At<String>,
+    Asked(asked): Asked<KeysAsked>,
+) -> Result<Response, Problem> {
+    let name: StreamName = named(&stream)?;
+    let limit = limit(asked.limit.as_deref())?;
+    let after: Option<StreamKey> = parsed("cursor", asked.cursor.as_deref())?;
+    let is_holding = parsed::<bool>("holding", asked.holding.as_deref())?.unwrap_or_default();
+    let which = if is_holding { WhichKeys::Holding } else { WhichKeys::All };
+    let stream = stream_of(&app, &name)?;
+    let is_first = after.is_none();
+    let keys = stream.keys(after, which, limit).await?;
+    let is_known = !keys.is_empty() || !is_first || app.config().streams.contains_key(&name);
+    if !is_known && stream.status().await?.is_none() {
+        return Err(Problem::not_found(format_args!("there is no stream {name}; /v1/streams lists them")));
+    }
+    Ok(ok(&KeysShape::new(&keys, limit)))
+}
+
+/// Show one key: its gaps, what it holds, what was missing, what came late.
+#[utoipa::path(
+    get, path = "/streams/{s}/keys/{k}", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key")),
+    responses(
+        (status = 200, body = KeyWholeShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn key(
+    State(app): State<App>,
+    At((stream, key)): At<(String, String)>,
+) -> Result<Response, Problem> {
+    let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
+    let stored = stream_of(&app, &name)?.key(&key).await?.ok_or_else(|| no_key(&name, &key))?;
+    let stored = redacted(stored, &app.config().redaction);
+    let standing = Standing::from_bytes(&stored.standing)
+        .map_err(|error| backstop::core::port::StoreError::corrupt("looking at a key", error))?;
+    Ok(ok(&KeyWholeShape::new(&name, &stored, &standing)))
+}
+
+/// Forget a key: what it holds is gone, and its next record is its first.
+#[utoipa::path(
+    delete, path = "/streams/{s}/keys/{k}", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key")),
+    responses(
+        (status = 200, body = ForgottenShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn forget(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At((stream, key)): At<(String, String)>,
+) -> Result<Response, Problem> {
+    let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
+    let stream = stream_of(&app, &name)?;
+    let gone = app.backstop().changes(caller.name()).forget(&stream, &key).await?;
+    let gone = gone.ok_or_else(|| no_key(&name, &key))?;
+    Ok(ok(&ForgottenShape { count: gone.records, disabled: false, key: &key }))
+}
+
+fn stream_of(app: &App, name: &StreamName) -> Result<Stream, Problem> {
+    app.backstop().stream(name.as_str()).map_err(Problem::bad)
+}
+
+fn no_key(stream: &StreamName, key: &StreamKey) -> Problem {
+    Problem::not_found(format_args!(
+        "stream {stream} has no key {key}; /v1/streams/{stream}/keys lists those it has"
+    ))
+}

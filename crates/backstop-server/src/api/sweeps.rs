@@ -1,0 +1,88 @@
+//! Sweeps.
+
+use super::read::{At, Body, ok};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::sweep::{ReportShape, SweepShape, SweepsShape};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use backstop::Time;
+use backstop::sweeps::SweepError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// How to run a sweep. Nothing need be said.
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schema(as = SweepRun)]
+pub(super) struct RunShape {
+    /// Only say what would be done.
+    dry_run: bool,
+    /// Look as if it were this time.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    at: Option<Time>,
+}
+
+/// List the sweeps of the configuration, with their last runs.
+#[utoipa::path(
+    get, path = "/sweeps", tag = "sweeps",
+    responses(
+        (status = 200, body = SweepsShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+    let (config, mut sweeps) = (app.config(), BTreeMap::new());
+    for (name, sweep) in &config.sweeps {
+        let runs = app.backstop().sweeper(sweep).history().await?;
+        sweeps.insert(name.as_str(), SweepShape::new(sweep, &runs));
+    }
+    Ok(ok(&SweepsShape { sweeps }))
+}
+
+/// Run a sweep now: each row that it finds and that has no job gets one.
+#[utoipa::path(
+    post, path = "/sweeps/{s}/run", tag = "sweeps", params(("s" = String, Path, description = "The sweep")),
+    request_body = RunShape,
+    responses(
+        (status = 200, body = ReportShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "Somebody runs it", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 502, description = "The search failed", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn run(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(name): At<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let (config, asked): (_, RunShape) = (app.config(), body.read_or_default()?);
+    let sweep = config.sweeps.get(&name).ok_or_else(|| {
+        let there: Vec<&str> = config.sweeps.keys().map(String::as_str).collect();
+        Problem::not_found(format_args!(
+            "there is no such sweep in the configuration; there are: {}",
+            there.join(", ")
+        ))
+    })?;
+    let at = asked.at.unwrap_or_else(|| app.backstop().now());
+    let report = if asked.dry_run {
+        app.backstop().sweeper(sweep).dry_run(at).await
+    } else {
+        app.backstop().changes(caller.name()).sweep(sweep, at).await
+    };
+    Ok(ok(&ReportShape::new(&report.map_err(failed)?, asked.dry_run)))
+}
+
+fn failed(error: SweepError) -> Problem {
+    match error {
+        SweepError::Store(error) => error.into(),
+        SweepError::Taken(_) => Problem::conflict(error),
+        SweepError::TooSlow(_) => Problem::too_slow(error),
+        other => Problem::elsewhere(other),
+    }
+}

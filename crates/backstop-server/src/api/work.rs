@@ -1,0 +1,144 @@
+//! Work for workers in any language: lease, settle, beat.
+
+use super::read::{Body, clamped, json, ok};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::wire::push::Text;
+use crate::wire::work::{
+    BeatShape, HandedShape, LeaseShape, LeasedShape, LostShape, SaidShape, SettleShape, SettledShape,
+};
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use backstop::Span;
+use backstop::core::WorkerName;
+use backstop::core::limits::{BEAT_LEASES_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, SETTLE_MAX};
+use backstop::remote::{Ask, Attendance, Ended, Handed, Ticket};
+use std::sync::Arc;
+
+/// The most jobs one lease hands out.
+const LEASE_JOBS_MAX: usize = 1_000;
+/// The longest that a lease waits for its first job. A request is allowed to take longer than this.
+pub const WAIT_MAX: Span = Span::secs(30);
+/// About how many bytes an entry of an answer takes, beside its payload.
+const HANDED_BYTES: usize = 192;
+const SAID_BYTES: usize = 72;
+
+/// Take jobs to run. Waits up to `wait_ms` for the first; each is the worker's own until its lease ends, unless it beats.
+#[utoipa::path(
+    post, path = "/lease", tag = "work", request_body = LeaseShape<'_>,
+    responses(
+        (status = 200, body = LeasedShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn lease(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Extension(attendance): Extension<Arc<Attendance>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let asked: LeaseShape<'_> = body.read()?;
+    if asked.queues.is_empty() || asked.queues.len() > CLAIM_QUEUES_MAX {
+        return Err(Problem::bad(format_args!(
+            "`queues` names 1 to {CLAIM_QUEUES_MAX} queues, not {}",
+            asked.queues.len()
+        )));
+    }
+    let ask = Ask {
+        max: asked.max.map_or(1, |max| clamped(max, LEASE_JOBS_MAX)),
+        worker: worker(asked.worker, &caller),
+        lease: asked.lease_ms.map(term),
+        wait: asked.wait_ms.map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
+        queues: asked.queues,
+    };
+    let config = app.config();
+    let handed = app.backstop().remote(&config, &attendance).lease_until(&ask, app.closing()).await?;
+    let size = handed.iter().map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
+    let jobs = handed.iter().map(HandedShape::new).collect();
+    Ok(json(StatusCode::OK, &LeasedShape { jobs }, size))
+}
+
+/// End runs. Telling the same end again is harmless; an end under a lease that is over is `stale`, and changes nothing.
+#[utoipa::path(
+    post, path = "/settle", tag = "work", request_body = SettleShape<'_>,
+    responses(
+        (status = 200, body = SettledShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn settle(
+    State(app): State<App>,
+    Extension(attendance): Extension<Arc<Attendance>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let asked: SettleShape<'_> = body.read()?;
+    if asked.settle.len() > SETTLE_MAX {
+        return Err(Problem::too_large(format_args!(
+            "{} ends at once; at most {SETTLE_MAX} go into one call. Send them in several",
+            asked.settle.len()
+        )));
+    }
+    let mut ended = Vec::<Ended>::with_capacity(asked.settle.len());
+    for end in asked.settle {
+        let before: Option<&Ticket> = ended.last().and_then(|before| before.ticket.as_ref());
+        let (job, ticket, ending) = end.read(before);
+        ended.push(Ended { job, ticket, ending });
+    }
+    let ids: Vec<_> = ended.iter().map(|ended| ended.job).collect();
+    let config = app.config();
+    let said = app.backstop().remote(&config, &attendance).settle(ended).await?;
+    let results: Vec<SaidShape> =
+        ids.into_iter().zip(said).map(|(id, said)| SaidShape::new(id, said)).collect();
+    let size = results.len() * SAID_BYTES + 16;
+    Ok(json(StatusCode::OK, &SettledShape { results }, size))
+}
+
+/// Keep leases alive; answers which jobs are no longer the worker's own.
+#[utoipa::path(
+    post, path = "/beat", tag = "work", request_body = BeatShape<'_>,
+    responses(
+        (status = 200, body = LostShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn beat(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Extension(attendance): Extension<Arc<Attendance>>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let asked: BeatShape<'_> = body.read()?;
+    if asked.leases.len() > BEAT_LEASES_MAX {
+        return Err(Problem::too_large(format_args!(
+            "{} leases at once; at most {BEAT_LEASES_MAX} go into one beat. Send them in several",
+            asked.leases.len()
+        )));
+    }
+    let held = asked.leases.iter().map(|held| held.read(None)).collect();
+    let (config, worker) = (app.config(), worker(asked.worker, &caller));
+    let remote = app.backstop().remote(&config, &attendance);
+    let lost = remote.beat(&worker, held, asked.lease_ms.map(term)).await?;
+    Ok(ok(&LostShape { lost }))
+}
+
+/// Who works; who asks, if it does not say.
+fn worker(said: Option<Text<'_>>, caller: &Caller) -> WorkerName {
+    match said {
+        Some(said) if !said.0.trim().is_empty() => WorkerName::new(&said.0),
+        _ => WorkerName::new(caller.name()),
+    }
+}
+
+/// A lease of so many milliseconds; the library brings it into the range there is.
+fn term(ms: f64) -> Span {
+    millis(ms, LEASE_MAX)
+}
+
+/// So many milliseconds, from none to `max`.
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a day fit a double exactly")]
+fn millis(ms: f64, max: Span) -> Span {
+    Span::millis(ms.clamp(0.0, max.as_millis() as f64) as i64)
+}

@@ -1,0 +1,183 @@
+//! Streams: what waits for what is missing, and what was given up.
+
+mod change;
+mod key;
+mod one;
+mod rules;
+
+use super::chart::{Markup, Tone, spark};
+use super::link::part;
+use super::mark::When;
+use super::{Frame, PageFailure, Section, View, text};
+use crate::App;
+use crate::history::Series;
+use askama::Template;
+use axum::Router;
+use axum::response::Response;
+use axum::routing::{get, post};
+use backstop::core::stream::{Alarm, alarms};
+use backstop::streams::{Count, Counts, Standing, StreamStatus};
+use backstop_core::{StreamName, Time};
+use std::collections::BTreeSet;
+
+/// Streams that a page lists.
+const STREAMS_SHOWN: usize = 500;
+
+/// The pages of streams.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/streams", get(list))
+        .route("/streams/{stream}", get(one::page))
+        .route("/streams/{stream}/keys/{key}", get(key::page))
+        .route("/streams/{stream}/key", get(key::asked_for))
+        .route("/streams/{stream}/keys/{key}/forget", post(change::forget))
+        .route("/streams/{stream}/keys/{key}/disable", post(change::disable))
+        .route("/streams/{stream}/keys/{key}/enable", post(change::enable))
+        .route("/streams/{stream}/keys/{key}/resume", post(change::resume))
+        .route("/streams/{stream}/keys/{key}/skip", post(change::skip))
+}
+
+#[derive(Template)]
+#[template(path = "streams.html")]
+struct Page {
+    frame: Frame,
+    streams: Vec<Row>,
+    alarms: Vec<Ringing>,
+    left_out: usize,
+}
+
+/// A stream in the list.
+struct Row {
+    name: String,
+    link: String,
+    is_known: bool,
+    is_configured: bool,
+    keys: String,
+    holding: String,
+    held: u64,
+    held_text: String,
+    oldest: Option<When>,
+    handled: String,
+    lately: Markup,
+    misses: Number,
+    late: Number,
+    timeouts: Number,
+    overflows: Number,
+    dead: Number,
+    success: String,
+    timeout: String,
+    is_ringing: bool,
+}
+
+/// A count, and whether it is nothing.
+struct Number {
+    text: String,
+    is_zero: bool,
+}
+
+impl Number {
+    fn new(number: u64) -> Self {
+        Self { text: text::count(number), is_zero: number == 0 }
+    }
+}
+
+/// Why somebody should look at a stream.
+struct Ringing {
+    name: String,
+    link: String,
+    words: String,
+}
+
+async fn list(view: View) -> Result<Response, PageFailure> {
+    let (now, config) = (view.now(), view.app().config());
+    let known = view.ask(view.store().streams()).await?;
+    let names: BTreeSet<&StreamName> = known.iter().map(|status| &status.name).collect();
+    let mut streams: Vec<Row> = known.iter().map(|status| row(&view, status, now)).collect();
+    let unheard = config.streams.keys().filter(|name| !names.contains(name));
+    streams.extend(unheard.map(|name| Row { is_known: false, ..row(&view, &nothing(name), now) }));
+    let ringing = known.iter().flat_map(|status| {
+        let ring = |alarm: Alarm| Ringing {
+            name: status.name.to_string(),
+            link: link(&view, &status.name),
+            words: alarm.to_string(),
+        };
+        alarms(&status.counts).into_iter().map(ring).collect::<Vec<_>>()
+    });
+    let left_out = streams.len().saturating_sub(STREAMS_SHOWN);
+    let alarms = ringing.collect();
+    streams.truncate(STREAMS_SHOWN);
+    view.show(&Page { frame: view.frame(Section::Streams, "Streams").live(), streams, alarms, left_out })
+}
+
+/// A stream that stands in the configuration, and whose first record is yet to come.
+fn nothing(name: &StreamName) -> StreamStatus {
+    let counts = Counts::default();
+    StreamStatus { name: name.clone(), keys: 0, holding: 0, records: 0, oldest: None, counts }
+}
+
+fn row(view: &View, status: &StreamStatus, now: Time) -> Row {
+    let counts = &status.counts;
+    let handled: Series = view.app().history().recent_stream(&status.name, now).handled;
+    Row {
+        name: status.name.to_string(),
+        link: link(view, &status.name),
+        is_known: true,
+        is_configured: view.app().config().streams.contains_key(&status.name),
+        keys: text::count(status.keys),
+        holding: text::count(status.holding),
+        held: status.records,
+        held_text: text::count(status.records),
+        oldest: When::maybe(status.oldest, now),
+        handled: text::count(counts[Count::Handled]),
+        lately: spark(&handled, Tone::Good, "Records handled a second in the last five minutes"),
+        misses: Number::new(counts[Count::Misses]),
+        late: Number::new(counts[Count::Late]),
+        timeouts: Number::new(counts[Count::Timeout]),
+        overflows: Number::new(counts[Count::CircuitBreaker]),
+        dead: Number::new(counts[Count::Dead]),
+        success: percent(counts.success_rate()),
+        timeout: percent(counts.timeout_rate()),
+        is_ringing: !alarms(counts).is_empty(),
+    }
+}
+
+fn link(view: &View, stream: &StreamName) -> String {
+    view.at(&format!("/streams/{}", part(stream.as_str())))
+}
+
+/// The stream of a path.
+fn named(view: &View, stream: &str) -> Result<StreamName, PageFailure> {
+    StreamName::new(stream).map_err(|error| view.bad(error))
+}
+
+/// A share of a whole, or that there is none yet.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// What a key does, in a word, and how that is.
+const fn state(standing: Option<&Standing>, records: u64, is_in_hand: bool) -> (&'static str, &'static str) {
+    let Some(standing) = standing else { return ("unreadable", "bad") };
+    if is_in_hand {
+        ("in hand", "accent")
+    } else if standing.disabled {
+        ("disabled", "calm")
+    } else if standing.halted.is_some() {
+        ("halted", "bad")
+    } else if standing.failing.is_some() {
+        ("failing", "bad")
+    } else if standing.wait.is_some() {
+        ("waiting", "warn")
+    } else if records > 0 {
+        ("due", "warn")
+    } else {
+        ("in order", "good")
+    }
+}
+
+/// A position that looks like a time, as one: milliseconds, or seconds, of the last decades.
+fn as_time(position: i64) -> Option<String> {
+    const SECONDS: std::ops::Range<i64> = 1_000_000_000..10_000_000_000;
+    let millis = if SECONDS.contains(&position) { position * 1_000 } else { position };
+    SECONDS.contains(&(millis / 1_000)).then(|| text::second(Time::from_millis(millis)))
+}

@@ -1,0 +1,261 @@
+//! One stream: what happened in it, how it waits, and its keys.
+
+use super::{as_time, link, named, percent, state};
+use crate::history::{StreamSeries, Window};
+use crate::pages::chart::{Line, LineChart, Markup, Tone, Unit};
+use crate::pages::link::{Link, part};
+use crate::pages::mark::When;
+use crate::pages::{Frame, PageFailure, Section, View, text};
+use askama::Template;
+use axum::extract::Path;
+use axum::response::Response;
+use backstop::config::StreamConfig;
+use backstop::core::stream::alarms;
+use backstop::streams::{
+    Count, Drain, KeyStatus, Late, OnDead, Standing, StreamStatus, WhichKeys, letters_queue,
+};
+use backstop_core::{StreamKey, StreamName, Time};
+
+/// Keys on a page.
+const KEYS_SHOWN: usize = 50;
+
+#[derive(Template)]
+#[template(path = "stream.html")]
+struct Page {
+    frame: Frame,
+    name: String,
+    link: String,
+    figures: Vec<Figure>,
+    alarms: Vec<String>,
+    windows: Vec<Chip>,
+    charts: Vec<Markup>,
+    counters: Vec<(&'static str, String)>,
+    rules: Option<Vec<(&'static str, String)>>,
+    filters: Vec<Chip>,
+    keys: Vec<Key>,
+    is_filtered: bool,
+    next: Option<String>,
+    first: Option<String>,
+    letters: String,
+}
+
+/// A number on top.
+struct Figure {
+    name: &'static str,
+    value: String,
+    beside: String,
+    is_bad: bool,
+}
+
+/// A choice that stands in the address.
+pub(super) struct Chip {
+    word: &'static str,
+    link: String,
+    is_on: bool,
+}
+
+/// A key in the list.
+struct Key {
+    name: String,
+    link: String,
+    state: &'static str,
+    tone: &'static str,
+    watermark: Option<(String, Option<String>)>,
+    held: u64,
+    held_text: String,
+    oldest: Option<When>,
+    due: Option<When>,
+    worker: String,
+}
+
+pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Response, PageFailure> {
+    let name = named(&view, &stream)?;
+    let (now, config, backstop) = (view.now(), view.app().config(), view.app().backstop());
+    let known = view.ask(view.store().streams()).await?;
+    let status = known.into_iter().find(|status| status.name == name);
+    let entry = config.streams.get(&name);
+    if status.is_none() && entry.is_none() {
+        return Err(view.missing(format!(
+            "There is no stream {name}: it comes into being with its first record, or with an entry in the configuration."
+        )));
+    }
+    let status = status.unwrap_or_else(|| super::nothing(&name));
+    let window: Window = view.query("window").and_then(|text| text.parse().ok()).unwrap_or_default();
+    let series = view.ask(view.app().history().stream(backstop, &name, window)).await?;
+    let which = if view.query("keys") == Some("all") { WhichKeys::All } else { WhichKeys::Holding };
+    let after = view.query("after").map(StreamKey::new).transpose().map_err(|error| view.bad(error))?;
+    let stream = backstop.stream(name.as_str()).map_err(|error| view.bad(error))?;
+    let keys = view.ask(stream.keys(after.clone(), which, KEYS_SHOWN)).await?;
+    let here = Here { view: &view, name: &name, window, which };
+    let next = keys.last().filter(|_| keys.len() == KEYS_SHOWN);
+    let page = Page {
+        frame: view.frame(Section::Streams, name.to_string()).live(),
+        name: name.to_string(),
+        link: link(&view, &name),
+        figures: figures(&status, now),
+        alarms: alarms(&status.counts).into_iter().map(|alarm| alarm.to_string()).collect(),
+        windows: Window::ALL.into_iter().map(|window| here.window(window)).collect(),
+        charts: charts(&series),
+        counters: counters(&status),
+        rules: entry.map(rules),
+        filters: [WhichKeys::Holding, WhichKeys::All].map(|which| here.which(which)).into(),
+        next: next.map(|key| here.link().with("after", &key.key).to_string()),
+        first: after.map(|_| here.link().to_string()),
+        keys: keys.iter().map(|key| shown(&view, &name, key, now)).collect(),
+        is_filtered: which == WhichKeys::Holding,
+        letters: Link::to(view.at("/dead")).with("queue", letters_queue(&name)).to_string(),
+    };
+    view.show(&page)
+}
+
+/// What the address says, so that a choice keeps all others.
+struct Here<'a> {
+    view: &'a View,
+    name: &'a StreamName,
+    window: Window,
+    which: WhichKeys,
+}
+
+impl Here<'_> {
+    fn link(&self) -> Link {
+        let link = Link::to(link(self.view, self.name));
+        let link = if self.window == Window::default() { link } else { link.with("window", self.window) };
+        if self.which == WhichKeys::All { link.with("keys", "all") } else { link }
+    }
+
+    fn window(&self, window: Window) -> Chip {
+        let there = Here { window, ..*self };
+        Chip { word: window.words(), link: there.link().to_string(), is_on: window == self.window }
+    }
+
+    fn which(&self, which: WhichKeys) -> Chip {
+        let there = Here { which, ..*self };
+        let word = if which == WhichKeys::All { "All keys" } else { "Keys that hold records" };
+        Chip { word, link: there.link().to_string(), is_on: which == self.which }
+    }
+}
+
+fn figures(status: &StreamStatus, now: Time) -> Vec<Figure> {
+    let counts = &status.counts;
+    let oldest = status.oldest.map(|at| format!("oldest {}", text::when(at, now))).unwrap_or_default();
+    let ringing = alarms(counts);
+    let rings = |alarm| ringing.contains(&alarm);
+    let figure = |name, value, beside, is_bad| Figure { name, value, beside, is_bad };
+    use backstop::core::stream::Alarm;
+    vec![
+        figure("held now", text::count(status.records), oldest, false),
+        figure(
+            "keys that hold",
+            text::count(status.holding),
+            format!("of {}", text::count(status.keys)),
+            false,
+        ),
+        figure("handled", text::count(counts[Count::Handled]), "ever".to_owned(), false),
+        figure(
+            "success rate",
+            percent(counts.success_rate()),
+            "waits that nothing was given up in".to_owned(),
+            false,
+        ),
+        figure(
+            "timeout rate",
+            percent(counts.timeout_rate()),
+            "timeouts per record added; alarm above 5 %".to_owned(),
+            rings(Alarm::TimeoutRate),
+        ),
+        figure(
+            "overflow rate",
+            percent(counts.overflow_rate()),
+            "overflows per record added; alarm above 0.1 %".to_owned(),
+            rings(Alarm::OverflowRate),
+        ),
+    ]
+}
+
+fn counters(status: &StreamStatus) -> Vec<(&'static str, String)> {
+    status.counts.named().map(|(name, number)| (name, text::count(number))).collect()
+}
+
+fn charts(series: &StreamSeries) -> Vec<Markup> {
+    let line = |name, tone, series| Line { name, tone, series };
+    let flow = LineChart {
+        id: "flow",
+        title: "Records a second",
+        unit: Unit::PerSecond,
+        lines: vec![
+            line("handled", Tone::Good, &series.handled),
+            line("had to wait", Tone::Plain, &series.added),
+            line("missing", Tone::Bad, &series.misses),
+            line("late", Tone::Warn, &series.late),
+            line("timeouts", Tone::Other, &series.timeouts),
+        ],
+    };
+    let held = LineChart {
+        id: "held",
+        title: "Records held",
+        unit: Unit::Count,
+        lines: vec![line("records", Tone::Plain, &series.held), line("keys", Tone::Other, &series.holding)],
+    };
+    vec![flow.figure(), held.figure()]
+}
+
+/// What the configuration says, in the words of the configuration.
+fn rules(config: &StreamConfig) -> Vec<(&'static str, String)> {
+    let rules = &config.settings.rules;
+    let steps: Vec<String> = rules.steps.iter().map(ToString::to_string).collect();
+    let whole = rules.steps.iter().fold(backstop_core::Span::ZERO, |sum, step| sum.plus(*step));
+    vec![
+        ("steps", format!("{}: {} for each gap", steps.join(", "), text::span(whole))),
+        ("max_held", rules.max_held.to_string()),
+        ("max_misses", rules.max_misses.to_string()),
+        ("hold_for", rules.hold_for.to_string()),
+        (
+            "drain",
+            match rules.drain {
+                Drain::Immediate => "immediate: as soon as what is missing arrives".to_owned(),
+                Drain::Scheduled => "scheduled: when the key is looked at again".to_owned(),
+            },
+        ),
+        (
+            "late",
+            match rules.late {
+                Late::Drop => "drop: counted and listed".to_owned(),
+                Late::Amend => "amend: the handler gets it as a correction".to_owned(),
+            },
+        ),
+        (
+            "on_dead",
+            match rules.on_dead {
+                OnDead::Skip => "skip: the key goes on past it".to_owned(),
+                OnDead::Halt => "halt: the key stands still until somebody acts".to_owned(),
+            },
+        ),
+        ("rollout", format!("{} %", rules.rollout.percent)),
+        ("retry", String::from_utf8_lossy(&rules.retry.to_json()).into_owned()),
+    ]
+}
+
+fn shown(view: &View, stream: &StreamName, status: &KeyStatus, now: Time) -> Key {
+    let standing = Standing::from_bytes(&status.standing).ok();
+    let (state, tone) = state(standing.as_ref(), status.records, status.holder.is_some());
+    Key {
+        name: status.key.to_string(),
+        link: key_link(view, stream, &status.key),
+        state,
+        tone,
+        watermark: status.watermark.map(|at| (at.to_string(), as_time(at))),
+        held: status.records,
+        held_text: text::count(status.records),
+        oldest: When::maybe(status.oldest, now),
+        due: When::maybe(status.due, now),
+        worker: status.holder.as_ref().map(|holder| holder.worker.to_string()).unwrap_or_default(),
+    }
+}
+
+/// Where a key is. One of dots only would be taken for a way up, and is asked for by name.
+pub(super) fn key_link(view: &View, stream: &StreamName, key: &StreamKey) -> String {
+    if key.as_str().chars().all(|c| c == '.') {
+        return Link::to(format!("{}/key", link(view, stream))).with("key", key).to_string();
+    }
+    format!("{}/keys/{}", link(view, stream), part(key.as_str()))
+}

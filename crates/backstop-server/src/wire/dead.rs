@@ -1,0 +1,78 @@
+//! Dead letters, and what was done to them. A dead letter itself is written as the library has it.
+
+use super::job::{DamagedShape, RefusedShape};
+use backstop::dead::{Changed, DeadGroup, DeadLetter, DeadPage};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A page of dead letters.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = DeadLetters)]
+pub struct DeadListShape<'a> {
+    /// The letters, the newest death first.
+    #[schema(value_type = Vec<Object>)]
+    dead: &'a [DeadLetter],
+    /// Those among them that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<DamagedShape>,
+    /// Where the next page starts; the list ends where there is none.
+    next: Option<&'a str>,
+}
+
+impl<'a> DeadListShape<'a> {
+    /// The shape of a page.
+    pub fn new(page: &'a DeadPage) -> Self {
+        let damaged = page.damaged.iter().map(DamagedShape::new).collect();
+        Self { dead: &page.letters, damaged, next: page.next.as_deref() }
+    }
+}
+
+/// How many dead letters there are.
+#[derive(ToSchema, Debug)]
+#[schema(as = DeadStats)]
+pub struct DeadStatsShape {
+    /// Of every queue.
+    pub queues: std::collections::BTreeMap<String, u64>,
+    /// Of all.
+    pub total: u64,
+}
+
+/// Dead letters by what they died of, the largest group first.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = DeadGroups)]
+pub struct GroupsShape {
+    /// Each with its fingerprint, queue, count, first and last death, and a sample.
+    groups: Vec<Value>,
+}
+
+impl GroupsShape {
+    /// The shape of groups.
+    pub fn new(groups: &[DeadGroup]) -> Self {
+        let value = |group| serde_json::to_value(group).unwrap_or_default();
+        Self { groups: groups.iter().map(value).collect() }
+    }
+}
+
+/// What a change of dead letters did.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = DeadChanged)]
+pub struct ChangedShape {
+    /// To how many letters it was done.
+    count: u64,
+    /// To which not, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<RefusedShape>,
+    /// Those that cannot be read; they stay, and can be deleted by id.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<DamagedShape>,
+}
+
+impl ChangedShape {
+    /// The shape of a change.
+    pub fn new(changed: &Changed) -> Self {
+        let refused = changed.refused.iter().map(|(id, refusal)| RefusedShape::new(*id, *refusal)).collect();
+        let damaged = changed.damaged.iter().map(DamagedShape::new).collect();
+        Self { count: changed.count, refused, damaged }
+    }
+}

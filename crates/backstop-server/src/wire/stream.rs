@@ -1,0 +1,327 @@
+//! Streams, their keys, and records on their way in.
+
+use backstop::core::Payload;
+use backstop::core::redact::Redaction;
+use backstop::core::stream::{Alarm, StoredRecord, alarms};
+use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
+use backstop::{StreamKey, StreamName, Time};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// All streams.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Streams)]
+pub struct StreamsShape<'a> {
+    /// By name.
+    pub streams: Vec<StreamShape<'a>>,
+}
+
+/// A stream: what it holds, and what happened in it.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Stream)]
+pub struct StreamShape<'a> {
+    /// What somebody should look at.
+    alarms: Vec<&'static str>,
+    /// What happened so far, by the names of the counters.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    counts: BTreeMap<&'static str, u64>,
+    /// Records that wait.
+    held: u64,
+    /// Keys that keep records.
+    holding: u64,
+    /// Keys that are known.
+    keys: u64,
+    /// Its name.
+    name: &'a str,
+    /// When the oldest record that is kept came in.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    oldest: Option<Time>,
+    /// The share of records that came when too many waited.
+    overflow_rate: Option<f64>,
+    /// Records that are kept.
+    records: u64,
+    /// The share of gaps that were filled in time.
+    success_rate: Option<f64>,
+    /// The share of records whose gap was given up.
+    timeout_rate: Option<f64>,
+}
+
+impl<'a> StreamShape<'a> {
+    /// The shape of a stream.
+    pub fn new(status: &'a StreamStatus) -> Self {
+        Self {
+            alarms: alarms(&status.counts).into_iter().map(Alarm::as_str).collect(),
+            counts: status.counts.named().collect(),
+            held: status.counts.held(),
+            holding: status.holding,
+            keys: status.keys,
+            name: status.name.as_str(),
+            oldest: status.oldest,
+            overflow_rate: status.counts.overflow_rate(),
+            records: status.records,
+            success_rate: status.counts.success_rate(),
+            timeout_rate: status.counts.timeout_rate(),
+        }
+    }
+}
+
+/// A page of the keys of a stream.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamKeys)]
+pub struct KeysShape<'a> {
+    /// The keys, by name.
+    pub keys: Vec<KeyShape<'a>>,
+    /// The key behind which the next page starts; the list ends where there is none.
+    #[schema(value_type = Option<String>)]
+    pub next: Option<&'a StreamKey>,
+}
+
+impl<'a> KeysShape<'a> {
+    /// The shape of a page that was to have at most `limit` keys.
+    pub fn new(keys: &'a [KeyStatus], limit: usize) -> Self {
+        let next = keys.last().map(|status| &status.key).filter(|_| keys.len() == limit);
+        Self { keys: keys.iter().map(KeyShape::new).collect(), next }
+    }
+}
+
+/// A key in a list.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamKeySummary)]
+pub struct KeyShape<'a> {
+    /// The how manieth wait for a gap, if it waits for one.
+    attempt: Option<u32>,
+    /// When it is looked at again.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    due: Option<Time>,
+    /// The key.
+    key: &'a str,
+    /// When the oldest record that it keeps came in.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    oldest: Option<Time>,
+    /// Records that it keeps.
+    records: u64,
+    /// in order, waiting, due, in hand, failing, halted, disabled or unreadable.
+    state: &'static str,
+    /// The last position that was handled or passed.
+    watermark: Option<i64>,
+    /// Who has it in hand.
+    worker: Option<&'a str>,
+}
+
+impl<'a> KeyShape<'a> {
+    /// The shape of a key.
+    pub fn new(status: &'a KeyStatus) -> Self {
+        let standing = Standing::from_bytes(&status.standing).ok();
+        Self {
+            attempt: standing.as_ref().and_then(|standing| standing.wait).map(|wait| wait.attempt),
+            due: status.due,
+            key: status.key.as_str(),
+            oldest: status.oldest,
+            records: status.records,
+            state: state_of(status),
+            watermark: status.watermark,
+            worker: status.holder.as_ref().map(|holder| holder.worker.as_str()),
+        }
+    }
+}
+
+/// What a key does, in a word.
+pub fn state_of(status: &KeyStatus) -> &'static str {
+    match status.holder {
+        Some(_) => "in hand",
+        None => state(Standing::from_bytes(&status.standing).ok().as_ref(), status.records),
+    }
+}
+
+/// What a key does, in a word, while nobody has it in hand.
+pub const fn state(standing: Option<&Standing>, records: u64) -> &'static str {
+    let Some(standing) = standing else { return "unreadable" };
+    if standing.disabled {
+        "disabled"
+    } else if standing.halted.is_some() {
+        "halted"
+    } else if standing.failing.is_some() {
+        "failing"
+    } else if standing.wait.is_some() {
+        "waiting"
+    } else if records > 0 {
+        "due"
+    } else {
+        "in order"
+    }
+}
+
+/// One key, with the records it keeps.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamKey)]
+pub struct KeyWholeShape<'a> {
+    /// The how manieth wait for a gap, if it waits for one.
+    attempt: Option<u32>,
+    /// Whether its records are ignored.
+    disabled: bool,
+    /// The record that failed last, until it succeeds.
+    failing: Option<FailingShape<'a>>,
+    /// Up to this position nothing is waited for any more.
+    gives_up_to: Option<i64>,
+    /// The record that failed for good, at which it stands still.
+    halted_at: Option<i64>,
+    /// The records of the lowest positions; secrets are hidden.
+    held: Vec<HeldRecordShape<'a>>,
+    /// The key.
+    key: &'a str,
+    /// What came after it was declared missing.
+    late: Vec<LateShape>,
+    /// What was declared missing.
+    missed: Vec<MissedShape>,
+    /// Records that it keeps.
+    records: u64,
+    /// in order, waiting, due, failing, halted or disabled.
+    state: &'static str,
+    /// How far apart positions are.
+    step: Option<i64>,
+    /// The stream.
+    stream: &'a str,
+    /// Until when a gap is waited for.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    waits_until: Option<Time>,
+    /// The last position that was handled or passed.
+    watermark: Option<i64>,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = FailingRecord)]
+struct FailingShape<'a> {
+    error: &'a str,
+    failures: u32,
+    #[schema(value_type = String, format = DateTime)]
+    next: Time,
+    position: i64,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = HeldRecord)]
+struct HeldRecordShape<'a> {
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    #[schema(value_type = Value)]
+    payload: Option<Box<RawValue>>,
+    position: i64,
+    step: i64,
+    tenant: Option<&'a str>,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = LateRecord)]
+struct LateShape {
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    position: i64,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = MissedRun)]
+struct MissedShape {
+    count: u64,
+    first: i64,
+    step: i64,
+}
+
+impl<'a> KeyWholeShape<'a> {
+    /// The shape of a key. Payloads are shown as they are in `stored`: see [`redacted`].
+    pub fn new(stream: &'a StreamName, stored: &'a StoredKey, standing: &'a Standing) -> Self {
+        let failing = standing.failing.as_ref().map(|failing| FailingShape {
+            error: &failing.error,
+            failures: failing.failures,
+            next: Time::from_micros(failing.due),
+            position: failing.position,
+        });
+        let missed = standing.missed.runs().map(|(first, step, count)| MissedShape { count, first, step });
+        let late = standing.late.iter();
+        Self {
+            attempt: standing.wait.map(|wait| wait.attempt),
+            disabled: standing.disabled,
+            failing,
+            gives_up_to: standing.drain_to,
+            halted_at: standing.halted,
+            held: stored.records.iter().map(held).collect(),
+            key: stored.key.as_str(),
+            late: late
+                .map(|(position, at)| LateShape { at: Time::from_micros(*at), position: *position })
+                .collect(),
+            missed: missed.collect(),
+            records: stored.count,
+            state: state(Some(standing), stored.count),
+            step: standing.step,
+            stream: stream.as_str(),
+            waits_until: standing.wait.map(|wait| Time::from_micros(wait.due)),
+            watermark: stored.watermark,
+        }
+    }
+}
+
+fn held(record: &StoredRecord) -> HeldRecordShape<'_> {
+    HeldRecordShape {
+        at: record.at,
+        payload: serde_json::from_slice(record.payload.as_bytes()).ok(),
+        position: record.position,
+        step: record.step,
+        tenant: record.tenant.as_deref(),
+    }
+}
+
+/// A key whose records may be shown.
+#[must_use]
+pub fn redacted(mut stored: StoredKey, redaction: &Redaction) -> StoredKey {
+    for record in &mut stored.records {
+        record.payload = Payload::stored(redaction.payload(record.payload.as_bytes()));
+    }
+    stored
+}
+
+/// A key that was forgotten.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamKeyForgotten)]
+pub struct ForgottenShape<'a> {
+    /// How many records it held.
+    pub count: u64,
+    /// Whether its records are ignored until it is enabled.
+    pub disabled: bool,
+    /// The key.
+    #[schema(value_type = String)]
+    pub key: &'a StreamKey,
+}
+
+/// What became of records that came in, in their order.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamOffered)]
+pub struct OfferedTogetherShape {
+    /// One for each record.
+    pub results: Vec<OfferedShape>,
+}
+
+/// What became of a record that came in.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamOfferedRecord)]
+pub struct OfferedShape {
+    /// Its key.
+    #[schema(value_type = String)]
+    pub key: StreamKey,
+    /// Its position.
+    pub position: i64,
+    /// held, duplicate or full.
+    pub result: &'static str,
+}
+
+impl OfferedShape {
+    /// What became of the record of this key and position.
+    pub const fn new(key: StreamKey, position: i64, offered: Offered) -> Self {
+        let result = match offered {
+            Offered::Held => "held",
+            Offered::Duplicate => "duplicate",
+            Offered::Full => "full",
+        };
+        Self { key, position, result }
+    }
+}

@@ -1,0 +1,90 @@
+//! Sweeps: what a run found and did, and what past runs did.
+
+use backstop::sweeps::{PastRun, Report, Sweep};
+use backstop::{QueueName, Span};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The lists of a run, in this order; `enqueued` only where something was done.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = SweepReport)]
+pub struct ReportShape<'a> {
+    /// Rows that were found.
+    #[schema(value_type = Vec<Value>)]
+    found: &'a [Value],
+    /// Those whose job waits or runs.
+    #[schema(value_type = Vec<Value>)]
+    alive: &'a [Value],
+    /// Those that have no job.
+    #[schema(value_type = Vec<Value>)]
+    would_enqueue: &'a [Value],
+    /// Those whose job is dead.
+    #[schema(value_type = Vec<Value>)]
+    dead: &'a [Value],
+    /// Those that were given one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Value>>)]
+    enqueued: Option<&'a [Value]>,
+}
+
+impl<'a> ReportShape<'a> {
+    /// The shape of a run that changed something, or only looked.
+    pub fn new(report: &'a Report, is_dry: bool) -> Self {
+        Self {
+            found: &report.found,
+            alive: &report.alive,
+            would_enqueue: &report.would_enqueue,
+            dead: &report.dead,
+            enqueued: (!is_dry).then_some(&report.enqueued),
+        }
+    }
+}
+
+/// All sweeps of the configuration, by name.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Sweeps)]
+pub struct SweepsShape<'a> {
+    /// By name.
+    pub sweeps: BTreeMap<&'a str, SweepShape<'a>>,
+}
+
+/// A sweep, and its last runs.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Sweep)]
+pub struct SweepShape<'a> {
+    /// How often it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String)]
+    every: Option<Span>,
+    /// How old a row is before it counts as lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String)]
+    older_than: Option<Span>,
+    /// Where its jobs go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String)]
+    queue: Option<&'a QueueName>,
+    /// The last runs, the latest first.
+    #[schema(value_type = Vec<Object>)]
+    runs: Vec<Value>,
+}
+
+impl<'a> SweepShape<'a> {
+    /// Its runs alone.
+    pub fn runs(runs: &[PastRun]) -> Self {
+        let value = |run| serde_json::to_value(run).unwrap_or_default();
+        Self { every: None, older_than: None, queue: None, runs: runs.iter().map(value).collect() }
+    }
+
+    /// What is known about it, and its runs.
+    pub fn new(sweep: &'a Sweep, runs: &[PastRun]) -> Self {
+        Self {
+            every: Some(sweep.period()),
+            older_than: Some(sweep.threshold()),
+            queue: Some(sweep.queue()),
+            ..Self::runs(runs)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Adopted tables: how they stand.
+
+use backstop::tables::{AgeBand, Status};
+use backstop::{Span, Time};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// All tables of the configuration.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Tables)]
+pub struct TablesShape<'a> {
+    /// By name.
+    pub tables: Vec<TableShape<'a>>,
+}
+
+/// A table, and how it stands.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Table)]
+pub struct TableShape<'a> {
+    /// What it is called here.
+    pub name: &'a str,
+    /// What it is called in its database.
+    pub table: &'a str,
+    /// How often it is passed over.
+    #[schema(value_type = String)]
+    pub every: Span,
+    /// At most so many rows in one pass.
+    pub max_records: usize,
+    /// How it stands; null if that cannot be told.
+    pub status: Option<StatusShape<'a>>,
+    /// Why it cannot be told, if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a table stands.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = TableStatus)]
+pub struct StatusShape<'a> {
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    /// Rows by what their status says.
+    states: StatesShape,
+    /// Open rows by their age.
+    bands: Vec<BandShape>,
+    /// Rows that would be tried now.
+    due: u64,
+    /// Rows that are tried later.
+    waiting: u64,
+    /// Rows that are not tried any more.
+    expired: u64,
+    /// Open rows whose date cannot be read.
+    undated: u64,
+    /// Rows that runners have.
+    in_hand: usize,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_due: Option<Time>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_pass: Option<Time>,
+    #[schema(value_type = String, format = DateTime)]
+    next_pass: Time,
+    /// The keys of expired rows, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Value>>)]
+    expired_rows: Option<&'a [Value]>,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = TableStates)]
+struct StatesShape {
+    new: u64,
+    error: u64,
+    success: u64,
+    other: u64,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = TableBand)]
+struct BandShape {
+    #[schema(value_type = Option<String>)]
+    until: Option<Span>,
+    #[schema(value_type = Option<String>)]
+    every: Option<Span>,
+    new: u64,
+    error: u64,
+}
+
+impl<'a> StatusShape<'a> {
+    /// The shape of how a table stands.
+    pub fn new(status: &Status, expired_rows: Option<&'a [Value]>) -> Self {
+        let &Status { new, error, success, other, .. } = status;
+        let band =
+            |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
+        Self {
+            at: status.at,
+            states: StatesShape { new, error, success, other },
+            bands: status.bands.iter().map(band).collect(),
+            due: status.due,
+            waiting: status.waiting,
+            expired: status.expired,
+            undated: status.undated,
+            in_hand: status.in_hand,
+            next_due: status.next_due,
+            last_pass: status.last_pass,
+            next_pass: status.next_pass,
+            expired_rows,
+        }
+    }
+}

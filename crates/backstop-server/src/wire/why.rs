@@ -1,0 +1,37 @@
+//! Why a job does not run.
+
+use backstop::why::Explained;
+use backstop::{JobId, State};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Why a job does not run, and what to do.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Why)]
+pub struct WhyShape {
+    /// The one gate it stands before, in a word.
+    gate: &'static str,
+    /// The job.
+    #[schema(value_type = String)]
+    id: JobId,
+    /// Where it stands.
+    #[schema(value_type = Option<String>)]
+    state: Option<State>,
+    /// What opens the gate, if something does.
+    r#try: Option<String>,
+    /// The answer, in a sentence.
+    why: String,
+}
+
+impl WhyShape {
+    /// The shape of an answer.
+    pub fn new(id: JobId, explained: &Explained) -> Self {
+        Self {
+            gate: explained.why.gate(),
+            id,
+            state: explained.job.as_ref().map(|job| job.state),
+            r#try: explained.next_step(),
+            why: explained.why.to_string(),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What workers elsewhere say and are told: leases, ends, beats.
+
+use super::PayloadShape;
+use super::push::Text;
+use backstop::core::failure::{Cause, ErrorReport};
+use backstop::core::verdict::{Advice, Ending};
+use backstop::remote::{Handed, Said, Ticket};
+use backstop::{JobId, QueueName, Span};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+/// How long a job stays away that is released without saying for how long.
+const RELEASED_WAIT: Span = Span::secs(1);
+
+/// A request for jobs.
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Lease)]
+pub struct LeaseShape<'a> {
+    /// From where: 1 to 256 queues.
+    #[schema(value_type = Vec<String>)]
+    pub queues: Vec<QueueName>,
+    /// At most so many, over all queues: 1 to 1000, 1 if not said.
+    #[serde(default)]
+    pub max: Option<f64>,
+    /// Who asks; shown to people, and in what went wrong.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub worker: Option<Text<'a>>,
+    /// For how long, unless it beats; the queue's lease if not said.
+    #[serde(default)]
+    pub lease_ms: Option<f64>,
+    /// How long to wait for the first job; at most 30 s, not at all if not said.
+    #[serde(default)]
+    pub wait_ms: Option<f64>,
+}
+
+/// Jobs that were handed out.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Leased)]
+pub struct LeasedShape<'a> {
+    /// The jobs; none if there were none in time.
+    pub jobs: Vec<HandedShape<'a>>,
+}
+
+/// A job that was handed out.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = LeasedJob)]
+pub struct HandedShape<'a> {
+    /// Names it for ever.
+    #[schema(value_type = String)]
+    id: JobId,
+    /// The right to end this run: to be sent back as it is.
+    #[serde(serialize_with = "shown")]
+    #[schema(value_type = String)]
+    lease: &'a Ticket,
+    /// Where it waited.
+    queue: &'a str,
+    /// Which handler it is for.
+    kind: &'a str,
+    /// What the handler gets, byte for byte.
+    #[schema(value_type = Value)]
+    payload: PayloadShape<'a>,
+    /// The number of this run: 1 for the first.
+    attempt: u32,
+}
+
+fn shown<S: Serializer>(ticket: &&Ticket, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(ticket)
+}
+
+impl<'a> HandedShape<'a> {
+    /// The shape of a job that is handed out.
+    pub fn new(handed: &'a Handed) -> Self {
+        let run = &handed.run;
+        Self {
+            id: run.lease.job,
+            lease: &handed.ticket,
+            queue: run.lease.queue.as_str(),
+            kind: run.kind.as_str(),
+            payload: PayloadShape::new(run.payload.as_bytes()),
+            attempt: run.attempt(),
+        }
+    }
+}
+
+/// Runs that ended.
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Settle)]
+pub struct SettleShape<'a> {
+    /// One for each run; at most 5000.
+    #[serde(borrow)]
+    pub settle: Vec<EndShape<'a>>,
+}
+
+/// A run that ended.
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields)]
+#[schema(as = End)]
+pub struct EndShape<'a> {
+    /// The job.
+    #[serde(borrow)]
+    #[schema(value_type = String)]
+    id: Text<'a>,
+    /// The `lease` it was handed out with.
+    #[serde(borrow)]
+    #[schema(value_type = String)]
+    lease: &'a RawValue,
+    /// done, failed, dead, cancelled or released.
+    outcome: OutcomeWord,
+    /// What went wrong.
+    #[serde(default)]
+    #[schema(value_type = Option<ErrorShape>)]
+    error: Option<ErrorReport>,
+    /// How long to wait before the next run, such as `10s`: of what failed, instead of what the policy says; of what is released,
+    /// instead of 1 s.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    retry_in: Option<Span>,
+}
+
+/// How a run ended.
+#[derive(Deserialize, ToSchema, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = Outcome)]
+pub enum OutcomeWord {
+    /// The work is done.
+    Done,
+    /// It is not; tried again as the retry policy says.
+    Failed,
+    /// No other try can help.
+    Dead,
+    /// The work is no longer wanted.
+    Cancelled,
+    /// It did not run; tried again soon, no attempt is spent.
+    Released,
+}
+
+/// What a worker tells about a failure. Long texts are cut.
+#[derive(ToSchema, Debug)]
+#[schema(as = Error)]
+pub struct ErrorShape {
+    /// What happened, in words.
+    pub message: String,
+    /// The class of the error.
+    pub r#type: Option<String>,
+    /// Where it happened.
+    pub stack_trace: Option<String>,
+    /// The status of the HTTP answer behind it.
+    pub http_status: Option<u16>,
+    /// The body of that answer.
+    pub response_body: Option<String>,
+}
+
+impl EndShape<'_> {
+    /// The job, its ticket if it is one, and how the run ended. `before` is a ticket whose queue this one likely shares.
+    pub fn read(self, before: Option<&Ticket>) -> (JobId, Option<Ticket>, Ending) {
+        let job = JobId::from_text(&self.id.0);
+        (job, ticket(self.lease, before), ending(self.outcome, self.error, self.retry_in))
+    }
+}
+
+/// The ticket that a lease on the wire is. Anything else was never handed out, and can only be stale.
+fn ticket(lease: &RawValue, before: Option<&Ticket>) -> Option<Ticket> {
+    // No letter of a ticket is ever escaped.
+    let text = lease.get().strip_prefix('"')?.strip_suffix('"')?;
+    Ticket::read(text, before).ok()
+}
+
+fn ending(word: OutcomeWord, error: Option<ErrorReport>, retry_in: Option<Span>) -> Ending {
+    let failed = |error: Option<ErrorReport>, advice| Ending::Failed {
+        cause: Cause::Failed,
+        error: error.unwrap_or_default(),
+        advice,
+        progressed: false,
+    };
+    match word {
+        OutcomeWord::Done => Ending::Done,
+        OutcomeWord::Failed => failed(error, retry_in.map_or(Advice::Retry, Advice::RetryAfter)),
+        OutcomeWord::Dead => failed(error, Advice::Dead),
+        OutcomeWord::Cancelled => {
+            let said = error.map(|error| error.message).filter(|said| !said.trim().is_empty());
+            Ending::Cancelled(said.unwrap_or_else(|| "its worker found it no longer wanted".to_owned()))
+        }
+        OutcomeWord::Released => Ending::Released(retry_in.unwrap_or(RELEASED_WAIT)),
+    }
+}
+
+/// What became of ends that were told, in their order.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Settled)]
+pub struct SettledShape {
+    /// One for each run.
+    pub results: Vec<SaidShape>,
+}
+
+/// What became of the end of one run.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = SettledJob)]
+pub struct SaidShape {
+    /// The job.
+    #[schema(value_type = String)]
+    id: JobId,
+    /// applied, or stale: the lease was no longer the current one, and nothing was changed.
+    result: &'static str,
+}
+
+impl SaidShape {
+    /// What became of the end of a run of `id`.
+    pub const fn new(id: JobId, said: Said) -> Self {
+        let result = match said {
+            Said::Applied => "applied",
+            Said::Stale => "stale",
+        };
+        Self { id, result }
+    }
+}
+
+/// A sign of life.
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Beat)]
+pub struct BeatShape<'a> {
+    /// Whose.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub worker: Option<Text<'a>>,
+    /// The leases it holds.
+    #[serde(borrow, default)]
+    pub leases: Vec<HeldShape<'a>>,
+    /// For how long; as long as they were asked for if not said.
+    #[serde(default)]
+    pub lease_ms: Option<f64>,
+}
+
+/// A lease that is held.
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Held)]
+pub struct HeldShape<'a> {
+    /// The job.
+    #[serde(borrow)]
+    #[schema(value_type = String)]
+    id: Text<'a>,
+    /// The `lease` it was handed out with.
+    #[serde(borrow)]
+    #[schema(value_type = String)]
+    lease: &'a RawValue,
+}
+
+impl HeldShape<'_> {
+    /// The job, and its ticket if it is one.
+    pub fn read(&self, before: Option<&Ticket>) -> (JobId, Option<Ticket>) {
+        (JobId::from_text(&self.id.0), ticket(self.lease, before))
+    }
+}
+
+/// Which jobs are no longer the worker's own.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Lost)]
+pub struct LostShape {
+    /// Their ids: their runs are to be stopped.
+    #[schema(value_type = Vec<String>)]
+    pub lost: Vec<JobId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: &Ending) {
+        let end: EndShape<'_> = serde_json::from_str(json).unwrap();
+        assert_eq!(&end.read(None).2, expected, "{json}");
+    }
+
+    #[test]
+    fn every_word_has_its_meaning() {
+        let end = |rest: &str| format!(r#"{{"id":"a","lease":"x",{rest}}}"#);
+        check(&end(r#""outcome":"done""#), &Ending::Done);
+        check(&end(r#""outcome":"released""#), &Ending::Released(Span::secs(1)));
+        check(&end(r#""outcome":"released","retry_in":"5m""#), &Ending::Released(Span::minutes(5)));
+        let failed = |advice| Ending::Failed {
+            cause: Cause::Failed,
+            error: ErrorReport { http_status: Some(503), ..ErrorReport::message("no") },
+            advice,
+            progressed: false,
+        };
+        let error = r#""error":{"message":"no","http_status":503}"#;
+        check(&end(&format!(r#""outcome":"failed",{error}"#)), &failed(Advice::Retry));
+        let in_ten = failed(Advice::RetryAfter(Span::secs(10)));
+        check(&end(&format!(r#""outcome":"failed",{error},"retry_in":"10s""#)), &in_ten);
+        check(&end(&format!(r#""outcome":"dead",{error}"#)), &failed(Advice::Dead));
+        check(&end(&format!(r#""outcome":"cancelled",{error}"#)), &Ending::Cancelled("no".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_lease_of_ours_is_read_and_can_only_be_stale() {
+        for lease in ["7", "\"\"", "\"nope\"", "null", "{}", "\"\\u0000\""] {
+            let json = format!(r#"{{"id":"a","lease":{lease},"outcome":"done"}}"#);
+            let end: EndShape<'_> = serde_json::from_str(&json).unwrap();
+            assert_eq!(end.read(None).1, None, "{lease}");
+        }
+    }
+}

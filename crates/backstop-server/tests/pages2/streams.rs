@@ -1,0 +1,212 @@
+//! Streams, one stream, one key, and what can be done to it.
+
+use crate::site::{HOSTILE, Site, all_under, harmless};
+use axum::http::StatusCode;
+use backstop::core::lease::{LeaseNumber, WorkerName};
+use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
+use backstop::core::stream::{Change, Missed, Wait};
+use backstop::streams::{Record, Standing};
+use backstop::{Payload, Span, StreamKey, StreamName};
+use backstop_server::access::Scopes;
+
+const CONFIG: &str = "[streams.uptime]\nstep = \"1m\"\n";
+
+fn record(key: &str, position: i64) -> Record {
+    Record {
+        key: key.try_into().unwrap(),
+        position,
+        step: 60,
+        tenant: Some(HOSTILE.into()),
+        payload: Payload::json(serde_json::json!({ "text": HOSTILE, "password": "hunter2" }).to_string())
+            .unwrap(),
+    }
+}
+
+/// A key with records at these positions, and this standing.
+async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
+    let (backstop, name) = (&site.test.backstop, StreamName::new("uptime").unwrap());
+    let stream = backstop.stream("uptime").unwrap();
+    stream.offer(positions.iter().map(|position| record(key, *position)).collect()).await.unwrap();
+    let key: StreamKey = key.try_into().unwrap();
+    let (now, number) = (backstop.now(), LeaseNumber::draw(7));
+    let take = Take {
+        stream: name.clone(),
+        number,
+        worker: WorkerName::new("w"),
+        until: now.after(Span::secs(15)),
+        wanted: Wanted::Keys(vec![key.clone()]),
+    };
+    let taken = backstop.store().take(take, now).await.unwrap();
+    let due = standing.wait.map(|wait| backstop::Time::from_micros(wait.due));
+    let change = Change { watermark: Some(60), standing: standing.to_bytes(), ..Change::default() };
+    let lease = KeyLease { stream: name, key, number };
+    let advance = Advance { lease, turn: 1, seen: taken.keys[0].arrived, change, then: Then::Release(due) };
+    backstop.store().advance(vec![advance], now).await.unwrap();
+}
+
+fn waiting(site: &Site) -> Standing {
+    let due = site.test.backstop.now().after(Span::secs(20)).as_micros();
+    let mut missed = Missed::default();
+    missed.add(0, 60, 1);
+    let late = [(0, site.test.backstop.now().as_micros())].into();
+    Standing { step: Some(60), wait: Some(Wait { attempt: 2, due }), missed, late, ..Standing::default() }
+}
+
+#[tokio::test]
+async fn without_streams_the_page_teaches_how_to_get_one() {
+    let page = Site::new("").page("/streams").await;
+    assert!(page.contains("backstop stream push uptime") && page.contains("[streams.uptime]"), "{page}");
+    let configured = Site::new(CONFIG).page("/streams").await;
+    assert!(configured.contains("no record yet"), "{configured}");
+}
+
+#[tokio::test]
+async fn the_list_says_what_is_held_and_the_rates() {
+    let site = Site::new("");
+    given(&site, "site-7", &[180, 240], waiting(&site)).await;
+    let page = site.page("/streams").await;
+    for part in
+        ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "(1 hold)"]
+    {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_shows_its_keys_page_by_page_and_by_filter() {
+    let site = Site::new(CONFIG);
+    for number in 0..60 {
+        given(&site, &format!("k{number:02}"), &[180], waiting(&site)).await;
+    }
+    given(&site, "in-order", &[], Standing { step: Some(60), ..Standing::default() }).await;
+    let first = site.page("/streams/uptime").await;
+    assert!(first.contains("/streams/uptime/keys/k49\"") && !first.contains("/keys/k50\""), "{first}");
+    assert!(first.contains("href=\"/streams/uptime?after=k49\"") && !first.contains("in-order"), "{first}");
+    let second = site.page("/streams/uptime?after=k49").await;
+    assert!(second.contains("/keys/k59\"") && second.contains("First keys"), "{second}");
+    let all = site.page("/streams/uptime?keys=all&window=24h").await;
+    assert!(all.contains("in-order") && all.contains("in order</span>"), "{all}");
+    assert!(
+        all.contains("?window=24h&#38;keys=all&#38;after=")
+            || all.contains("?window=24h&amp;keys=all&amp;after="),
+        "{all}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_shows_its_gap_its_wait_its_misses_and_hides_secrets() {
+    let site = Site::new(CONFIG);
+    given(&site, "site-7", &[240, 300], waiting(&site)).await;
+    let page = site.page("/streams/uptime/keys/site-7").await;
+    for part in [
+        "2 positions are missing from 120 on",
+        "wait 2 of 5 ends",
+        "in 20 s",
+        "it gives up",
+        "dealt with up to 60",
+        "held-hole",
+        "Came too late",
+        "[redacted]",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    assert!(!page.contains("hunter2"), "{page}");
+    // Two waits are over, the one under way ends in 20 s, and 30 + 60 + 60 s are left.
+    assert!(page.contains("in 2 min 50 s"), "{page}");
+}
+
+#[tokio::test]
+async fn whatever_a_key_is_called_it_has_a_page_and_its_text_is_text() {
+    let site = Site::new("");
+    for key in [HOSTILE, "a/b?c#d", "..", "ключ 🔑"] {
+        given(&site, key, &[180], waiting(&site)).await;
+    }
+    let list = site.page("/streams/uptime").await;
+    let links: Vec<&str> = list
+        .split("href=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .filter(|link| link.contains("/streams/uptime/key"))
+        .collect();
+    assert_eq!(links.len(), 4, "{links:?}");
+    for link in links {
+        site.page(&link.replace("&amp;", "&").replace("&#38;", "&")).await;
+    }
+    let unknown = site.get(&format!("/streams/uptime/keys/{}", "%22%3E%3Cscript%3E")).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    harmless(&unknown.body);
+    let hostile = site.get("/streams/%3Cscript%3E").await;
+    assert_eq!(hostile.status, StatusCode::BAD_REQUEST);
+    harmless(&hostile.body);
+    site.page("/streams/uptime?window=%22%3E%3Cscript%3E&keys=%3Cimg&after=%22%3E%3Cscript%3E").await;
+}
+
+#[tokio::test]
+async fn a_key_is_forgotten_only_when_that_was_said_twice() {
+    let site = Site::new(CONFIG);
+    given(&site, "site-7", &[240, 300], waiting(&site)).await;
+    let refused = site.post("/streams/uptime/keys/site-7/forget", "").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(site.audit().await.is_empty());
+    site.page("/streams/uptime/keys/site-7").await;
+    let done = site.post("/streams/uptime/keys/site-7/forget", "confirm=yes").await;
+    assert_eq!((done.status, done.location.as_str()), (StatusCode::SEE_OTHER, "/streams/uptime"));
+    assert_eq!(site.audit().await, [("token ada".to_owned(), "stream forget".to_owned())]);
+    assert_eq!(site.get("/streams/uptime/keys/site-7").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
+    let site = Site::new(CONFIG);
+    let halted = Standing { step: Some(60), halted: Some(120), ..Standing::default() };
+    given(&site, "a", &[120, 180], halted.clone()).await;
+    given(&site, "b", &[120, 180], halted).await;
+    let page = site.page("/streams/uptime/keys/a").await;
+    assert!(
+        page.contains("Halted at 120") && page.contains("action=\"/streams/uptime/keys/a/resume\""),
+        "{page}"
+    );
+    let resumed = site.post("/streams/uptime/keys/a/resume", "").await;
+    assert_eq!(resumed.location, "/streams/uptime/keys/a");
+    assert!(!site.page("/streams/uptime/keys/a").await.contains("Halted at"));
+    assert_eq!(site.post("/streams/uptime/keys/b/skip", "").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(site.post("/streams/uptime/keys/b/skip", "confirm=yes").await.status, StatusCode::SEE_OTHER);
+    assert!(!site.page("/streams/uptime/keys/b").await.contains("Halted at"));
+    let told: Vec<String> = site.audit().await.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(told, ["stream resume past", "stream resume"]);
+}
+
+#[tokio::test]
+async fn a_disabled_key_is_enabled_again() {
+    let site = Site::new(CONFIG);
+    given(&site, "a", &[180], waiting(&site)).await;
+    assert_eq!(
+        site.post("/streams/uptime/keys/a/disable", "confirm=yes").await.status,
+        StatusCode::SEE_OTHER
+    );
+    assert!(site.page("/streams/uptime/keys/a").await.contains("until it is enabled"));
+    assert_eq!(site.post("/streams/uptime/keys/a/enable", "").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(site.get("/streams/uptime/keys/a").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_no_buttons() {
+    let site = Site::read_only(CONFIG);
+    let halted = Standing { halted: Some(120), ..Standing::default() };
+    given(&site, "a", &[120], halted).await;
+    let page = site.page("/streams/uptime/keys/a").await;
+    assert!(!page.contains("method=\"post\""), "{page}");
+}
+
+#[tokio::test]
+async fn under_a_path_every_address_is_under_it() {
+    let site = Site::mounted(CONFIG, "/ops/backstop", Scopes::ALL);
+    given(&site, "a", &[180], waiting(&site)).await;
+    for address in
+        ["/ops/backstop/streams", "/ops/backstop/streams/uptime", "/ops/backstop/streams/uptime/keys/a"]
+    {
+        all_under(&site.page(address).await, "/ops/backstop");
+    }
+    let done = site.post("/ops/backstop/streams/uptime/keys/a/forget", "confirm=yes").await;
+    assert_eq!(done.location, "/ops/backstop/streams/uptime");
+}

@@ -1,0 +1,130 @@
+//! Who changed what, when, and how many.
+//!
+//! An entry is written before anything is changed and completed afterwards: one without a count was cut off in the middle.
+//! The newest 10,000 are kept; older ones go in small steps, as new ones come.
+
+use crate::client::Backstop;
+use crate::journal::Journal;
+use crate::shared::update;
+use backstop_core::Time;
+use backstop_core::port::{Answer, StoreError};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Entries that are kept.
+pub const ENTRIES_MAX: usize = 10_000;
+
+const PREFIX: &str = "audit/";
+
+/// One change.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// When it began.
+    pub at: Time,
+    /// Who asked for it.
+    pub who: String,
+    /// What was done: `requeue`, `move to QUEUE`, `delete`, `clear`, `import` and `redrive ID` of dead letters; of anything else
+    /// what it was done to comes first, as in `queue pause`.
+    pub what: String,
+    /// To which, as they were selected.
+    pub selection: serde_json::Value,
+    /// To how many; `None` if it was cut off before that was known.
+    pub count: Option<u64>,
+    /// Why it ended early, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The log of changes, and in whose name they are made. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    backstop: Backstop,
+    who: Arc<str>,
+}
+
+/// An entry that waits for its end.
+#[derive(Debug)]
+pub struct Noted {
+    name: String,
+    entry: AuditEntry,
+}
+
+impl Backstop {
+    /// The log of who changed what, to be read, and to be written in the name of `who`.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use backstop::core::port::StoreError;
+    ///
+    /// let backstop = backstop::Backstop::open("memory:").await?;
+    /// let audit = backstop.audit("ada@example.org");
+    /// let change = async { Ok::<_, StoreError>((1, "done")) };
+    /// assert_eq!(audit.around("token revoke", serde_json::json!({ "id": "t1" }), change).await?, "done");
+    /// assert_eq!(audit.entries(10).await?[0].what, "token revoke");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn audit(&self, who: &str) -> Audit {
+        Audit { backstop: self.clone(), who: who.into() }
+    }
+}
+
+impl Audit {
+    /// In whose name it is written.
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
+    /// The changes, the newest first; one that cannot be read is left out, and logged.
+    pub async fn entries(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
+        self.journal().newest(limit.min(ENTRIES_MAX)).await
+    }
+
+    /// Makes a change between the two halves of its entry. `change` answers to how many it was done, and what is handed on.
+    pub async fn around<T, E>(
+        &self,
+        what: &str,
+        selection: serde_json::Value,
+        change: impl Future<Output = Result<(u64, T), E>>,
+    ) -> Result<T, E>
+    where
+        E: From<StoreError> + fmt::Display,
+    {
+        let noted = self.note(what, selection).await?;
+        match change.await {
+            Ok((count, answer)) => {
+                self.note_end(noted, count, None).await;
+                Ok(answer)
+            }
+            Err(error) => {
+                self.note_end(noted, 0, Some(error.to_string())).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes down what is about to be done. Where that fails, nothing is to be done.
+    pub async fn note(&self, what: &str, selection: serde_json::Value) -> Answer<Noted> {
+        let at = self.backstop.now();
+        let (who, what) = (self.who.to_string(), what.to_owned());
+        let entry = AuditEntry { at, who, what, selection, count: None, error: None };
+        let name = self.journal().add(at, &entry).await?;
+        Ok(Noted { name, entry })
+    }
+
+    /// Writes down what became of it. It has happened by now: where this fails, the entry stays without a count.
+    pub async fn note_end(&self, noted: Noted, count: u64, error: Option<String>) {
+        let ended = AuditEntry { count: Some(count), error, ..noted.entry.clone() };
+        if let Err(error) =
+            update(&self.backstop, &noted.name, noted.entry, |entry| *entry = ended.clone()).await
+        {
+            tracing::warn!(%error, entry = noted.name, count, "the end of a change could not be noted");
+        }
+    }
+
+    pub(crate) fn journal(&self) -> Journal<'_> {
+        Journal::new(&self.backstop, PREFIX, ENTRIES_MAX)
+    }
+}

@@ -1,0 +1,66 @@
+use super::*;
+use crate::testing::{Test, start};
+
+async fn given(names: &[&str]) -> Test {
+    let test = start();
+    for name in names {
+        test.backstop.draft("q").id(name).push().await.unwrap();
+    }
+    test
+}
+
+/// What the audit says, the newest first.
+async fn told(test: &Test) -> Vec<(String, Option<u64>, String)> {
+    let entries = test.backstop.audit("").entries(100).await.unwrap();
+    entries.into_iter().map(|entry| (entry.what, entry.count, entry.selection.to_string())).collect()
+}
+
+fn named(names: &[&str]) -> Selection {
+    Selection::Ids(names.iter().map(|name| JobId::named(name)).collect())
+}
+
+#[tokio::test]
+async fn an_id_named_twice_is_refused_once_and_the_audit_counts_what_was_done() {
+    let test = given(&["a", "b"]).await;
+    let changes = test.backstop.changes("ada");
+    let changed = changes.amend(&named(&["a", "gone", "gone"]), &Action::Cancel).await.unwrap();
+    assert_eq!((changed.count, changed.refused), (1, vec![(JobId::named("gone"), Refusal::NotFound)]));
+    let told = told(&test).await;
+    assert_eq!((told[0].0.as_str(), told[0].1), ("job cancel", Some(1)));
+}
+
+#[tokio::test]
+async fn more_ids_than_one_call_takes_are_done_in_several_and_told_in_short() {
+    let test = given(&["a"]).await;
+    let ids: Vec<JobId> =
+        (0..AMEND_MAX).map(|n| JobId::named(&n.to_string())).chain([JobId::named("a")]).collect();
+    let changed = test.backstop.changes("ada").amend(&Selection::Ids(ids), &Action::Delete).await.unwrap();
+    assert_eq!((changed.count, changed.refused.len()), (1, AMEND_MAX));
+    assert!(told(&test).await[0].2.ends_with("\"more\":901}"));
+}
+
+#[tokio::test]
+async fn clearing_a_queue_leaves_what_is_not_waiting() {
+    let test = given(&["a", "b", "c"]).await;
+    let changes = test.backstop.changes("ada");
+    changes.amend(&named(&["a"]), &Action::Cancel).await.unwrap();
+    assert_eq!(changes.clear(&QueueName::new("q").unwrap()).await.unwrap(), 2);
+    assert!(test.backstop.job(JobId::named("a")).await.unwrap().is_some(), "cancelled jobs stay");
+    assert_eq!(told(&test).await[0], ("queue clear".to_owned(), Some(2), r#"{"queue":"q"}"#.to_owned()));
+}
+
+#[tokio::test]
+async fn a_reset_of_nothing_is_told_as_done_to_nothing() {
+    let test = start();
+    let guard: GuardName = "q".parse().unwrap();
+    let changes = test.backstop.changes("ada");
+    assert!(!changes.reset(&guard).await.unwrap());
+    changes.open(&guard, "maintenance").await.unwrap();
+    assert!(changes.reset(&guard).await.unwrap());
+    let counts: Vec<_> = told(&test).await.into_iter().map(|(what, count, _)| (what, count)).collect();
+    let expected = [("breaker reset", Some(1)), ("breaker open", Some(1)), ("breaker reset", Some(0))];
+    assert_eq!(counts.len(), 3);
+    for entry in expected {
+        assert!(counts.contains(&(entry.0.to_owned(), entry.1)), "{counts:?}");
+    }
+}

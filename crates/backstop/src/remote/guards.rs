@@ -1,0 +1,282 @@
+//! What keeps jobs from workers elsewhere, and what it is told of them: breakers, gates, rate limits, suspects.
+
+use super::Remote;
+use crate::breakers::{GuardName, SharedBreaker, SharedGate, gate_of};
+use crate::engine::meters;
+use crate::shared::{read, update};
+use backstop_core::blame::is_suspect;
+use backstop_core::breaker::{Admission, Breaker, Sign, Signal};
+use backstop_core::gate::{Gate, GateSettings};
+use backstop_core::plan::Want;
+use backstop_core::port::Answer;
+use backstop_core::rate::RateLimit;
+use backstop_core::verdict::Settlement;
+use backstop_core::{Kind, Leased, Outcome, QueueName, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Suspects beside one that is handed out go back for so long.
+const SUSPECT_WAIT: Span = Span::secs(1);
+
+/// As much of a want as breaker and rate limit let through.
+pub(super) struct Allowed {
+    pub(super) want: Want,
+    /// The epoch of the queue's breaker; 0 if it has none.
+    pub(super) epoch: u64,
+    /// Probes of the breaker that were admitted.
+    probes: bool,
+    /// Leave that was taken of its rate limit.
+    leave: Option<RateLimit>,
+}
+
+/// What the guards of one batch of ends are to be told.
+#[derive(Default)]
+pub(super) struct News {
+    breakers: BTreeMap<QueueName, Vec<Signal>>,
+    gates: BTreeMap<(QueueName, Kind), GateNews>,
+}
+
+#[derive(Default)]
+struct GateNews {
+    deaths: u32,
+    is_full: bool,
+    signals: Vec<Signal>,
+}
+
+impl News {
+    pub(super) fn of_breaker(&mut self, queue: &QueueName, signal: Signal) {
+        self.breakers.entry(queue.clone()).or_default().push(signal);
+    }
+
+    /// A run that was a probe of its kind's gate did not die.
+    pub(super) fn of_probe(&mut self, queue: &QueueName, kind: &Kind, signal: Signal) {
+        self.gates.entry((queue.clone(), kind.clone())).or_default().signals.push(signal);
+    }
+
+    /// A job died, or there was no room for its death.
+    pub(super) fn of_death(&mut self, queue: &QueueName, kind: &Kind, probe: Option<u64>, had_room: bool) {
+        let news = self.gates.entry((queue.clone(), kind.clone())).or_default();
+        news.deaths += u32::from(had_room);
+        news.is_full |= !had_room;
+        news.signals.extend(probe.map(|epoch| Signal { epoch, sign: Sign::Failure }));
+    }
+}
+
+impl Remote<'_> {
+    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met.
+    pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<Vec<Allowed>> {
+        let mut allowed = Vec::with_capacity(wants.len());
+        for mut want in wants {
+            let (epoch, probes, max) = self.admitted(&want).await?;
+            want.max = max;
+            let limit = self.settings(&want.queue).and_then(|settings| settings.rate_limit);
+            if let Some(limit) = limit.filter(|_| max > 0) {
+                let wanted = u32::try_from(max).unwrap_or(u32::MAX);
+                want.max = self.backstop.ask_leave(&want.queue, &limit, wanted).await?.taken as usize;
+            }
+            if want.max > 0 {
+                allowed.push(Allowed { want, epoch, probes, leave: limit });
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// What the breaker of a queue lets through: the epoch, whether they are probes, and how many.
+    async fn admitted(&self, want: &Want) -> Answer<(u64, bool, usize)> {
+        let Some(absent) = self.breaker_of(&want.queue) else { return Ok((0, false, want.max)) };
+        let (name, now) = (GuardName::Breaker(want.queue.clone()).cell(), self.backstop.now());
+        let cell = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten();
+        let breaker = cell.as_ref().and_then(read).unwrap_or_else(|| absent.clone());
+        match breaker.state.admits(&breaker.settings, now) {
+            Admission::Freely { epoch } => Ok((epoch, false, want.max)),
+            Admission::Not { .. } => Ok((0, false, 0)),
+            Admission::Probes { .. } => {
+                let calls = u32::try_from(want.max).unwrap_or(u32::MAX);
+                let until = self.probed_until(&want.queue);
+                let admit =
+                    |breaker: &mut SharedBreaker| breaker.state.admit(&breaker.settings, calls, until, now);
+                let (_, admitted) = update(self.backstop, &name, absent, admit).await?;
+                Ok((admitted.epoch, true, admitted.calls as usize))
+            }
+        }
+    }
+
+    /// Leave and probes for which there were no jobs. Where the store does not take them back they count as used, for a while.
+    pub(super) async fn return_unused(&self, runs: &[Leased], allowed: &[Allowed]) {
+        for one in allowed.iter().filter(|one| one.probes || one.leave.is_some()) {
+            let used = runs.iter().filter(|run| run.lease.queue == one.want.queue).count();
+            let unused = u32::try_from(one.want.max.saturating_sub(used)).unwrap_or(u32::MAX);
+            if unused == 0 {
+                continue;
+            }
+            if let Err(error) = self.give_back(one, unused).await {
+                tracing::warn!(%error, queue = %one.want.queue, "unused leave could not be given back");
+            }
+        }
+    }
+
+    async fn give_back(&self, one: &Allowed, unused: u32) -> Answer<()> {
+        let queue = &one.want.queue;
+        if let Some(limit) = &one.leave {
+            self.backstop.return_leave(queue, limit, unused).await?;
+        }
+        if let Some(absent) = self.breaker_of(queue).filter(|_| one.probes) {
+            let (name, now) = (GuardName::Breaker(queue.clone()).cell(), self.backstop.now());
+            update(self.backstop, &name, absent, |breaker| {
+                breaker.state.give_back(&breaker.settings, one.epoch, unused, now);
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Those that may run, with the epoch of the gate they are a probe of. Those that may not go back, not charged.
+    pub(super) async fn through_gates(&self, runs: Vec<Leased>) -> Answer<Vec<(Leased, Option<u64>)>> {
+        let shut = self.shut_gates(&runs).await?;
+        let now = self.backstop.now();
+        if shut.is_empty() && !runs.iter().any(|run| is_suspect(run, now)) {
+            return Ok(runs.into_iter().map(|run| (run, None)).collect());
+        }
+        let (mut passed, mut back, mut has_suspect) = (Vec::new(), Vec::new(), false);
+        for run in runs {
+            let release =
+                |at: Time| Settlement { lease: run.lease.clone(), outcome: Outcome::Released { at } };
+            let way = match shut.get(&(run.lease.queue.clone(), run.kind.clone())) {
+                Some(gate) => self.way(&run, gate).await?,
+                None => Ok(None),
+            };
+            let is_suspect = is_suspect(&run, now);
+            match way {
+                Err(until) => back.push(release(until)),
+                Ok(_) if is_suspect && has_suspect => back.push(release(now.after(SUSPECT_WAIT))),
+                Ok(probe) => {
+                    has_suspect |= is_suspect;
+                    passed.push((run, probe));
+                }
+            }
+        }
+        if !back.is_empty() {
+            self.backstop.store().settle(back, now).await?;
+        }
+        self.note_begun(passed).await
+    }
+
+    /// A suspect is noted before it is handed out: if its worker dies, the note tells it from its neighbours.
+    async fn note_begun(&self, passed: Vec<(Leased, Option<u64>)>) -> Answer<Vec<(Leased, Option<u64>)>> {
+        let now = self.backstop.now();
+        let suspects: Vec<_> =
+            passed.iter().filter(|(run, _)| is_suspect(run, now)).map(|(run, _)| run.lease.clone()).collect();
+        if suspects.is_empty() {
+            return Ok(passed);
+        }
+        let lost: BTreeSet<_> = self.backstop.store().begin(suspects, now).await?.into_iter().collect();
+        for (run, _) in &passed {
+            if let Some((waited, _)) = run.history.rerun(now).filter(|_| run.lost_leases > 0) {
+                meters::rerun(&run.lease.queue, waited);
+            }
+        }
+        Ok(passed.into_iter().filter(|(run, _)| !lost.contains(&run.lease)).collect())
+    }
+
+    /// The gates before these runs that do not let everything through.
+    async fn shut_gates(&self, runs: &[Leased]) -> Answer<BTreeMap<(QueueName, Kind), SharedGate>> {
+        let kinds: BTreeSet<(&QueueName, &Kind)> =
+            runs.iter().map(|run| (&run.lease.queue, &run.kind)).collect();
+        let names: Vec<String> = kinds
+            .into_iter()
+            .map(|(queue, kind)| GuardName::Gate(queue.clone(), kind.clone()).cell())
+            .collect();
+        let mut shut = BTreeMap::new();
+        for names in names.chunks(backstop_core::limits::CELLS_MAX) {
+            let cells = self.backstop.store().cells(names.to_vec()).await?;
+            shut.extend(cells.iter().flatten().filter_map(gate_of).filter(|(_, gate)| {
+                let admission = gate.state.admits(&gate.settings, self.backstop.now());
+                !matches!(admission, Admission::Freely { .. })
+            }));
+        }
+        Ok(shut)
+    }
+
+    /// The way of a run through a gate that is not open: a probe's epoch, or until when it goes back.
+    async fn way(&self, run: &Leased, gate: &SharedGate) -> Answer<Result<Option<u64>, Time>> {
+        let now = self.backstop.now();
+        let again = now.after(gate.settings.breaker.recovery_timeout);
+        if let Admission::Not { until } = gate.state.admits(&gate.settings, now) {
+            return Ok(Err(until.unwrap_or(again)));
+        }
+        let name = GuardName::Gate(run.lease.queue.clone(), run.kind.clone()).cell();
+        let until = self.probed_until(&run.lease.queue);
+        let (_, way) = update(self.backstop, &name, gate.clone(), |gate: &mut SharedGate| {
+            match gate.state.admits(&gate.settings, now) {
+                Admission::Freely { .. } => Ok(None),
+                _ => match gate.state.admit(&gate.settings, 1, until, now) {
+                    admitted if admitted.calls > 0 => Ok(Some(admitted.epoch)),
+                    _ => Err(again),
+                },
+            }
+        })
+        .await?;
+        Ok(way)
+    }
+
+    /// Tells breakers and gates what happened. Where the store does not take it, others tell them by their own runs.
+    pub(super) async fn tell(&self, news: News) {
+        for (queue, signals) in news.breakers {
+            if let Err(error) = self.tell_breaker(&queue, &signals).await {
+                tracing::warn!(%error, %queue, "its breaker could not be told");
+            }
+        }
+        for ((queue, kind), told) in news.gates {
+            if let Err(error) = self.tell_gate(&queue, &kind, &told).await {
+                tracing::warn!(%error, %queue, %kind, "its gate could not be told");
+            }
+        }
+    }
+
+    /// Whether the breaker of a queue wants to know how runs end.
+    pub(super) fn has_breaker(&self, queue: &QueueName) -> bool {
+        self.settings(queue).is_some_and(|settings| settings.breaker.is_some())
+    }
+
+    async fn tell_breaker(&self, queue: &QueueName, signals: &[Signal]) -> Answer<()> {
+        let Some(absent) = self.breaker_of(queue) else { return Ok(()) };
+        let (name, now) = (GuardName::Breaker(queue.clone()).cell(), self.backstop.now());
+        let has_failure = signals.iter().any(|signal| signal.sign == Sign::Failure);
+        update(self.backstop, &name, absent, |breaker| {
+            // Successes of a calm breaker are told to nobody: a healthy service costs no write.
+            if has_failure || !breaker.state.is_calm() {
+                breaker.state.record(&breaker.settings, signals, now);
+            }
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn tell_gate(&self, queue: &QueueName, kind: &Kind, told: &GateNews) -> Answer<()> {
+        let settings: GateSettings = self.settings(queue).map(|settings| settings.gate).unwrap_or_default();
+        let (name, now) = (GuardName::Gate(queue.clone(), kind.clone()).cell(), self.backstop.now());
+        let absent = SharedGate { settings, state: Gate::default() };
+        update(self.backstop, &name, absent, |gate| {
+            gate.settings = settings;
+            gate.state.record(&settings, &told.signals, now);
+            gate.state.died(&settings, told.deaths, now);
+            if told.is_full {
+                gate.state.full(now);
+            }
+        })
+        .await
+        .map(drop)
+    }
+
+    fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {
+        let settings = self.settings(queue)?.breaker?;
+        Some(SharedBreaker { settings, state: Breaker::default() })
+    }
+
+    /// Until when a probe must have ended, unless its worker died.
+    fn probed_until(&self, queue: &QueueName) -> Time {
+        let now = self.backstop.now();
+        let Some(settings) = self.settings(queue) else { return now.after(Span::minutes(1)) };
+        let recovery = settings.breaker.unwrap_or(settings.gate.breaker).recovery_timeout;
+        now.after(settings.timeout.unwrap_or_else(|| recovery.times(4)).max(settings.lease))
+    }
+}

@@ -1,0 +1,195 @@
+//! Handing jobs out: at once if there are any, else as soon as there are, or when the worker has waited long enough.
+
+use super::Remote;
+use super::guards::Allowed;
+use super::ticket::{Past, Ticket};
+use crate::worker::QueueSettings;
+use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
+use backstop_core::plan::{Lane, Want, wants};
+use backstop_core::port::{Answer, Beat, Claim};
+use backstop_core::{Leased, QueueName, Span, WorkerName};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The longest time between two looks for jobs; hints make it shorter.
+const POLL: Duration = Duration::from_secs(1);
+/// Looks follow hints no closer than this: many who wait must not all ask with every job of others.
+const HINT_GAP: Duration = Duration::from_millis(2);
+/// Jobs whose time has come are made ready no more often than this by one who waits.
+const PROMOTE_GAP: Duration = Duration::from_millis(20);
+/// Claims of one look: what one queue does not have is asked of the others.
+const ROUNDS_MAX: usize = 4;
+
+/// A request for jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// From where; at least one.
+    pub queues: Vec<QueueName>,
+    /// At most so many, over all queues; clamped to what one claim takes.
+    pub max: usize,
+    /// For whom.
+    pub worker: WorkerName,
+    /// For how long, unless it beats; `None` for as long as the queue with the shortest lease says. Clamped to the shortest and the
+    /// longest lease there is.
+    pub lease: Option<Span>,
+    /// How long to wait for the first job.
+    pub wait: Span,
+}
+
+/// A job handed out, and the right to end its run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Handed {
+    /// The job.
+    pub run: Leased,
+    /// To be shown when the run ends.
+    pub ticket: Ticket,
+}
+
+impl Remote<'_> {
+    /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused queues, behind open breakers and
+    /// shut gates, or over a rate limit.
+    pub async fn lease(&self, ask: &Ask) -> Answer<Vec<Handed>> {
+        self.lease_until(ask, &CancellationToken::new()).await
+    }
+
+    /// The same, and waits no longer once `closing` is cancelled: nobody is kept by a process that goes down, and no claim is cut off.
+    pub async fn lease_until(&self, ask: &Ask, closing: &CancellationToken) -> Answer<Vec<Handed>> {
+        let term = ask.lease.unwrap_or_else(|| self.usual_term(&ask.queues)).clamp(LEASE_MIN, LEASE_MAX);
+        let deadline = Instant::now() + Duration::from(ask.wait);
+        // Before the first look: what is pushed during it is not missed.
+        let mut hints = self.backstop.store().watch();
+        self.attend(ask, term).await?;
+        let mut promote_at = Instant::now();
+        loop {
+            let handed = self.look(ask, term).await?;
+            if !handed.is_empty() {
+                return Ok(handed);
+            }
+            if Instant::now() >= promote_at {
+                let (moved, next) = self.promote().await?;
+                promote_at = Instant::now() + next;
+                if moved {
+                    continue;
+                }
+            }
+            if Instant::now() >= deadline || closing.is_cancelled() {
+                return Ok(Vec::new());
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(Vec::new()),
+                () = async {
+                    hints.next().await;
+                    tokio::time::sleep(HINT_GAP).await;
+                } => {}
+                () = tokio::time::sleep_until(promote_at.min(deadline)) => {}
+            }
+        }
+    }
+
+    fn usual_term(&self, queues: &[QueueName]) -> Span {
+        let usual = QueueSettings::default().lease;
+        let said = queues.iter().map(|queue| self.settings(queue).map_or(usual, |settings| settings.lease));
+        said.min().unwrap_or(usual)
+    }
+
+    /// Notes that the worker is alive, unless that was done moments ago.
+    async fn attend(&self, ask: &Ask, term: Span) -> Answer<()> {
+        let now = self.backstop.now();
+        if !self.attendance.is_due(&ask.worker, now) {
+            return Ok(());
+        }
+        let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
+        let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
+        self.backstop.store().beat(beat, now).await.map(drop)
+    }
+
+    /// Makes jobs ready whose time has come; whether there were any, and when to do it again.
+    async fn promote(&self) -> Answer<(bool, Duration)> {
+        let now = self.backstop.now();
+        let promoted = self.backstop.store().promote(PROMOTE_MAX, now).await?;
+        let next: Duration = promoted.next_due.map_or(POLL, |due| due.since(now).into());
+        Ok((promoted.moved > 0, next.clamp(PROMOTE_GAP, POLL)))
+    }
+
+    /// One look at all queues.
+    async fn look(&self, ask: &Ask, term: Span) -> Answer<Vec<Handed>> {
+        let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
+        let mut handed: Vec<Handed> = Vec::new();
+        let mut queues = ask.queues.clone();
+        for round in 0..ROUNDS_MAX {
+            let turn = self.backstop.random().bits() as usize;
+            let wants = wants(&lanes(&queues, max - handed.len()), max - handed.len(), turn);
+            let allowed = self.allowed(wants).await?;
+            if allowed.is_empty() {
+                break;
+            }
+            let runs = self.claim(ask, term, &allowed).await?;
+            let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
+            // A queue that gave all it was asked for may have more.
+            queues = allowed
+                .iter()
+                .map(|one| &one.want)
+                .filter(|want| of(want) >= want.max)
+                .map(|want| want.queue.clone())
+                .collect();
+            let is_last = queues.is_empty() || ask.queues.len() == 1 || round + 1 == ROUNDS_MAX;
+            handed.extend(self.let_through(runs, &allowed, term).await?);
+            if is_last || handed.len() >= max {
+                break;
+            }
+        }
+        Ok(handed)
+    }
+
+    async fn claim(&self, ask: &Ask, term: Span, allowed: &[Allowed]) -> Answer<Vec<Leased>> {
+        let number = self.backstop.random().lease_number();
+        let wants: Vec<Want> = allowed.iter().map(|one| one.want.clone()).collect();
+        let claim = |until| Claim { number, worker: ask.worker.clone(), until, wants: wants.clone() };
+        let now = self.backstop.now();
+        match self.backstop.store().claim(claim(now.after(term)), now).await {
+            // An answer that was lost on the way: the number makes it the same claim.
+            Err(error) if error.is_transient() => {
+                let now = self.backstop.now();
+                self.backstop.store().claim(claim(now.after(term)), now).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// What may run of what was claimed; the rest goes back.
+    async fn let_through(&self, runs: Vec<Leased>, allowed: &[Allowed], term: Span) -> Answer<Vec<Handed>> {
+        self.return_unused(&runs, allowed).await;
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = self.backstop.now();
+        let epoch_of = |queue: &QueueName| {
+            allowed.iter().find(|one| one.want.queue == *queue).map_or(0, |one| one.epoch)
+        };
+        let passed = self.through_gates(runs).await?;
+        let handed = passed.into_iter().map(|(run, probe)| {
+            let past = Past {
+                lost_leases: run.lost_leases,
+                began_at: if run.lost_leases > 0 { now } else { Past::default().began_at },
+                epoch: epoch_of(&run.lease.queue),
+                probe: probe.map_or(0, |epoch| epoch.saturating_add(1)),
+            };
+            Handed { ticket: Ticket::new(&run, term, past), run }
+        });
+        Ok(handed.collect())
+    }
+}
+
+/// Queues of a worker that has room for `max` jobs, whichever they are of.
+fn lanes(queues: &[QueueName], max: usize) -> Vec<Lane> {
+    let lane = |queue: &QueueName| Lane {
+        queue: queue.clone(),
+        concurrency: max,
+        prefetch: 0,
+        running: 0,
+        buffered: 0,
+    };
+    queues.iter().map(lane).collect()
+}

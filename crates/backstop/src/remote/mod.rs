@@ -1,0 +1,107 @@
+//! Workers that are elsewhere and speak through somebody, such as a server: jobs are handed out, kept alive and ended on their
+//! behalf, by the same rules as in a worker of this process.
+//!
+//! | what stands before a job | what happens here |
+//! |---|---|
+//! | the breaker of its queue | asked before a claim; told with every end |
+//! | the rate limit of its queue | leave is asked before a claim, and unused leave given back |
+//! | the gate of its kind | asked after a claim: what it keeps back goes back, not charged; told of deaths |
+//! | being a suspect, as [`backstop_core::blame`] says | at most one is handed out at a time, and noted before |
+//!
+//! Nothing is remembered here between two calls but when a worker was last seen: what ending a run needs to know travels with
+//! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
+
+mod guards;
+mod lease;
+mod settle;
+mod ticket;
+
+pub use lease::{Ask, Handed};
+pub use settle::{Ended, Said};
+pub use ticket::{NotATicket, Ticket};
+
+use crate::client::Backstop;
+use crate::config::Config;
+use crate::worker::QueueSettings;
+use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
+use backstop_core::port::{Answer, Beat};
+use backstop_core::{JobId, Lease, QueueName, Span, Time, WorkerName};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+/// A worker that asks for jobs more often than this is noted as alive only so often.
+const NOTED_EVERY: Span = Span::secs(5);
+/// Workers whose last note is remembered; with more of them, some are noted more often.
+const NOTED_MAX: usize = 10_000;
+
+/// When workers elsewhere were last noted as alive: one for each process that speaks for them.
+#[derive(Debug, Default)]
+pub struct Attendance(Mutex<BTreeMap<WorkerName, Time>>);
+
+impl Attendance {
+    /// Whether this worker is to be noted now.
+    fn is_due(&self, worker: &WorkerName, now: Time) -> bool {
+        // One map, always whole.
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |at: &Time| *at <= now && now.since(*at) < NOTED_EVERY;
+        if noted.get(worker).is_some_and(is_fresh) {
+            return false;
+        }
+        if noted.len() >= NOTED_MAX {
+            noted.retain(|_, at| is_fresh(at));
+        }
+        if noted.len() < NOTED_MAX {
+            noted.insert(worker.clone(), now);
+        }
+        true
+    }
+}
+
+/// What can be done on behalf of workers elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote<'a> {
+    backstop: &'a Backstop,
+    config: &'a Config,
+    attendance: &'a Attendance,
+}
+
+impl Backstop {
+    /// What can be done on behalf of workers elsewhere, by what `config` says about queues.
+    pub const fn remote<'a>(&'a self, config: &'a Config, attendance: &'a Attendance) -> Remote<'a> {
+        Remote { backstop: self, config, attendance }
+    }
+}
+
+impl Remote<'_> {
+    /// Keeps leases alive, and notes their worker as alive; answers which of the jobs are no longer its own.
+    pub async fn beat(
+        &self,
+        worker: &WorkerName,
+        held: Vec<(JobId, Option<Ticket>)>,
+        term: Option<Span>,
+    ) -> Answer<Vec<JobId>> {
+        let mut lost: Vec<JobId> =
+            held.iter().filter(|(_, ticket)| ticket.is_none()).map(|(job, _)| *job).collect();
+        let held: Vec<(JobId, Ticket)> =
+            held.into_iter().filter_map(|(job, ticket)| Some((job, ticket?))).collect();
+        let queues: BTreeSet<QueueName> = held.iter().map(|(_, ticket)| ticket.queue.clone()).collect();
+        let usual = || held.iter().map(|(_, ticket)| ticket.term).max();
+        let term = term.or_else(usual).unwrap_or_else(|| QueueSettings::default().lease);
+        let now = self.backstop.now();
+        let beat = Beat {
+            worker: worker.clone(),
+            queues: queues.into_iter().collect(),
+            leases: held.into_iter().map(|(job, ticket)| ticket.lease(job)).collect(),
+            until: now.after(term.clamp(LEASE_MIN, LEASE_MAX)),
+        };
+        lost.extend(self.backstop.store().beat(beat, now).await?.into_iter().map(|lease: Lease| lease.job));
+        Ok(lost)
+    }
+
+    fn settings(&self, queue: &QueueName) -> Option<&QueueSettings> {
+        self.config.queues.get(queue).map(|queue| &queue.settings)
+    }
+}
+
+#[cfg(test)]
+mod tests;

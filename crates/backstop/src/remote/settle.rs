@@ -1,0 +1,190 @@
+//! Ending runs of workers elsewhere: judged here, by the rules of their queues, as the runs of a worker of this process are.
+
+use super::Remote;
+use super::guards::News;
+use super::ticket::Ticket;
+use crate::engine::Engine;
+use crate::engine::settle::{given_back, tell};
+use crate::worker::QueueSettings;
+use backstop_core::breaker::{Sign, Signal};
+use backstop_core::failure::Context;
+use backstop_core::limits::DELAY_MAX;
+use backstop_core::port::{Answer, Settled};
+use backstop_core::verdict::{Ending, Settlement, judge};
+use backstop_core::{Job, JobId, Kind, Leased, Outcome, WorkerName};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::collections::BTreeMap;
+
+/// Jobs read at once to be judged.
+const READS_MAX: usize = 16;
+
+/// A run that ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Whose.
+    pub job: JobId,
+    /// The right to end it; `None` for what is no ticket of ours, and never was.
+    pub ticket: Option<Ticket>,
+    /// How.
+    pub ending: Ending,
+}
+
+/// What became of the end of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// It counts; also said when the very same end is told again.
+    Applied,
+    /// The lease was no longer the current one. Nothing was changed.
+    Stale,
+}
+
+/// An end that was judged.
+struct Judged {
+    settlement: Settlement,
+    /// What it says about the service behind the queue.
+    signal: Signal,
+    /// The kind of the job, where its gate is to be told.
+    kind: Option<Kind>,
+    probe: Option<u64>,
+}
+
+impl Remote<'_> {
+    /// Ends runs; answers in the order of `ended`. Safe to repeat.
+    pub async fn settle(&self, ended: Vec<Ended>) -> Answer<Vec<Said>> {
+        let judged: Vec<Option<Judged>> =
+            stream::iter(ended).map(|ended| self.judged(ended)).buffered(READS_MAX).try_collect().await?;
+        let judged = self.in_context(judged).await;
+        let settlements: Vec<Settlement> =
+            judged.iter().flatten().map(|judged| judged.settlement.clone()).collect();
+        let settled = self.backstop.store().settle(settlements, self.backstop.now()).await?;
+        let (mut settled, mut news, mut back) = (settled.into_iter(), News::default(), Vec::new());
+        let said = judged.iter().map(|judged| {
+            let (Some(judged), Some(answer)) = (judged, judged.as_ref().and_then(|_| settled.next())) else {
+                return Said::Stale;
+            };
+            self.account(judged, answer, &mut news, &mut back)
+        });
+        let said: Vec<Said> = said.collect();
+        if !back.is_empty() {
+            self.backstop.store().settle(back, self.backstop.now()).await?;
+        }
+        self.tell(news).await;
+        Ok(said)
+    }
+
+    /// Takes note of an answer.
+    fn account(&self, judged: &Judged, answer: Settled, news: &mut News, back: &mut Vec<Settlement>) -> Said {
+        let queue = &judged.settlement.lease.queue;
+        if answer == Settled::Stale {
+            tracing::warn!(lease = ?judged.settlement.lease, "a run elsewhere ended after its lease was lost; its outcome does not count");
+            return Said::Stale;
+        }
+        if answer == Settled::Full {
+            back.push(given_back(&judged.settlement, self.backstop.now()));
+        } else {
+            tell(self.backstop, &judged.settlement);
+        }
+        if self.has_breaker(queue) {
+            news.of_breaker(queue, judged.signal);
+        }
+        if let Some(kind) = &judged.kind {
+            match (&judged.settlement.outcome, judged.probe) {
+                (Outcome::Dead { .. }, probe) => {
+                    news.of_death(queue, kind, probe, answer != Settled::Full);
+                }
+                (Outcome::Done(_), Some(epoch)) => {
+                    news.of_probe(queue, kind, Signal { epoch, sign: Sign::Success });
+                }
+                (_, Some(epoch)) => news.of_probe(queue, kind, Signal { epoch, sign: Sign::Neutral }),
+                (_, None) => {}
+            }
+        }
+        Said::Applied
+    }
+
+    /// What an end means; `None` if it cannot count. The job is read only where its past decides.
+    async fn judged(&self, ended: Ended) -> Answer<Option<Judged>> {
+        let Ended { job, ticket: Some(ticket), ending } = ended else { return Ok(None) };
+        let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
+        let probe = ticket.past.probe.checked_sub(1);
+        let usual = QueueSettings::default();
+        let settings = self.settings(&ticket.queue).unwrap_or(&usual);
+        let (rules, now) = (Engine::rules(settings), self.backstop.now());
+        let outcome = match &ending {
+            Ending::Done if probe.is_none() => Some(Outcome::Done(rules.keep)),
+            Ending::Released(wait) if probe.is_none() && ticket.past.lost_leases == 0 => {
+                Some(Outcome::Released { at: now.after((*wait).min(DELAY_MAX)) })
+            }
+            _ => None,
+        };
+        if let Some(outcome) = outcome {
+            let settlement = Settlement { lease: ticket.lease(job), outcome };
+            return Ok(Some(Judged { settlement, signal, kind: None, probe }));
+        }
+        let Some(known) = self.backstop.store().job(job, now).await? else { return Ok(None) };
+        let (kind, worker) = (Some(known.kind.clone()), worker_of(&known));
+        let run = run_of(known, ticket);
+        let outcome = judge(&run, ending, &worker, rules, now, self.backstop.random().roll());
+        Ok(Some(Judged { settlement: Settlement { lease: run.lease, outcome }, signal, kind, probe }))
+    }
+
+    /// Dead letters tell what was known about the world; it is looked at once for all of them.
+    async fn in_context(&self, mut judged: Vec<Option<Judged>>) -> Vec<Option<Judged>> {
+        let is_dead = |judged: &Judged| matches!(judged.settlement.outcome, Outcome::Dead { .. });
+        if !judged.iter().flatten().any(is_dead) {
+            return judged;
+        }
+        let known = self.context().await;
+        for judged in judged.iter_mut().flatten() {
+            if let Outcome::Dead { history, .. } = &mut judged.settlement.outcome {
+                let worker = history.failures().pop().map(|failure| failure.worker);
+                *history = history.in_context(Context { worker, ..known.clone() });
+            }
+        }
+        judged
+    }
+
+    /// What is known now. What the store does not tell is left out. The host is this process's: of the worker's only its name
+    /// is known.
+    async fn context(&self) -> Context {
+        let now = self.backstop.now();
+        let queues = self.backstop.store().queues(now).await.unwrap_or_default();
+        let guards = self.backstop.breakers().list().await.unwrap_or_default();
+        let depths = queues.into_iter().map(|queue| (queue.name.to_string(), queue.counts.live()));
+        let states = guards.into_iter().map(|guard| (guard.name.to_string(), guard.status.state.to_string()));
+        Context {
+            queue_depths: depths.take(CONTEXT_MAX).collect(),
+            breakers: states.take(CONTEXT_MAX).collect::<BTreeMap<_, _>>(),
+            worker: None,
+            host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            lost_workers: Vec::new(),
+        }
+    }
+}
+
+/// Queues and guards that a dead letter names.
+const CONTEXT_MAX: usize = 20;
+
+/// Who ran it, as far as the store still knows.
+fn worker_of(job: &Job) -> WorkerName {
+    job.held_by.as_ref().map_or_else(|| WorkerName::new("unknown"), |holder| holder.worker.clone())
+}
+
+/// The run that a ticket is for. A job that has gone on since is judged as it was: the store then refuses, or recognises what it
+/// was told before.
+fn run_of(job: Job, ticket: Ticket) -> Leased {
+    let rerun = (ticket.past.lost_leases > 0).then(|| job.history.rerun(ticket.past.began_at)).flatten();
+    Leased {
+        kind: job.kind,
+        payload: job.payload,
+        priority: job.priority,
+        attempts_before: ticket.attempt.saturating_sub(1),
+        lost_leases: ticket.past.lost_leases,
+        inserted_at: job.inserted_at,
+        run_at: job.run_at,
+        retry: job.retry,
+        history: rerun.map_or(job.history, |(_, history)| history),
+        lease: ticket.lease(job.id),
+    }
+}

@@ -4,8 +4,7 @@ use crate::args::Globals;
 use crate::output::Output;
 use crate::trouble::{Trouble, unopened};
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
-use backstop::{Address, Backstop, QueueSettings, RetryPolicy, Span};
-use backstop_core::Job;
+use backstop::{Address, Backstop, QueueSettings, Span};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -86,11 +85,12 @@ impl Context {
         self.config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min().unwrap_or(usual)
     }
 
-    /// All runs a job may have: by its own policy, its queue's in the configuration, or the usual one.
-    pub(crate) fn max_attempts(&self, job: &Job) -> Option<u32> {
-        let of_queue = || self.config.queues.get(&job.queue).map(|queue| queue.settings.retry.clone());
-        let policy: RetryPolicy = job.retry.decode().or_else(of_queue).unwrap_or_default();
-        policy.max_attempts()
+    /// Whoever sits here, as the audit calls them: `user@host`.
+    pub(crate) fn who() -> String {
+        let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
+        let user = named("USER").or_else(|| named("LOGNAME"));
+        let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+        format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
     }
 }
 

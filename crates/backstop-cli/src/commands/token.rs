@@ -1,6 +1,5 @@
 //! `backstop token`: what lets people and programs in from elsewhere.
 
-use super::dead::who;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::relative;
@@ -72,7 +71,7 @@ async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble
     scopes.sort_unstable();
     scopes.dedup();
     let new = NewToken { name: args.name.clone(), scopes, expires_in: args.expires };
-    let minted = Tokens::of(&backstop).create(&who(), new).await.map_err(|error| match error {
+    let minted = Tokens::of(&backstop).create(&Context::who(), new).await.map_err(|error| match error {
         BadToken::Store(error) => error.into(),
         other => Trouble::misuse(other),
     })?;
@@ -133,7 +132,7 @@ fn table(tokens: &[Token], now: Time) -> Table {
 
 async fn revoke(id: &str, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    if !Tokens::of(&backstop).revoke(&who(), id).await? {
+    if !Tokens::of(&backstop).revoke(&Context::who(), id).await? {
         return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
     }
     if context.output.is_json() {

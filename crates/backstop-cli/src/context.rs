@@ -76,7 +76,7 @@ impl Context {
     /// All runs a job may have: by its own policy, its queue's in the configuration, or the usual one.
     pub(crate) fn max_attempts(&self, job: &Job) -> Option<u32> {
         let of_queue = || self.config.queues.get(&job.queue).map(|queue| queue.settings.retry.clone());
-        let policy: RetryPolicy = job.retry.decode().or_else(of_queue).unwrap_or_default();
+        let policy: RetryPolicy = job.terms.retry().or_else(of_queue).unwrap_or_default();
         policy.max_attempts()
     }
 }

@@ -9,9 +9,11 @@
 //! | the dashboard | `pages/` |
 //! | what happened in the last week, minute by minute | `history/` |
 //! | `/metrics`, `/healthz`, `/readyz` | `meters/` |
+//! | alert rules and a board for what `/metrics` tells | `alerts/` |
 //! | listening, TLS, limits, going down in good order | `serve/` |
 
 pub mod access;
+pub mod alerts;
 pub mod api;
 mod app;
 pub mod history;

@@ -8,9 +8,11 @@ mod schedule;
 mod stream;
 mod sweep;
 mod table;
+mod telemetry;
 
 pub use stream::{KafkaSource, StreamConfig};
 pub use table::TableConfig;
+pub use telemetry::Telemetry;
 
 use crate::address::Address;
 use crate::exec::Exec;
@@ -51,6 +53,8 @@ pub struct Config {
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
+    /// Where spans go.
+    pub telemetry: Telemetry,
 }
 
 /// What is said about one queue.
@@ -165,6 +169,14 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// The entry about telemetry does not make sense.
+    #[error("{path}: [telemetry]: {problem}")]
+    Telemetry {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// A variable of the environment does not say what it should.
     #[error("environment variable {name}: {problem}")]
     Environment {
@@ -212,6 +224,7 @@ pub fn resolve(
         tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
+        telemetry: raw.telemetry.checked(path)?,
     })
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod alerts;
 mod breaker;
 mod config;
 mod dead;
@@ -11,6 +12,7 @@ mod exec;
 mod http;
 mod job;
 mod killed;
+mod logs;
 mod place;
 mod policy;
 mod push;
@@ -22,4 +24,6 @@ mod stores;
 mod stream;
 mod sweep;
 mod table;
+#[cfg(feature = "otlp")]
+mod traces;
 mod work;

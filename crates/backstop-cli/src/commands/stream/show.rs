@@ -7,6 +7,7 @@ use crate::output::words::{counted, cut, one_line, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::stream::StoredRecord;
 use backstop::streams::{Standing, StoredKey};
+use backstop::why::record::why_record;
 use backstop::{Payload, Time};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -66,6 +67,11 @@ fn shape(args: &KeyArgs, stored: &StoredKey, standing: &Standing) -> Value {
         "disabled": standing.disabled,
         "gives_up_to": standing.drain_to,
         "missed": standing.missed.runs().map(|(first, step, count)| json!({"first": first, "step": step, "count": count})).collect::<Vec<_>>(),
+        "why": stored.records.first().and_then(|record| why_record(stored, record.position).ok()).map(|why| json!({
+            "gate": why.gate(),
+            "why": why.to_string(),
+            "details": why.details(),
+        })),
         "late": standing.late.iter().map(|(position, at)| json!({"position": position, "at": Time::from_micros(*at)})).collect::<Vec<_>>(),
     })
 }
@@ -99,6 +105,9 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
         ));
     }
     lines.extend(held(stored, now));
+    if let Some(Ok(why)) = stored.records.first().map(|record| why_record(stored, record.position)) {
+        lines.push(format!("  why {} waits: {why}", stored.records[0].position));
+    }
     for (first, step, count) in standing.missed.runs() {
         lines.push(format!(
             "  declared missing: {} from {first} on, {step} apart",

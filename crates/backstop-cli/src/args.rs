@@ -2,8 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve, stream,
-    sweep, table, token, top, work,
+    alerts, breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve,
+    stream, sweep, table, token, top, work,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -66,12 +66,24 @@ pub(crate) struct Globals {
     /// Results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// How logs are written
+    #[arg(long, global = true, value_name = "text|json", env = "BACKSTOP_LOG", default_value = "text")]
+    pub(crate) log_format: LogFormat,
     /// No progress and no notes, only results and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+}
+
+/// How logs are written.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line, with the job it is about.
+    Json,
 }
 
 /// The commands.
@@ -167,6 +179,9 @@ in schemas, or under keys, of its own, which are removed at the end.")]
     Drill(drill::DrillArgs),
     /// Three queues, failures, retries and deaths, in ten seconds
     Demo(demo::DemoArgs),
+    /// Alert rules and a dashboard for what /metrics tells
+    #[command(after_help = alerts::EXAMPLES)]
+    Alerts(alerts::AlertsArgs),
     /// Write the completions of a shell to stdout
     Completions(completions::CompletionsArgs),
 }

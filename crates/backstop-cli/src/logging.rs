@@ -1,12 +1,65 @@
-//! Logs: to stderr, warnings unless asked for more, never through a progress bar.
+//! Logs: to stderr, warnings unless asked for more, never through a progress bar, never with a secret. And spans, to whoever collects them.
 
-use crate::args::Globals;
+mod json;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use crate::args::{Globals, LogFormat};
 use crate::output::progress;
+use crate::trouble::Trouble;
+use backstop::config::Config;
+use backstop_core::redact::{REDACTED, Redaction};
+use json::Json;
 use std::io::{self, Write};
-use tracing_subscriber::EnvFilter;
+use std::sync::Arc;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{JsonFields, Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// What must live as long as anything is logged. Dropping it sends what is left to be exported.
+pub(crate) struct Logging {
+    #[cfg(feature = "otlp")]
+    _traces: Option<otlp::Traces>,
+}
 
 /// Starts logging for the life of the process. `RUST_LOG` has the last word.
-pub(crate) fn start(globals: &Globals) {
+pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Trouble> {
+    let logs = match globals.log_format {
+        LogFormat::Text => text(config.redaction.clone()),
+        LogFormat::Json => tracing_subscriber::fmt::layer()
+            .event_format(Json::new(config.redaction.clone()))
+            .fmt_fields(JsonFields::new())
+            .with_ansi(false)
+            .with_writer(|| BesideProgress)
+            .boxed(),
+    };
+    #[cfg_attr(not(feature = "otlp"), expect(unused_mut, reason = "there is only one"))]
+    let mut layers: Vec<AnyLayer> = vec![logs.with_filter(filter(globals)).boxed()];
+    #[cfg(feature = "otlp")]
+    let traces = otlp::start(&config.telemetry, |name| std::env::var(name).ok())?;
+    #[cfg(feature = "otlp")]
+    layers.extend(traces.as_ref().map(otlp::Traces::layer));
+    #[cfg(not(feature = "otlp"))]
+    if config.telemetry.otlp.is_some() {
+        return Err(Trouble::misuse(
+            "[telemetry] has an `otlp`, and this program was built without the feature `otlp`",
+        ));
+    }
+    // Fails only if logging was started before, which is then as good.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+    Ok(Logging {
+        #[cfg(feature = "otlp")]
+        _traces: traces,
+    })
+}
+
+/// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level.
+fn filter(globals: &Globals) -> EnvFilter {
     // The Redis client warns of every try of its own; what comes of them is told by whoever made the call.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
@@ -14,14 +67,29 @@ pub(crate) fn start(globals: &Globals) {
         (_, 1) => "info,redis=error",
         _ => "debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let runs = if globals.log_format == LogFormat::Json { ",backstop::run=info" } else { "" };
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{runs}")))
+}
+
+/// Lines for people.
+fn text(redaction: Redaction) -> AnyLayer {
+    tracing_subscriber::fmt::layer()
         .with_ansi(crate::output::stderr_has_colour())
         .with_target(false)
-        .with_writer(|| BesideProgress);
-    // Fails only if logging was started before, which is then as good.
-    let _ = logs.try_init();
+        .fmt_fields(fields(Arc::new(redaction)))
+        .with_writer(|| BesideProgress)
+        .boxed()
+}
+
+/// Fields as people read them, without what must not be shown.
+fn fields(redaction: Arc<Redaction>) -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
+    use tracing_subscriber::field::MakeExt;
+    debug_fn(move |writer: &mut Writer<'_>, field, value| match field.name() {
+        "message" => write!(writer, "{}", redaction.text(&format!("{value:?}"))),
+        name if redaction.is_secret(name) => write!(writer, "{name}={REDACTED}"),
+        name => write!(writer, "{name}={}", redaction.text(&format!("{value:?}"))),
+    })
+    .delimited(" ")
 }
 
 /// Writes whole lines above the progress bars.

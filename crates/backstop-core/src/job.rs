@@ -6,10 +6,11 @@ use crate::lease::WorkerName;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
+use crate::terms::Terms;
 use crate::time::{Span, Time};
+use crate::trace::TraceContext;
 use crate::unique::{Unique, UniqueKey};
 use crate::verdict::Reason;
-use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -258,6 +259,8 @@ pub struct NewJob {
     pub unique: Option<Unique>,
     /// Its own retry policy; `None` means the queue's.
     pub retry: Option<RetryPolicy>,
+    /// Where in a trace it was asked for; its runs are linked to that.
+    pub trace: Option<TraceContext>,
 }
 
 impl NewJob {
@@ -272,39 +275,13 @@ impl NewJob {
             run_at: None,
             unique: None,
             retry: None,
+            trace: None,
         }
     }
 
     /// Where it starts out: scheduled if its time is yet to come.
     pub fn first_state(&self, now: Time) -> State {
         if self.run_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready }
-    }
-}
-
-/// A job's own retry policy as a store keeps it: opaque there, read here when a run fails.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StoredRetry(Option<Bytes>);
-
-impl StoredRetry {
-    /// What a store keeps for this policy.
-    pub fn encode(policy: Option<&RetryPolicy>) -> Self {
-        Self(policy.map(|policy| Bytes::from(policy.to_json())))
-    }
-
-    /// What a store kept.
-    pub fn stored(bytes: Option<Vec<u8>>) -> Self {
-        Self(bytes.map(Bytes::from))
-    }
-
-    /// The bytes to keep.
-    pub fn as_bytes(&self) -> Option<&[u8]> {
-        self.0.as_deref()
-    }
-
-    /// The policy; `None` if the job has none of its own, or if what was kept cannot be read any more:
-    /// the queue's policy then decides, and the job goes on.
-    pub fn decode(&self) -> Option<RetryPolicy> {
-        self.0.as_deref().and_then(|bytes| RetryPolicy::from_json(bytes).ok())
     }
 }
 
@@ -337,8 +314,8 @@ pub struct Job {
     pub finished_at: Option<Time>,
     /// The key it holds or held.
     pub unique_key: Option<UniqueKey>,
-    /// Its own retry policy.
-    pub retry: StoredRetry,
+    /// What it carries beside its payload: its own retry policy, where it was pushed from.
+    pub terms: Terms,
     /// What went wrong so far.
     pub history: History,
     /// Why it ended as dead or cancelled.

@@ -1,10 +1,11 @@
 //! Leases: the right to end a running job.
 
 use crate::failure::History;
-use crate::job::{JobId, Priority, StoredRetry};
+use crate::job::{JobId, Priority};
 use crate::limits::{LEASE_ASKED_MAX, WORKER_NAME_BYTES_MAX};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
+use crate::terms::Terms;
 use crate::time::Time;
 use std::fmt;
 use std::sync::Arc;
@@ -136,8 +137,8 @@ pub struct Leased {
     pub inserted_at: Time,
     /// When it was to run.
     pub run_at: Time,
-    /// Its own retry policy.
-    pub retry: StoredRetry,
+    /// What it carries beside its payload: its own retry policy, where it was pushed from.
+    pub terms: Terms,
     /// What went wrong before.
     pub history: History,
 }

@@ -22,6 +22,7 @@
 //! | [`sweep`] | what becomes of rows whose work was lost |
 //! | [`table`] | which rows of a user's own table are due, and who works on them |
 //! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
+//! | [`terms`], [`trace`] | what a job carries beside its payload |
 //! | [`simulate`] | what a policy does to a service that is down |
 //! | [`port`] | what a store must do |
 
@@ -48,7 +49,9 @@ pub mod simulate;
 pub mod stream;
 pub mod sweep;
 pub mod table;
+pub mod terms;
 pub mod time;
+pub mod trace;
 pub mod unique;
 pub mod verdict;
 
@@ -61,4 +64,5 @@ pub use payload::Payload;
 pub use retry::RetryPolicy;
 pub use schedule::Schedule;
 pub use time::{Span, Time};
+pub use trace::TraceContext;
 pub use verdict::Outcome;

@@ -373,7 +373,7 @@ fn judge_failure(
     now: Time,
     roll: Roll,
 ) -> Outcome {
-    let own_policy = run.retry.decode();
+    let own_policy = run.terms.retry();
     let policy = own_policy.as_ref().unwrap_or(queue_policy);
     let dead = |reason, failure| Outcome::Dead { reason, history: run.history.with(failure) };
     let failures = if progressed { 1 } else { run.attempt() };

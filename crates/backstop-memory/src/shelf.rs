@@ -3,9 +3,10 @@
 use crate::streams::Stream;
 use backstop_core::amend::Filter;
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::Holder;
 use backstop_core::lease::LeaseNumber;
 use backstop_core::port::{Cell, Gate, KeyHolder, Totals};
+use backstop_core::terms::Terms;
 use backstop_core::unique::{Hold, UniqueKey};
 use backstop_core::verdict::{Place, Reason, Transition, Vanished};
 use backstop_core::{
@@ -39,7 +40,7 @@ pub(crate) struct Record {
     pub(crate) kind: Kind,
     pub(crate) payload: Payload,
     pub(crate) priority: Priority,
-    pub(crate) retry: StoredRetry,
+    pub(crate) terms: Terms,
     pub(crate) unique: Option<(UniqueKey, Hold)>,
     pub(crate) inserted_at: Time,
     pub(crate) state: State,
@@ -159,6 +160,7 @@ impl Shelves {
 
     pub(crate) fn insert(&mut self, job: NewJob, now: Time) -> Arrival {
         let (state, run_at) = (job.first_state(now), job.run_at.unwrap_or(now));
+        let terms = Terms::of(&job);
         let unique = job.unique.map(|unique| (unique.key.clone(), unique.hold(now)));
         if let Some((key, hold)) = &unique {
             self.keys.insert((job.queue.clone(), key.clone()), Holding { job: job.id, hold: *hold });
@@ -173,7 +175,7 @@ impl Shelves {
             kind: job.kind,
             payload: job.payload,
             priority: job.priority,
-            retry: StoredRetry::encode(job.retry.as_ref()),
+            terms,
             unique,
             inserted_at: now,
             state,
@@ -335,7 +337,7 @@ impl Record {
             lost_leases: self.lost_leases,
             inserted_at: self.inserted_at,
             run_at: self.run_at,
-            retry: self.retry.clone(),
+            terms: self.terms.clone(),
             history: self.history.clone(),
         }
     }
@@ -355,7 +357,7 @@ impl Record {
             inserted_at: self.inserted_at,
             finished_at: self.finished_at,
             unique_key: self.unique.as_ref().map(|(key, _)| key.clone()),
-            retry: self.retry.clone(),
+            terms: self.terms.clone(),
             history: self.history.clone(),
             reason: self.reason,
             held_by,

@@ -3,9 +3,9 @@
 use crate::enqueue::{put, refused};
 use crate::link::{Commit, Link};
 use crate::row;
-use backstop_core::job::StoredRetry;
 use backstop_core::limits::GROUPS_MAX;
 use backstop_core::port::{Answer, Burial, Enqueued, Group, GroupQuery, StoreError};
+use backstop_core::terms::Terms;
 use backstop_core::{Fingerprint, QueueName, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -38,7 +38,7 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
         ),
         (&states as _, Type::INT2_ARRAY),
         (&untils as _, Type::INT8_ARRAY),
-        (&column!(retry) as _, Type::BYTEA_ARRAY),
+        (&column!(terms) as _, Type::BYTEA_ARRAY),
         (&column!(|burial| burial.attempts.cast_signed()) as _, Type::INT4_ARRAY),
         (&column!(|burial| burial.lost_leases.cast_signed()) as _, Type::INT4_ARRAY),
         (&column!(|burial| burial.requeues.cast_signed()) as _, Type::INT4_ARRAY),
@@ -55,8 +55,8 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
     Ok(answers)
 }
 
-fn retry(burial: &Burial) -> Option<Vec<u8>> {
-    StoredRetry::encode(burial.job.retry.as_ref()).as_bytes().map(<[u8]>::to_vec)
+fn terms(burial: &Burial) -> Option<Vec<u8>> {
+    Terms::of(&burial.job).as_bytes().map(<[u8]>::to_vec)
 }
 
 /// Groups of deaths, the largest first.

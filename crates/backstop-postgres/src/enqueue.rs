@@ -3,9 +3,9 @@
 use crate::error::store_error;
 use crate::link::{Commit, Link, Param, statement};
 use crate::row;
-use backstop_core::job::StoredRetry;
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
+use backstop_core::terms::Terms;
 use backstop_core::{NewJob, QueueName, Time};
 use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::Type;
@@ -119,7 +119,7 @@ impl<'a> Batch<'a> {
         self.keys.push(job.unique.as_ref().map(|unique| unique.key.as_str()));
         self.key_states.push(hold.map(|hold| hold.states.bits().into()));
         self.key_untils.push(hold.and_then(|hold| hold.until).map(Time::as_micros));
-        self.retries.push(StoredRetry::encode(job.retry.as_ref()).as_bytes().map(<[u8]>::to_vec));
+        self.retries.push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
     }
 
     fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 2] {

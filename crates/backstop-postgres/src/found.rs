@@ -3,8 +3,9 @@
 
 use crate::row::{self, get};
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::Holder;
 use backstop_core::port::{Answer, Damaged};
+use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, JobId, Kind, Payload, Priority, QueueName, State, Time, WorkerName};
@@ -67,7 +68,7 @@ impl Columns<'_> {
             inserted_at: get(self.row, 10).map(Time::from_micros)?,
             finished_at: get::<Option<i64>>(self.row, 11)?.map(Time::from_micros),
             unique_key: self.text(12, "unique_key", UniqueKey::new)?,
-            retry: StoredRetry::stored(get(self.row, 13)?),
+            terms: Terms::stored(get(self.row, 13)?),
             history: History::stored(get(self.row, 14)?),
             reason: self.text(15, "reason", str::parse::<Reason>)?,
             held_by: worker.map(WorkerName::new).zip(until).map(|(worker, until)| Holder { worker, until }),

@@ -1,8 +1,8 @@
 //! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
 
 use backstop_core::failure::History;
-use backstop_core::job::StoredRetry;
 use backstop_core::port::{Answer, StoreError};
+use backstop_core::terms::Terms;
 use backstop_core::{
     JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
 };
@@ -77,7 +77,7 @@ pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
         lost_leases: count(row, 7)?,
         inserted_at: time(row, 8)?,
         run_at: time(row, 9)?,
-        retry: StoredRetry::stored(get(row, 10)?),
+        terms: Terms::stored(get(row, 10)?),
         history: History::stored(get(row, 11)?),
     };
     let worker: Option<&str> = get(row, 12)?;

@@ -1,8 +1,9 @@
 //! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in place.
 
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::Holder;
 use backstop_core::port::Burial;
+use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{
@@ -135,27 +136,27 @@ pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
     Some(Fingerprint::from_i64(i64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
-/// The payload with the job's own retry policy behind it. The last four bytes say how long that is.
+/// The payload with what the job carries beside it at the end. The last four bytes say how long that is.
 pub(crate) fn pack_payload(job: &NewJob) -> Vec<u8> {
-    let retry = StoredRetry::encode(job.retry.as_ref());
-    let retry = retry.as_bytes().unwrap_or_default();
-    let mut bytes = Vec::with_capacity(job.payload.len() + retry.len() + 4);
+    let terms = Terms::of(job);
+    let terms = terms.as_bytes().unwrap_or_default();
+    let mut bytes = Vec::with_capacity(job.payload.len() + terms.len() + 4);
     bytes.extend(job.payload.as_bytes());
-    bytes.extend(retry);
-    bytes.extend((retry.len() as u32).to_be_bytes());
+    bytes.extend(terms);
+    bytes.extend((terms.len() as u32).to_be_bytes());
     bytes
 }
 
-/// What stands for a payload that was lost: empty, and without a policy.
+/// What stands for a payload that was lost: empty, and with nothing beside it.
 pub(crate) const NO_PAYLOAD: [u8; 4] = [0; 4];
 
-fn unpack_payload(mut bytes: Vec<u8>) -> Option<(Payload, StoredRetry)> {
+fn unpack_payload(mut bytes: Vec<u8>) -> Option<(Payload, Terms)> {
     let at = bytes.len().checked_sub(4)?;
     let length = u32::from_be_bytes(bytes[at..].try_into().ok()?) as usize;
-    let retry_at = at.checked_sub(length)?;
-    let retry = (length > 0).then(|| bytes[retry_at..at].to_vec());
-    bytes.truncate(retry_at);
-    Some((Payload::stored(bytes), StoredRetry::stored(retry)))
+    let terms_at = at.checked_sub(length)?;
+    let terms = (length > 0).then(|| bytes[terms_at..at].to_vec());
+    bytes.truncate(terms_at);
+    Some((Payload::stored(bytes), Terms::stored(terms)))
 }
 
 /// A record that was read.
@@ -200,7 +201,7 @@ impl Record {
 
     /// The job for a worker.
     pub(crate) fn leased(self, lease: Lease, payload: Vec<u8>, history: Option<Vec<u8>>) -> Option<Leased> {
-        let (payload, retry) = unpack_payload(payload)?;
+        let (payload, terms) = unpack_payload(payload)?;
         Some(Leased {
             lease,
             kind: self.kind,
@@ -210,7 +211,7 @@ impl Record {
             lost_leases: self.lost_leases,
             inserted_at: self.inserted_at,
             run_at: self.run_at,
-            retry,
+            terms,
             history: History::stored(history),
         })
     }
@@ -224,7 +225,7 @@ impl Record {
         history: Option<Vec<u8>>,
         held_by: Option<Holder>,
     ) -> Option<Job> {
-        let (payload, retry) = unpack_payload(payload)?;
+        let (payload, terms) = unpack_payload(payload)?;
         let state = if held_by.is_some() { State::Running } else { self.state };
         Some(Job {
             id,
@@ -240,7 +241,7 @@ impl Record {
             inserted_at: self.inserted_at,
             finished_at: self.finished_at,
             unique_key: self.unique_key,
-            retry,
+            terms,
             history: History::stored(history),
             reason: self.reason,
             held_by,

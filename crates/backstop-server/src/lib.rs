@@ -13,9 +13,11 @@
 //! | what a retry policy does, for the command line and the page | `lab/` |
 //! | numbers and times as people read them | `words.rs` |
 //! | `/metrics`, `/healthz`, `/readyz` | `meters/` |
+//! | alert rules and a board for what `/metrics` tells | `alerts/` |
 //! | listening, TLS, limits, going down in good order | `serve/` |
 
 pub mod access;
+pub mod alerts;
 pub mod api;
 mod app;
 pub mod bulk;

@@ -28,7 +28,8 @@ use utoipa_axum::router::OpenApiRouter;
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
     let all = Router::new().merge(api).merge(api::described()).merge(pages::routes()).merge(meters::routes());
-    let all = all.merge(access::routes());
+    // Around everything that has a route: it knows the pattern, and never the address.
+    let all = all.merge(access::routes()).layer(axum::middleware::from_fn(meters::measure));
     let mounted = if app.base().is_empty() { all } else { Router::new().nest(app.base(), all) };
     fortified(mounted, app).with_state(app.clone())
 }

@@ -3,8 +3,8 @@
 use crate::lines::Spot;
 use crate::row;
 use crate::work::{QueueAt, Work};
-use backstop_core::job::StoredRetry;
 use backstop_core::port::{Burial, Enqueued};
+use backstop_core::terms::Terms;
 use backstop_core::{State, Time};
 use rusqlite::{Result, params};
 
@@ -53,7 +53,7 @@ fn insert(work: &Work<'_>, burial: &Burial, queue: QueueAt) -> Result<Spot> {
         hold.map(|hold| hold.states.bits()),
         hold.and_then(|hold| hold.until).map(Time::as_micros),
         burial.inserted_at.as_micros(),
-        StoredRetry::encode(job.retry.as_ref()).as_bytes(),
+        Terms::of(job).as_bytes(),
         job.payload.as_bytes(),
         row::NO_LEASE,
         row::NO_TAG,

@@ -6,9 +6,9 @@ use crate::migrate::check_version;
 use crate::room::make_room;
 use crate::row;
 use crate::work::{QueueAt, Work};
-use backstop_core::job::StoredRetry;
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued};
+use backstop_core::terms::Terms;
 use backstop_core::{NewJob, State, Time};
 use rusqlite::{CachedStatement, Result, Transaction, params};
 
@@ -121,7 +121,7 @@ fn insert(
         hold.map(|hold| hold.states.bits()),
         hold.and_then(|hold| hold.until).map(Time::as_micros),
         now.as_micros(),
-        StoredRetry::encode(job.retry.as_ref()).as_bytes(),
+        Terms::of(job).as_bytes(),
         job.payload.as_bytes(),
         row::NO_LEASE,
         row::NO_TAG,

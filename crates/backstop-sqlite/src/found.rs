@@ -3,8 +3,9 @@
 
 use crate::row;
 use backstop_core::failure::History;
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::Holder;
 use backstop_core::port::Damaged;
+use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, JobId, Kind, Payload, Priority, QueueName, State, Time, WorkerName};
@@ -73,7 +74,7 @@ impl Columns<'_, '_> {
             inserted_at: self.time(10, "inserted_at")?,
             finished_at: Some(self.time(11, "finished_at")?).filter(|_| state.is_final()),
             unique_key: self.text(12, "unique_key", UniqueKey::new)?,
-            retry: StoredRetry::stored(self.bytes(13, "retry")?),
+            terms: Terms::stored(self.bytes(13, "retry")?),
             history: History::stored(self.bytes(14, "history")?),
             reason: self.text(15, "reason", str::parse::<Reason>)?,
             held_by: held_by.map(|worker| Holder { worker, until }),

@@ -2,7 +2,7 @@
 
 use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::failure::History;
-use backstop_core::job::StoredRetry;
+use backstop_core::terms::Terms;
 use backstop_core::unique::{Hold, States, UniqueKey};
 use backstop_core::{
     Bounds, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time,
@@ -166,7 +166,7 @@ impl Reader {
             lost_leases: small(row, 4)?,
             inserted_at: time(row, 5)?,
             run_at: time(row, 6)?,
-            retry: StoredRetry::stored(bytes(row, 7)?.map(<[u8]>::to_vec)),
+            terms: Terms::stored(bytes(row, 7)?.map(<[u8]>::to_vec)),
             history: History::stored(bytes(row, 8)?.map(<[u8]>::to_vec)),
         }))
     }

@@ -47,6 +47,8 @@ macro_rules! store_contract {
                 an_empty_batch_is_answered_with_nothing
                 only_a_job_for_later_waits_for_its_time
                 a_job_is_seen_as_it_was_handed_in
+                a_trace_context_comes_back
+                a_trace_context_is_buried_with_its_job
                 times_keep_their_microseconds
                 names_are_any_unicode
                 too_many_jobs_at_once_are_misuse

@@ -83,6 +83,13 @@ impl Draft {
         self.0.retry = Some(policy);
         self
     }
+
+    /// Pushed from this place in a trace.
+    #[must_use]
+    pub fn trace(mut self, traceparent: &str) -> Self {
+        self.0.trace = Some(traceparent.parse().expect("the test names a traceparent that is one"));
+        self
+    }
 }
 
 impl From<Draft> for NewJob {

@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
+use crate::engine::meters;
 use crate::guarded::Guarded;
 use crate::handler::Task;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -12,15 +13,17 @@ use crate::random::Random;
 use crate::seat::Seat;
 use crate::spill::{Spill, SpillSettings};
 use crate::streams::{BadStream, Stream};
+use crate::trace;
 use crate::worker::WorkerBuilder;
 use backstop_core::amend::Filter;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
 use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, JobId, NewJob, Span, Time};
+use backstop_core::{Job, JobId, NewJob, QueueName, Span, Time};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Instrument;
 
 /// How long a call of the store may take.
 const STORE_DEADLINE: Span = Span::secs(10);
@@ -128,15 +131,26 @@ impl Backstop {
 
     /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them are durable; when
     /// it fails, some may be: pushing the same jobs again is harmless.
-    pub async fn push_jobs(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
-        let mut answers = Vec::with_capacity(jobs.len());
-        for batch in batches(jobs) {
-            answers.extend(self.enqueue(batch).await?);
-        }
-        Ok(answers)
+    pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
+        let span = trace::pushing(&mut jobs);
+        let push = async {
+            let mut answers = Vec::with_capacity(jobs.len());
+            for batch in batches(jobs) {
+                answers.extend(self.enqueue(batch).await?);
+            }
+            Ok(answers)
+        };
+        push.instrument(span).await
     }
 
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
+        let queues: Vec<QueueName> = jobs.iter().map(|job| job.queue.clone()).collect();
+        let answers = self.enqueue_surely(jobs).await?;
+        meters::pushed(&queues, &answers);
+        Ok(answers)
+    }
+
+    async fn enqueue_surely(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
         for wait in PUSH_WAITS {
             match self.store.enqueue(jobs.clone(), self.now()).await {
                 Err(error) if error.is_transient() => {

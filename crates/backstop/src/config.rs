@@ -9,12 +9,14 @@ mod server;
 mod stream;
 mod sweep;
 mod table;
+mod telemetry;
 
 pub use server::{
     CONNECTIONS_MAX, SESSION_MAX, ServerConfig, TIMEOUT_MAX, TlsFiles, Transport, USUAL_LISTEN,
 };
 pub use stream::{KafkaSource, StreamConfig};
 pub use table::TableConfig;
+pub use telemetry::Telemetry;
 
 use crate::address::Address;
 use crate::client::Backstop;
@@ -61,6 +63,8 @@ pub struct Config {
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
+    /// Where spans go.
+    pub telemetry: Telemetry,
     /// How the server is reached, and what it bears.
     pub server: ServerConfig,
 }
@@ -73,7 +77,7 @@ impl Config {
 
     /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {
-        job.retry.decode().unwrap_or_else(|| self.retry_of(&job.queue)).max_attempts()
+        job.terms.retry().unwrap_or_else(|| self.retry_of(&job.queue)).max_attempts()
     }
 
     /// The dead letters of a store, on behalf of `who`, with what is said here about queues.
@@ -207,6 +211,14 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// The entry about telemetry does not make sense.
+    #[error("{path}: [telemetry]: {problem}")]
+    Telemetry {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// A flag does not say what it should.
     #[error("{name}: {problem}")]
     Flag {
@@ -269,6 +281,7 @@ pub fn resolve(
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
         server,
+        telemetry: raw.telemetry.checked(path)?,
     })
 }
 

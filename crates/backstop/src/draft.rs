@@ -6,7 +6,9 @@ use backstop_core::name::BadName;
 use backstop_core::payload::BadPayload;
 use backstop_core::port::{Enqueued, StoreError};
 use backstop_core::unique::{BadKey, Incomparable, Sameness, States, Unique, UniqueKey};
-use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+use backstop_core::{
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time, TraceContext,
+};
 use serde::Serialize;
 
 /// A job that could not be pushed.
@@ -49,6 +51,7 @@ pub struct Draft {
     unique_for: Option<Span>,
     unique_states: States,
     retry: Option<RetryPolicy>,
+    trace: Option<TraceContext>,
 }
 
 impl Draft {
@@ -66,6 +69,7 @@ impl Draft {
             unique_for: None,
             unique_states: States::LIVE,
             retry: None,
+            trace: None,
         }
     }
 
@@ -162,6 +166,13 @@ impl Draft {
         self
     }
 
+    /// Asked for from this place in a trace, which its runs are linked to; by default the span around the push, where spans
+    /// are exported.
+    pub fn trace(mut self, context: TraceContext) -> Self {
+        self.trace = Some(context);
+        self
+    }
+
     /// The job, checked.
     pub fn build(self) -> Result<NewJob, BadDraft> {
         let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
@@ -184,6 +195,7 @@ impl Draft {
             run_at: self.run_at,
             unique,
             retry: self.retry,
+            trace: self.trace,
         })
     }
 

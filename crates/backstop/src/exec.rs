@@ -90,6 +90,11 @@ impl Exec {
             })
             // Its own group: Ctrl-C at the terminal reaches the worker alone, and the group can be killed as one.
             .process_group(0);
+        match run.traceparent() {
+            Some(traceparent) => command.env("TRACEPARENT", traceparent),
+            // This process may have one of its own, and the job has nothing to do with it.
+            None => command.env_remove("TRACEPARENT"),
+        };
         command
     }
 }

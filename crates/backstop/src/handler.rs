@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending};
-use backstop_core::{JobId, Kind, Lease, Leased, QueueName, Span, Time};
+use backstop_core::{JobId, Kind, Lease, Leased, QueueName, Span, Time, TraceContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId, type_name};
@@ -49,11 +49,19 @@ pub struct Run {
     states: States,
     cancel: CancellationToken,
     progressed: Arc<AtomicBool>,
+    /// Its place in a trace.
+    trace: Option<TraceContext>,
 }
 
 impl Run {
     pub(crate) fn new(leased: Arc<Leased>, states: States, cancel: CancellationToken) -> Self {
-        Self { leased, states, cancel, progressed: Arc::default() }
+        let trace = leased.terms.trace();
+        Self { leased, states, cancel, progressed: Arc::default(), trace }
+    }
+
+    /// At this place in a trace.
+    pub(crate) fn at(self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Says that this run got further than those before it. If it fails all the same, its attempts and waits are counted from
@@ -89,6 +97,12 @@ impl Run {
     /// 1 in the first run.
     pub fn attempt(&self) -> u32 {
         self.leased.attempt()
+    }
+
+    /// What to hand on to services this run calls, as the W3C's header `traceparent`: the place of this run in its trace where spans
+    /// are exported, where its job was pushed from otherwise; `None` if neither is known.
+    pub fn traceparent(&self) -> Option<String> {
+        self.trace.map(|trace| trace.to_string())
     }
 
     /// The right to end this run. A later run of the job has another number. Numbers are random and shared by the jobs

@@ -197,7 +197,8 @@ impl HttpHandler {
     }
 
     fn request(&self, run: &Run) -> RequestBuilder {
-        self.client
+        let request = self
+            .client
             .post(self.target.url())
             .header(CONTENT_TYPE, "application/json")
             .header("X-Backstop-Job-Id", run.id().to_string())
@@ -206,7 +207,11 @@ impl HttpHandler {
             .header("X-Backstop-Attempt", run.attempt())
             .header("X-Backstop-Lease", run.lease().number.to_string())
             .header("Idempotency-Key", run.id().to_string())
-            .body(run.payload().to_vec())
+            .body(run.payload().to_vec());
+        match run.traceparent() {
+            Some(traceparent) => request.header("traceparent", traceparent),
+            None => request,
+        }
     }
 
     async fn refused(&self, response: Response, advice: Advice, deadline: Instant) -> Ending {

@@ -55,6 +55,7 @@ mod home;
 mod http;
 pub mod idempotence;
 mod journal;
+mod kinds;
 mod open;
 pub mod operate;
 pub mod overlaps;
@@ -72,6 +73,7 @@ pub mod streams;
 pub mod sweeps;
 pub mod tables;
 pub mod testing;
+pub mod trace;
 pub mod why;
 mod with_retry;
 mod worker;
@@ -80,7 +82,7 @@ pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
     JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span, State,
-    StreamKey, StreamName, Time,
+    StreamKey, StreamName, Time, TraceContext,
 };
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};

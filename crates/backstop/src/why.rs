@@ -1,91 +1,30 @@
 //! Why a job does not run: one answer, naming the one gate it stands before.
 //!
-//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing. [`Backstop::why`] reads that for
-//! one job, and asks it.
+//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing. [`Backstop::why`] asks for what it needs.
+//! Records that a stream holds have an answer of their own, in [`record`].
+//!
+//! [`Backstop::why`]: crate::Backstop::why
 
-use crate::Backstop;
+mod ask;
+pub mod record;
+mod told;
+
+pub use ask::Explained;
+
 use crate::breakers::{GuardName, GuardStatus};
+use crate::engine::execute::UNKNOWN_KIND_WAIT;
 use crate::rates::RateStatus;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
-use backstop_core::port::{Answer, Gate, QueueStatus, WorkerStatus};
+use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
 use backstop_core::rate::RateLimit;
-use backstop_core::redact::Redaction;
+use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
-use backstop_core::{Job, JobId, RetryPolicy, Span, State, Time, WorkerName};
-use std::fmt;
+use backstop_core::{Job, JobId, Kind, Span, State, StreamKey, StreamName, Time, WorkerName};
 
 /// A worker whose last sign of life is older than this counts as gone. The usual lease makes workers beat every five
 /// seconds.
 pub const LIVE_WITHIN: Span = Span::secs(30);
-
-/// A job, if there is one, and why it does not run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Explained {
-    /// The job.
-    pub job: Option<Job>,
-    /// Why it does not run.
-    pub why: Why,
-}
-
-impl Backstop {
-    /// Why a job does not run. `policy` is the retry policy of its queue, for one that has none of its own.
-    pub async fn why(&self, id: JobId, policy: impl FnOnce(&Job) -> RetryPolicy + Send) -> Answer<Explained> {
-        let (store, now) = (self.store(), self.now());
-        let Some(job) = store.job(id, now).await? else {
-            return Ok(Explained { job: None, why: Why::NotFound });
-        };
-        let queues = store.queues(now).await?;
-        let workers = store.workers(LIVE_WITHIN, now).await?;
-        let guards = self.breakers().before(&job.queue, &job.kind).await?;
-        let rate = self.rate_of(&job.queue).await?;
-        let max_attempts = job.retry.decode().unwrap_or_else(|| policy(&job)).max_attempts();
-        let why = why(Facts {
-            job: Some(&job),
-            queue: queues.iter().find(|queue| queue.name == job.queue),
-            workers: &workers,
-            guards: &guards,
-            rate: rate.as_ref(),
-            max_attempts,
-            now,
-        });
-        Ok(Explained { job: Some(job), why: why.redacted(self.redaction()) })
-    }
-}
-
-impl Explained {
-    /// What opens the gate, where something does: a command, or what to change.
-    pub fn next_step(&self) -> Option<String> {
-        let Some(job) = &self.job else { return Some("backstop job list".to_owned()) };
-        match &self.why {
-            Why::NotFound => Some("backstop job list".to_owned()),
-            Why::Paused { .. } => Some(format!("backstop queue resume {}", job.queue)),
-            Why::BreakerOpen { .. } => {
-                Some(format!("backstop breaker reset {}, once the service is well", job.queue))
-            }
-            Why::GateShut { shut: Shut::Full, .. } => Some(format!(
-                "backstop dead requeue, move, export or delete letters of --queue {}; the kind then goes on by itself",
-                job.queue
-            )),
-            Why::GateShut { gate, .. } => Some(format!(
-                "backstop dead groups --queue {}, then backstop breaker reset {gate}",
-                job.queue
-            )),
-            Why::RateLimited { .. } => {
-                Some(format!("a higher rate_limit for {}, if what is behind it can take more", job.queue))
-            }
-            Why::NotDue { .. } | Why::Retrying { .. } => {
-                Some(format!("backstop job retry {}, to run it now", job.id))
-            }
-            Why::NoWorker | Why::Lost { .. } => Some(format!("backstop work {} --exec COMMAND", job.queue)),
-            Why::Waiting { .. } => {
-                Some(format!("another worker, or a higher --concurrency, for {}", job.queue))
-            }
-            Why::Dead { .. } | Why::Cancelled { .. } => Some(format!("backstop job retry {}", job.id)),
-            Why::Running { .. } | Why::Done { .. } => None,
-        }
-    }
-}
 
 /// What is known about a job and its surroundings.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +39,29 @@ pub struct Facts<'a> {
     pub guards: &'a [GuardStatus],
     /// The rate limit of its queue, if it has one.
     pub rate: Option<&'a RateStatus>,
+    /// Live workers that serve its queue and said that they have no handler for its kind.
+    pub strangers: &'a [WorkerName],
+    /// Another job that holds its unique key, if one does.
+    pub twin: Option<KeyHolder>,
+    /// The record of a stream that it is the dead letter of, if it is.
+    pub record: Option<&'a DeadRecord>,
     /// All runs the job may have; `None` if only its age ends it.
     pub max_attempts: Option<u32>,
     /// The time.
     pub now: Time,
+}
+
+/// The record of a stream behind a dead letter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadRecord {
+    /// The stream.
+    pub stream: StreamName,
+    /// The key.
+    pub key: StreamKey,
+    /// The position.
+    pub position: i64,
+    /// Records of the key that wait behind it because it halted the key; none if the key went on.
+    pub halted: Option<u64>,
 }
 
 /// Why a job does not run.
@@ -171,6 +129,13 @@ pub enum Why {
     },
     /// Nobody serves its queue.
     NoWorker,
+    /// Workers serve its queue, and none of them has a handler for its kind.
+    UnknownKind {
+        /// The kind.
+        kind: Kind,
+        /// So many workers serve its queue.
+        workers: u64,
+    },
     /// Workers serve its queue; others are before it.
     Waiting {
         /// At most so many ready jobs of its queue are before it.
@@ -193,6 +158,19 @@ pub enum Why {
         at: Option<Time>,
         /// What went wrong last.
         error: Option<String>,
+        /// The record of a stream that it was, if it was one.
+        record: Option<DeadRecord>,
+    },
+    /// It has ended, and cannot come back: another job has its unique key.
+    UniqueTwin {
+        /// How it ended.
+        ended: Box<Why>,
+        /// The key.
+        key: UniqueKey,
+        /// Who has it.
+        twin: JobId,
+        /// Where that one stands.
+        state: State,
     },
     /// It was called off.
     Cancelled {
@@ -215,8 +193,11 @@ pub fn why(facts: Facts<'_>) -> Why {
     };
     match job.state {
         State::Done => Why::Done { at: job.finished_at },
-        State::Dead => Why::Dead { reason: job.reason, at: job.finished_at, error: last_error() },
-        State::Cancelled => Why::Cancelled { reason: job.reason, at: job.finished_at },
+        State::Dead => {
+            let (error, record) = (last_error(), facts.record.cloned());
+            ended(job, facts, Why::Dead { reason: job.reason, at: job.finished_at, error, record })
+        }
+        State::Cancelled => ended(job, facts, Why::Cancelled { reason: job.reason, at: job.finished_at }),
         State::Running => held(job, facts.now),
         State::Scheduled | State::Retrying | State::Ready => {
             let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
@@ -224,6 +205,11 @@ pub fn why(facts: Facts<'_>) -> Why {
             match due {
                 // First the gate that only a person opens: a job that is due tomorrow in a paused queue will not run.
                 _ if is_paused => Why::Paused { due },
+                Some(at)
+                    if at.since(facts.now) <= UNKNOWN_KIND_WAIT && unknown_kind(job, facts).is_some() =>
+                {
+                    guarded(facts).or_else(|| unknown_kind(job, facts)).unwrap_or(Why::NotDue { at })
+                }
                 Some(at) if job.state == State::Retrying && at > next_probe(facts) => retrying(at),
                 _ => match (guarded(facts), due) {
                     (Some(shut), _) => shut,
@@ -276,6 +262,29 @@ fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
     (was_refused && was_there).then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
 }
 
+/// A job that ended, and whether it could come back.
+fn ended(job: &Job, facts: Facts<'_>, ended: Why) -> Why {
+    let twin = facts.twin.filter(|twin| twin.is_live() && twin.job != job.id);
+    match (twin, &job.unique_key) {
+        (Some(KeyHolder { job: twin, state: Some(state) }), Some(key)) => {
+            Why::UniqueTwin { ended: Box::new(ended), key: key.clone(), twin, state }
+        }
+        _ => ended,
+    }
+}
+
+/// Workers that serve its queue.
+fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
+    facts.workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect()
+}
+
+/// Whether all who serve its queue are strangers to its kind: each of them gives it back for a while, for the others.
+fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
+    let serving = serving(job, facts);
+    let is_known = serving.is_empty() || serving.iter().any(|worker| !facts.strangers.contains(&worker.name));
+    (!is_known).then(|| Why::UnknownKind { kind: job.kind.clone(), workers: serving.len() as u64 })
+}
+
 fn held(job: &Job, now: Time) -> Why {
     match &job.held_by {
         Some(holder) if holder.until < now => {
@@ -288,10 +297,12 @@ fn held(job: &Job, now: Time) -> Why {
 }
 
 fn ready(job: &Job, facts: Facts<'_>) -> Why {
-    let serving: Vec<&WorkerStatus> =
-        facts.workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect();
+    let serving = serving(job, facts);
     if serving.is_empty() {
         return Why::NoWorker;
+    }
+    if let Some(unknown) = unknown_kind(job, facts) {
+        return unknown;
     }
     if let Some(rate) = facts.rate.filter(|rate| rate.room_at > facts.now) {
         return Why::RateLimited { until: rate.room_at, limit: rate.limit };
@@ -302,141 +313,6 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
         workers: serving.len() as u64,
         running: serving.iter().map(|worker| worker.running).sum(),
     }
-}
-
-impl Why {
-    /// As it may be shown.
-    fn redacted(mut self, redaction: &Redaction) -> Self {
-        if let Self::Retrying { error: Some(error), .. } | Self::Dead { error: Some(error), .. } = &mut self {
-            *error = redaction.text(error);
-        }
-        self
-    }
-
-    /// The gate in one word.
-    pub const fn gate(&self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::Paused { .. } => "paused",
-            Self::BreakerOpen { .. } => "breaker_open",
-            Self::GateShut { .. } => "gate_shut",
-            Self::RateLimited { .. } => "rate_limited",
-            Self::NotDue { .. } => "not_due",
-            Self::Retrying { .. } => "retrying",
-            Self::Running { .. } => "running",
-            Self::Lost { .. } => "lost",
-            Self::NoWorker => "no_worker",
-            Self::Waiting { .. } => "waiting",
-            Self::Done { .. } => "done",
-            Self::Dead { .. } => "dead",
-            Self::Cancelled { .. } => "cancelled",
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    /// One sentence.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound => f.write_str("there is no such job; it may have been deleted or pruned"),
-            Self::Paused { due: None } => f.write_str("its queue is paused"),
-            Self::Paused { due: Some(at) } => {
-                write!(f, "its queue is paused; besides, it is not due before {at}")
-            }
-            Self::BreakerOpen { until } => {
-                f.write_str("the breaker of its queue is open: the service behind it failed too often")?;
-                match until {
-                    Some(until) => write!(f, "; it is tried again at {until}"),
-                    None => f.write_str(", or somebody opened it; it stays open until it is reset"),
-                }
-            }
-            Self::GateShut { gate, shut, dead, until } => {
-                write!(f, "the gate of its kind, {gate}, is shut: ")?;
-                match (shut, dead) {
-                    (Shut::Full, Some((dead, max))) => {
-                        write!(f, "its queue's dead letters are full ({dead} of {max})")?;
-                    }
-                    (Shut::Full, None) => f.write_str("its queue's dead letters are full")?,
-                    (Shut::Deaths, _) => f.write_str("too many jobs of it died")?,
-                    (Shut::Forced, _) => f.write_str("somebody shut it")?,
-                }
-                suffix(f, "; one is tried again at", until.as_ref())
-            }
-            Self::RateLimited { until, limit } => write!(
-                f,
-                "rate limit until {until}: its queue starts at most {} in {}, over all workers",
-                counted(limit.count.into(), "job"),
-                limit.per,
-            ),
-            Self::NotDue { at } => write!(f, "it is not due before {at}"),
-            Self::Retrying { attempt, max_attempts, at, error } => {
-                write!(f, "it failed and waits for run {attempt}")?;
-                match max_attempts {
-                    Some(max) => write!(f, " of {max}, at {at}")?,
-                    None => write!(f, ", at {at}")?,
-                }
-                suffix(f, "; the last error was:", error.as_ref())
-            }
-            Self::Running { worker, until } => {
-                write!(
-                    f,
-                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats"
-                )
-            }
-            Self::Lost { worker, since } => {
-                write!(
-                    f,
-                    "worker {worker} vanished with it: its lease ended at {since}; any live worker takes the job over"
-                )
-            }
-            Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),
-            Self::Waiting { before, workers, running } => write!(
-                f,
-                "it is ready, with up to {before} jobs before it; {workers} serving its queue, {running} jobs in hand",
-                workers = counted(*workers, "worker"),
-            ),
-            Self::Done { at } => {
-                f.write_str("it is done")?;
-                suffix(f, ", since", at.as_ref())
-            }
-            Self::Dead { reason, at, error } => {
-                f.write_str("it is dead")?;
-                suffix(f, " because", reason.map(because).as_ref())?;
-                suffix(f, ", since", at.as_ref())?;
-                suffix(f, "; the last error was:", error.as_ref())
-            }
-            Self::Cancelled { reason, at } => {
-                f.write_str("it was cancelled")?;
-                suffix(f, " because", reason.map(because).as_ref())?;
-                suffix(f, ", at", at.as_ref())
-            }
-        }
-    }
-}
-
-/// A reason as part of a sentence.
-const fn because(reason: Reason) -> &'static str {
-    match reason {
-        Reason::AttemptsExhausted => "its attempts are used up",
-        Reason::MaxAge => "it grew too old",
-        Reason::Rejected => "its handler said that no other try can help",
-        Reason::CrashedWorker => "its workers keep vanishing",
-        Reason::Discarded => "its handler did not want to keep it",
-        Reason::Unwanted => "its handler found it no longer wanted",
-        Reason::Operator => "an operator called it off",
-        Reason::Overflow => "it gave way to a newer job in a full queue",
-    }
-}
-
-fn suffix(f: &mut fmt::Formatter<'_>, lead: &str, value: Option<&impl fmt::Display>) -> fmt::Result {
-    match value {
-        Some(value) => write!(f, "{lead} {value}"),
-        None => Ok(()),
-    }
-}
-
-fn counted(count: u64, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

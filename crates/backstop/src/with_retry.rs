@@ -10,8 +10,8 @@ use crate::draft::{BadDraft, Draft};
 use crate::engine::execute::panicked;
 use crate::handler::Fail;
 use backstop_core::failure::{ErrorReport, History};
-use backstop_core::job::StoredRetry;
 use backstop_core::port::Burial;
+use backstop_core::terms::Terms;
 use backstop_core::verdict::{Ending, Keep, Reason, Rules, judge};
 use backstop_core::{JobId, Lease, Leased, NewJob, RetryPolicy, State, Time, WorkerName};
 use futures_util::FutureExt;
@@ -181,7 +181,7 @@ impl WithRetry {
             inserted_at: now,
             run_at: now,
             // The policy at hand decides; the stored one may be none.
-            retry: StoredRetry::default(),
+            terms: Terms::encode(None, job.trace),
             history: History::default(),
         };
         let policy = self.policy.unwrap_or_default();

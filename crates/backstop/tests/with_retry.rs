@@ -147,7 +147,7 @@ async fn a_dead_letter_has_the_data_and_the_whole_history() {
     assert_eq!((job.queue.as_str(), job.kind.as_str()), ("detection_queue", "Detect"));
     assert_eq!(serde_json::from_slice::<serde_json::Value>(job.payload.as_bytes()).unwrap(), data);
     assert_eq!((job.inserted_at, job.finished_at), (before, Some(before.after(Span::secs(3)))));
-    assert_eq!(job.retry.decode(), Some(even()));
+    assert_eq!(job.terms.retry(), Some(even()));
     let failures = job.history.failures();
     let told: Vec<_> =
         failures.iter().map(|failure| (failure.attempt, failure.cause, failure.retry_in)).collect();
@@ -205,7 +205,7 @@ async fn a_policy_of_code_decides_and_is_not_stored() {
     let fails = |_| async { Err::<(), _>(Fail::retry("boom")) };
     let retried = setup.backstop.with_retry("q", &1).policy(policy).run(fails).await.unwrap();
     assert_eq!(retried.attempts, 2);
-    assert_eq!(setup.found(retried.id).await.unwrap().retry.decode(), None);
+    assert_eq!(setup.found(retried.id).await.unwrap().terms.retry(), None);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod alerts;
 pub(crate) mod breaker;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -52,6 +53,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Bench(args) => measure(args, context).await,
         Command::Top(args) => top::run(args, context).await,
         Command::Demo(args) => demo::run(args, context).await,
+        Command::Alerts(args) => alerts::run(args, context),
         Command::Completions(args) => completions::run(args, context),
     }
 }

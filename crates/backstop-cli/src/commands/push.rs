@@ -127,6 +127,8 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
         unique_for: args.unique_for,
         unique_in: args.unique_in.clone(),
         retry: args.retry.as_deref().map(policy::read).transpose()?,
+        // As shells and build tools hand it on, and as our own commands get it: what they push belongs to their run.
+        trace: std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok()),
         batch: args.batch.clone(),
         lines: args.lines,
     })
@@ -214,6 +216,9 @@ fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backsto
     }
     if !defaults.unique_in.is_empty() {
         draft = draft.unique_in(&defaults.unique_in);
+    }
+    if let Some(trace) = defaults.trace {
+        draft = draft.trace(trace);
     }
     if let Some(retry) = defaults.retry.clone() {
         draft = draft.retry(retry);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod alerts;
 mod bench_http;
 mod breaker;
 mod config;
@@ -12,6 +13,7 @@ mod exec;
 mod http;
 mod job;
 mod killed;
+mod logs;
 mod place;
 mod policy;
 mod push;
@@ -24,5 +26,7 @@ mod stream;
 mod sweep;
 mod table;
 mod top;
+#[cfg(feature = "otlp")]
+mod traces;
 mod work;
 mod workers;

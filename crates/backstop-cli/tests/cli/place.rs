@@ -56,7 +56,12 @@ impl Place {
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backstop"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
-        for name in ["BACKSTOP_STORE", "BACKSTOP_DURABILITY", "RUST_LOG", "NO_COLOR"] {
+        for name in
+            ["BACKSTOP_STORE", "BACKSTOP_DURABILITY", "BACKSTOP_LOG", "TRACEPARENT", "RUST_LOG", "NO_COLOR"]
+        {
+            command.env_remove(name);
+        }
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_")) {
             command.env_remove(name);
         }
         command.envs(self.store.iter().map(|address| ("BACKSTOP_STORE", address)));

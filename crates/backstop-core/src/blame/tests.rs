@@ -1,9 +1,10 @@
 use super::*;
 use crate::failure::{Failure, History};
-use crate::job::{JobId, Priority, StoredRetry};
+use crate::job::{JobId, Priority};
 use crate::lease::{Lease, LeaseNumber};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
+use crate::terms::Terms;
 use crate::time::Span;
 use crate::verdict::{Reason, Vanished};
 use proptest::prelude::*;
@@ -33,7 +34,7 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
         lost_leases: u32::try_from(losses.len()).expect("few"),
         inserted_at: NOW,
         run_at: NOW,
-        retry: StoredRetry::encode(None),
+        terms: Terms::default(),
         history,
     };
     Seized { run, vanished: Vanished { worker, lease }, begun }

@@ -1,8 +1,9 @@
 use super::*;
-use crate::job::{JobId, Priority, StoredRetry};
+use crate::job::{JobId, Priority};
 use crate::lease::LeaseNumber;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
+use crate::terms::Terms;
 use proptest::prelude::*;
 
 const NOW: Time = Time::from_millis(1_000_000);
@@ -18,7 +19,7 @@ fn run(attempts_before: u32) -> Leased {
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        retry: StoredRetry::default(),
+        terms: Terms::default(),
         history: History::default(),
     }
 }
@@ -107,13 +108,13 @@ fn a_job_that_is_too_old_dies() {
 fn a_jobs_own_policy_beats_the_queues() {
     let own =
         RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":9}"#).expect("a policy");
-    let run = Leased { retry: StoredRetry::encode(Some(&own)), ..run(7) };
+    let run = Leased { terms: Terms::encode(Some(&own), None), ..run(7) };
     assert_eq!(described(&judged(&run, failed(Advice::Retry))), "retry in 1s");
 }
 
 #[test]
 fn an_unreadable_policy_leaves_the_queues_in_charge() {
-    let run = Leased { retry: StoredRetry::stored(Some(b"{".to_vec())), ..run(0) };
+    let run = Leased { terms: Terms::stored(Some(b"{".to_vec())), ..run(0) };
     assert_eq!(described(&judged(&run, failed(Advice::Retry))), "retry in 10s");
 }
 

@@ -27,7 +27,7 @@ fn a_job_reads_back_as_it_came_in() {
         (State::Scheduled, job.run_at.expect("set"), now)
     );
     assert_eq!((seen.payload, seen.priority, seen.kind), (job.payload, job.priority, job.kind));
-    assert_eq!((seen.unique_key, seen.retry.decode()), (job.unique.map(|unique| unique.key), job.retry));
+    assert_eq!((seen.unique_key, seen.terms.retry()), (job.unique.map(|unique| unique.key), job.retry));
     assert_eq!((seen.attempt, seen.finished_at, seen.reason), (0, None, None));
 }
 

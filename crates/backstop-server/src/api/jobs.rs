@@ -152,11 +152,11 @@ pub(super) async fn cancel(
 )]
 pub(super) async fn why(State(app): State<App>, At(id): At<String>) -> Result<Response, Problem> {
     let (id, config) = (JobId::from_text(&id), app.config());
-    let explained = app.backstop().why(id, |job| config.retry_of(&job.queue)).await?;
+    let explained = app.backstop().why(id, |job| config.max_attempts(job)).await?;
     if explained.why == Why::NotFound {
         return Err(Problem::not_found(explained.why));
     }
-    Ok(ok(&WhyShape::new(id, &explained)))
+    Ok(ok(&WhyShape::new(&explained)))
 }
 
 async fn amend(app: &App, caller: &Caller, id: &str, action: &Action) -> Result<Response, Problem> {

@@ -1,9 +1,66 @@
 //! `/metrics` for Prometheus, `/healthz` and `/readyz`.
+//!
+//! | what is told | by whom |
+//! |---|---|
+//! | what this process does: the tables in the heads of `backstop/src/{engine/meters,schedules/metrics,sweeps/metrics,streams/metrics,tables/metrics}.rs` | [`recorder`] |
+//! | its requests: the table of [`http`] | [`recorder`] |
+//! | what is in the store, whoever put it there: the table of [`snapshot`] | read at the scrape, by [`desk`] |
+//!
+//! A store that does not answer is told as `backstop_store_up 0`, and nothing else of what is in it: no zeros, no old numbers.
+
+mod desk;
+mod exposition;
+mod http;
+mod labels;
+mod recorder;
+mod snapshot;
+
+pub use http::{measure, trace_of};
+pub use recorder::install;
 
 use crate::App;
 use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use desk::Desk;
+use std::sync::Arc;
 
-/// The routes.
+/// What Prometheus calls its text format.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The routes. What this process tells is gathered from here on.
 pub fn routes() -> Router<App> {
+    let handle = install();
+    let desk = Arc::new(Desk::default());
+    let for_readiness = Arc::clone(&desk);
     Router::new()
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(move |State(app): State<App>| ready(app, for_readiness)))
+        .route(
+            "/metrics",
+            get(move |State(app): State<App>| async move {
+                let of_store = desk.read(&app).await;
+                let text = format!("{}{}", handle.render(), of_store.exposition());
+                ([(header::CONTENT_TYPE, TEXT_FORMAT)], text)
+            }),
+        )
 }
+
+/// Whether the store answers, and has the tables this version needs. Says no more than that: nobody has to show a token here.
+async fn ready(app: App, desk: Arc<Desk>) -> Response {
+    if desk.read(&app).await.is_up() {
+        "ready\n".into_response()
+    } else {
+        let words =
+            "not ready: the store does not answer, or was not migrated; `backstop doctor` says more\n";
+        (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::exported;

@@ -112,9 +112,7 @@ async fn whole(view: View, Path(id): Path<String>) -> Result<Response, PageFailu
 /// The job, and the one gate it stands before.
 async fn found(view: &View, id: JobId) -> Result<(Job, Why), PageFailure> {
     let config = view.app().config();
-    let of_queue = |job: &Job| config.queues.get(&job.queue).map(|entry| entry.settings.retry.clone());
-    let policy = |job: &Job| of_queue(job).unwrap_or_default();
-    let explained = view.ask(view.app().backstop().why(id, policy)).await?;
+    let explained = view.ask(view.app().backstop().why(id, |job| config.max_attempts(job))).await?;
     let gone = || view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."));
     Ok((explained.job.ok_or_else(gone)?, explained.why))
 }
@@ -163,13 +161,6 @@ async fn show(
     view.show(&page)
 }
 
-/// All runs it may have, as far as this server knows.
-fn max_attempts(view: &View, job: &Job) -> Option<u32> {
-    let config = view.app().config();
-    let of_queue = || config.queues.get(&job.queue).map(|entry| entry.settings.retry.clone());
-    job.retry.decode().or_else(of_queue).unwrap_or_default().max_attempts()
-}
-
 /// The job that has its unique key, if it is another one.
 async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> {
     let Some(key) = &job.unique_key else { return Ok(None) };
@@ -203,7 +194,7 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
 fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
     let mut facts = vec![
         ("Priority", Fact::Text(job.priority.to_string())),
-        ("Attempt", Fact::Text(match max_attempts(view, job) {
+        ("Attempt", Fact::Text(match view.app().config().max_attempts(job) {
             Some(max) => format!("{} of {max}", job.attempt),
             None => format!("{}, without a limit", job.attempt),
         })),
@@ -229,7 +220,7 @@ fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&
         let link = view.at(&format!("/jobs/{}", holder.job));
         facts.push(("Held by a twin", Fact::Link(holder.job.to_string(), link)));
     }
-    if let Some(policy) = job.retry.decode() {
+    if let Some(policy) = job.terms.retry() {
         facts.push(("Its own retry", Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned())));
     }
     facts

@@ -4,9 +4,11 @@ use backstop::core::Payload;
 use backstop::core::redact::Redaction;
 use backstop::core::stream::{Alarm, StoredRecord, alarms};
 use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
+use backstop::why::record::why_record;
 use backstop::{StreamKey, StreamName, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
@@ -188,6 +190,9 @@ pub struct KeyWholeShape<'a> {
     waits_until: Option<Time>,
     /// The last position that was handled or passed.
     watermark: Option<i64>,
+    /// Why the first record that it keeps is not handled: `gate`, `why` in a sentence, and its `details`.
+    #[schema(value_type = Option<Object>)]
+    why: Option<Value>,
 }
 
 #[derive(Serialize, ToSchema, Debug)]
@@ -257,8 +262,14 @@ impl<'a> KeyWholeShape<'a> {
             stream: stream.as_str(),
             waits_until: standing.wait.map(|wait| Time::from_micros(wait.due)),
             watermark: stored.watermark,
+            why: stored.records.first().and_then(|record| why(stored, record.position)),
         }
     }
+}
+
+fn why(stored: &StoredKey, position: i64) -> Option<Value> {
+    let why = why_record(stored, position).ok()?;
+    Some(json!({ "gate": why.gate(), "why": why.to_string(), "details": why.details() }))
 }
 
 fn held(record: &StoredRecord) -> HeldRecordShape<'_> {

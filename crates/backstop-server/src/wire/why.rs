@@ -3,12 +3,16 @@
 use backstop::why::Explained;
 use backstop::{JobId, State};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// Why a job does not run, and what to do.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Why)]
 pub struct WhyShape {
+    /// What the sentence says, in parts.
+    #[schema(value_type = Object)]
+    details: Map<String, Value>,
     /// The one gate it stands before, in a word.
     gate: &'static str,
     /// The job.
@@ -25,10 +29,11 @@ pub struct WhyShape {
 
 impl WhyShape {
     /// The shape of an answer.
-    pub fn new(id: JobId, explained: &Explained) -> Self {
+    pub fn new(explained: &Explained) -> Self {
         Self {
+            details: explained.why.details(),
             gate: explained.why.gate(),
-            id,
+            id: explained.id,
             state: explained.job.as_ref().map(|job| job.state),
             r#try: explained.next_step(),
             why: explained.why.to_string(),

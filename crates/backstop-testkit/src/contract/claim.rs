@@ -189,7 +189,7 @@ pub async fn a_lease_carries_the_whole_job(store: Arc<dyn Store>) {
     assert_eq!((&run.kind, &run.payload, run.priority), (&seen.kind, &seen.payload, Priority::High));
     assert_eq!((run.attempts_before, run.attempt(), run.lost_leases), (0, 1, 0));
     assert_eq!((run.inserted_at, run.run_at), (at(0), at(0)));
-    assert_eq!((run.retry, run.history), (seen.retry, seen.history));
+    assert_eq!((run.terms, run.history), (seen.terms, seen.history));
 }
 
 /// A running job tells who has it and until when, and that it is in its first attempt.

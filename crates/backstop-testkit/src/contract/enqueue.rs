@@ -1,13 +1,19 @@
 //! Jobs in.
 
-use crate::given::{Scene, at, id, job};
+use crate::given::{LEASE, Scene, at, id, job};
 use backstop_core::RetryPolicy;
+use backstop_core::amend::Filter;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
-use backstop_core::port::{Enqueued, Store, StoreError};
+use backstop_core::port::{Burial, Enqueued, Store, StoreError};
+use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
+use backstop_core::verdict::Reason;
 use backstop_core::{NewJob, Priority, Span, State, Time};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where the jobs of these cases are pushed from.
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// Producers make the ids, so that repeating a push whose answer got lost is harmless.
 pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
@@ -77,9 +83,55 @@ pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     assert_eq!((seen.run_at, seen.inserted_at, seen.finished_at), (scene.now, scene.now, None));
     assert_eq!((seen.attempt, seen.lost_leases, seen.requeues), (0, 0, 0));
     assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some("k"));
-    assert_eq!(seen.retry.decode(), Some(policy));
+    assert_eq!(seen.terms.retry(), Some(policy));
     assert_eq!((seen.reason, seen.held_by), (None, None));
     assert!(seen.history.failures().is_empty());
+}
+
+/// Where a job was pushed from is told to whoever runs it, takes it over or looks at it, beside its own policy or without one.
+pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");
+    let drafts = [
+        job("q", "traced").trace(TRACEPARENT),
+        job("q", "both").trace(TRACEPARENT).retry(policy.clone()),
+        job("q", "neither"),
+    ];
+    for draft in drafts {
+        let handed_in = NewJob::from(draft.clone());
+        let told = |terms: &Terms| {
+            assert_eq!((terms.trace(), terms.retry()), (handed_in.trace, handed_in.retry.clone()));
+        };
+        scene.insert([draft]).await;
+        told(&scene.store.job(handed_in.id, scene.now).await.expect("an answer").expect("the job").terms);
+        told(&scene.claim_one("q").await.terms);
+        scene.pass(LEASE.plus(Span::micros(1)));
+        let seized = scene.seize("rescuer").await;
+        told(&seized[0].run.terms);
+        scene.settle(&seized[0].run.lease, crate::given::dead()).await;
+    }
+    let listed = scene.list(&Filter::default()).await;
+    let traces = listed.iter().map(|job| job.terms.trace().map(|trace| trace.to_string()));
+    assert_eq!(traces.filter(|trace| trace.as_deref() == Some(TRACEPARENT)).count(), 2);
+}
+
+/// A dead letter that comes in carries it too.
+pub async fn a_trace_context_is_buried_with_its_job(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let burial = Burial {
+        job: job("q", "traced").trace(TRACEPARENT).into(),
+        attempts: 1,
+        lost_leases: 0,
+        requeues: 0,
+        inserted_at: scene.now,
+        finished_at: scene.now,
+        reason: Reason::Rejected,
+        history: crate::given::history("no"),
+    };
+    let answers = scene.store.bury(vec![burial], scene.now).await;
+    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
+    let trace = scene.job("traced").await.terms.trace();
+    assert_eq!(trace.map(|trace| trace.to_string()).as_deref(), Some(TRACEPARENT));
 }
 
 /// Times are whole microseconds, and none of them is lost, whatever century it is in.

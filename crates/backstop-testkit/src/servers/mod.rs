@@ -30,6 +30,7 @@ pub use proxy::{Mode, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
 
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// The PostgreSQL of this test process.
@@ -54,6 +55,14 @@ pub fn redis() -> &'static Redis {
 pub fn cluster() -> &'static Cluster {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
     SHARED.get_or_init(|| Cluster::start(0))
+}
+
+/// Prometheus' own tool, which checks rules and tries them.
+pub fn promtool() -> Command {
+    match program::find("promtool") {
+        Ok(path) => Command::new(path),
+        Err(missing) => panic!("{missing}"),
+    }
 }
 
 /// A name that no other test of any process has.

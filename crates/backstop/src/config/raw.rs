@@ -5,6 +5,7 @@ use super::server::RawServer;
 use super::stream::RawStream;
 use super::sweep::RawSweep;
 use super::table::RawTable;
+use super::telemetry::RawTelemetry;
 use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
@@ -31,6 +32,7 @@ pub(super) struct RawConfig {
     pub(super) sweeps: BTreeMap<String, RawSweep>,
     pub(super) schedules: BTreeMap<String, RawSchedule>,
     pub(super) tables: BTreeMap<String, RawTable>,
+    pub(super) telemetry: RawTelemetry,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
     pub(super) server: RawServer,

@@ -283,3 +283,16 @@ fn a_rate_limit_arrives_and_one_that_cannot_work_is_refused() {
     );
     check_refused("[queues.q]\nrate_limit = { count = 1, per = \"60s\", each = 1 }", &["each", "line 2"]);
 }
+
+#[test]
+fn telemetry_says_where_spans_go() {
+    let config = file("[telemetry]\notlp = \"http://127.0.0.1:4318/\"\nservice = \"orders\"\nsample = 0.25\nheaders = { authorization = \"Bearer hunter2\" }").unwrap();
+    let telemetry = &config.telemetry;
+    assert_eq!(telemetry.otlp.as_deref(), Some("http://127.0.0.1:4318/v1/traces"));
+    assert_eq!((telemetry.service.as_deref(), telemetry.sample), (Some("orders"), Some(0.25)));
+    assert!(!format!("{config:?}").contains("hunter2"), "a header is a secret");
+    assert_eq!(file("").unwrap().telemetry, Telemetry::default());
+    check_refused("[telemetry]\notlp = \"127.0.0.1:4318\"", &["[telemetry]", "http://127.0.0.1:4318"]);
+    check_refused("[telemetry]\nsample = 2.0", &["[telemetry]", "from 0.0 to 1.0"]);
+    check_refused("[telemetry]\nsampel = 1.0", &["sampel", "line 2"]);
+}

@@ -141,6 +141,7 @@ impl DeadLetter {
             run_at: original.run_at,
             unique: unique.map_err(|error| error.to_string()).map_err(bad("unique_key"))?.map(Unique::live),
             retry: retry.map_err(|error| error.to_string()).map_err(bad("retry"))?,
+            trace: original.traceparent,
             kind: original.kind.unwrap_or(self.kind),
             queue: self.queue,
         })

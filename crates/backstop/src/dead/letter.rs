@@ -4,7 +4,7 @@ use backstop_core::failure::{Cause, Context, Failure};
 use backstop_core::redact::Redaction;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
-use backstop_core::{Fingerprint, Job, JobId, Kind, Priority, QueueName, State, Time};
+use backstop_core::{Fingerprint, Job, JobId, Kind, Priority, QueueName, State, Time, TraceContext};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
@@ -110,6 +110,9 @@ pub struct OriginalJob {
     /// Its own retry policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Box<RawValue>>,
+    /// Where in a trace it was pushed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceContext>,
     /// When it was given up.
     #[serde(default)]
     pub finished_at: Option<Time>,
@@ -186,7 +189,7 @@ impl DeadLetter {
 impl OriginalJob {
     fn new(job: &Job, failures: Vec<Failure>, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
         let (payload, payload_hex) = payload(job.payload.as_bytes());
-        let retry = job.retry.as_bytes().and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let retry = job.terms.retry().and_then(|policy| serde_json::value::to_raw_value(&policy).ok());
         Self {
             id: Some(job.id),
             queue: Some(job.queue.clone()),
@@ -203,6 +206,7 @@ impl OriginalJob {
             errors: failures.into_iter().map(|failure| redaction.failure(failure)).collect(),
             priority: job.priority,
             retry,
+            traceparent: job.terms.trace(),
             finished_at: job.finished_at,
         }
     }

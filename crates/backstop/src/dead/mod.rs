@@ -172,7 +172,7 @@ impl DeadLetters {
 
     fn max_attempts(&self, job: &Job) -> Option<u32> {
         let of_queue = || self.policies.get(&job.queue).cloned();
-        job.retry.decode().or_else(of_queue).unwrap_or_default().max_attempts()
+        job.terms.retry().or_else(of_queue).unwrap_or_default().max_attempts()
     }
 }
 

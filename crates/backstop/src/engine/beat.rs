@@ -1,6 +1,7 @@
 //! Keeps leases alive, and calls off runs whose lease is lost or can no longer be trusted.
 
 use super::Engine;
+use crate::kinds;
 use crate::worker::QueueSettings;
 use backstop_core::limits::BEAT_LEASES_MAX;
 use backstop_core::port::Beat;
@@ -11,8 +12,12 @@ use tokio_util::sync::CancellationToken;
 /// Beats until told to stop.
 pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     let queues: Vec<QueueName> = engine.queues.keys().cloned().collect();
+    let mut is_announced = false;
     loop {
         let beaten = beat(engine, &queues).await;
+        if beaten && !is_announced {
+            is_announced = announce(engine).await;
+        }
         let period = if beaten { period(engine) } else { period(engine).scaled(0.2) };
         tokio::select! {
             biased;
@@ -23,6 +28,18 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     }
     // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait to find that out.
     beat_part(engine, &[], engine.longest_lease(), Vec::new()).await;
+    if let Err(error) = kinds::withdraw(&engine.backstop, &engine.name).await {
+        tracing::debug!(%error, "which kinds this worker knew is still to be read; it is forgotten in a day");
+    }
+}
+
+/// Says which kinds this worker knows; whether the store took it.
+async fn announce(engine: &Engine) -> bool {
+    let answer = kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await;
+    if let Err(error) = &answer {
+        tracing::debug!(%error, "it could not be said which kinds this worker knows; it is tried again with the next beat");
+    }
+    answer.is_ok()
 }
 
 /// Looks after what must not run on, beside the beats: a beat that hangs must not delay this.

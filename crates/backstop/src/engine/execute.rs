@@ -4,6 +4,7 @@ use super::Engine;
 use super::guards::Way;
 use super::meters;
 use crate::handler::Run;
+use crate::trace;
 use crate::worker::QueueSettings;
 use backstop_core::blame::is_suspect;
 use backstop_core::breaker::Sign;
@@ -17,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// A job of a kind nobody here knows goes back for so long: another worker may know it.
-const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
+pub(crate) const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
 /// A suspect whose beginning the store did not note goes back for so long.
 const UNNOTED_WAIT: Span = Span::secs(1);
 
@@ -83,10 +85,12 @@ pub(crate) async fn execute(
     let began_at = engine.now();
     let leased = Arc::new(made_up_for(engine, leased, began_at));
     // Around all of it: a handler may also panic before its first await, or while it is dropped.
-    let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone());
+    let (span, here) = trace::running(&leased, &engine.name);
+    let run = Run::new(Arc::clone(&leased), engine.states.clone(), cancel.clone()).at(here);
     let progress = run.progress();
     let running = AssertUnwindSafe(run_to_end(engine, settings, run, cancel)).catch_unwind();
-    let mut ending = running.await.unwrap_or_else(|panic| panicked("handler", panic.as_ref()));
+    let ended = running.instrument(span.clone()).await;
+    let mut ending = ended.unwrap_or_else(|panic| panicked("handler", panic.as_ref()));
     engine.note_end(&leased, began_at);
     if let Ending::Failed { progressed, .. } = &mut ending {
         *progressed |= progress.load(Ordering::Relaxed);
@@ -100,6 +104,12 @@ pub(crate) async fn execute(
         }
         other => other,
     };
+    meters::ran(&leased, began_at, engine.now(), &outcome);
+    trace::ended(
+        &span,
+        meters::word(&outcome),
+        matches!(outcome, Outcome::Retry { .. } | Outcome::Dead { .. }),
+    );
     Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
 }
 

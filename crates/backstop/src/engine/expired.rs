@@ -11,8 +11,9 @@
 
 use super::Engine;
 use super::meters;
-use backstop_core::port::WorkerStatus;
-use backstop_core::{Span, Time};
+use crate::client::Backstop;
+use backstop_core::port::{Answer, WorkerStatus};
+use backstop_core::{QueueName, Span, Time};
 
 /// Workers that have been silent for longer are not looked at.
 const SILENT_MAX: Span = Span::days(30);
@@ -36,6 +37,17 @@ impl Expired {
             self.0 = first_end(&workers, |worker| lease_of(engine, worker), now);
         }
         meters::oldest_expired(self.0.map_or(Span::ZERO, |ended| now.since(ended)));
+    }
+}
+
+impl Backstop {
+    /// For how long the lease that ended first has not been taken over; `None` if none has ended. `lease_of` tells how long leases of a
+    /// queue are.
+    pub async fn oldest_expired(&self, lease_of: impl Fn(&QueueName) -> Span) -> Answer<Option<Span>> {
+        let now = self.now();
+        let workers = self.store().workers(SILENT_MAX, now).await?;
+        let longest = |worker: &WorkerStatus| worker.queues.iter().map(&lease_of).max();
+        Ok(first_end(&workers, longest, now).map(|end| now.since(end)))
     }
 }
 

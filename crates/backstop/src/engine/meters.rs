@@ -1,14 +1,60 @@
-//! What recovery and rate limits tell through the `metrics` facade.
+//! What queues, recovery and rate limits tell through the `metrics` facade.
 //!
 //! | name | labels | what it is |
 //! |---|---|---|
+//! | `backstop_pushed_total` | `queue`, `result` | jobs pushed by this process: `inserted`, `same`, `duplicate` or `full` |
+//! | `backstop_runs_total` | `queue`, `outcome` | runs that ended here: `done`, `retry`, `dead`, `cancelled` or `released` |
+//! | `backstop_run_seconds` (histogram) | `queue` | how long runs took |
+//! | `backstop_start_delay_seconds` (histogram) | `queue` | from when a job was to run to the start of its run |
 //! | `backstop_oldest_expired_lease_seconds` (gauge) | | for how long the lease that ended first has not been taken over: 0 after a sweep that left none. Known by when its worker last beat, so to within a beat; while the store does not answer it grows with the time |
 //! | `backstop_recovered_total` | `queue`, `outcome` | jobs taken over from vanished workers: `charged`, `given_back` or `dead` |
 //! | `backstop_detect_to_rerun_seconds` (histogram) | `queue` | from the detection of a lost lease, which follows its end within a sweep, to the start of the run that makes up for it: once for each loss a job was charged with |
 //! | `backstop_overlaps_total` | `queue` | runs that were alive while another worker could have had their job; `backstop job overlaps` lists them |
 //! | `backstop_rate_limited_total` | `queue` | jobs that went back because their queue was over its rate limit |
 
-use backstop_core::{Outcome, QueueName, Span};
+use backstop_core::port::Enqueued;
+use backstop_core::{Leased, Outcome, QueueName, Span, Time};
+use std::collections::BTreeMap;
+
+/// What became of the jobs of one push; `queues` are theirs.
+pub(crate) fn pushed(queues: &[QueueName], answers: &[Enqueued]) {
+    let mut counts: BTreeMap<(&QueueName, &'static str), u64> = BTreeMap::new();
+    for (queue, answer) in queues.iter().zip(answers) {
+        let result = match answer {
+            Enqueued::Inserted => "inserted",
+            Enqueued::Same => "same",
+            Enqueued::Duplicate(_) => "duplicate",
+            Enqueued::Full => "full",
+        };
+        *counts.entry((queue, result)).or_default() += 1;
+    }
+    for ((queue, result), count) in counts {
+        metrics::counter!("backstop_pushed_total", "queue" => queue.to_string(), "result" => result)
+            .increment(count);
+    }
+}
+
+/// The word for how a run ended.
+pub(super) const fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done(_) => "done",
+        Outcome::Retry { .. } => "retry",
+        Outcome::Dead { .. } => "dead",
+        Outcome::Cancelled { .. } => "cancelled",
+        Outcome::Released { .. } | Outcome::Reran { .. } | Outcome::Lost { .. } => "released",
+    }
+}
+
+/// A run that ended here.
+pub(super) fn ran(leased: &Leased, began_at: Time, ended_at: Time, outcome: &Outcome) {
+    let queue = leased.lease.queue.to_string();
+    metrics::counter!("backstop_runs_total", "queue" => queue.clone(), "outcome" => word(outcome))
+        .increment(1);
+    metrics::histogram!("backstop_run_seconds", "queue" => queue.clone())
+        .record(ended_at.since(began_at).as_secs_f64());
+    metrics::histogram!("backstop_start_delay_seconds", "queue" => queue)
+        .record(began_at.since(leased.run_at).as_secs_f64());
+}
 
 pub(super) fn oldest_expired(waited: Span) {
     metrics::gauge!("backstop_oldest_expired_lease_seconds").set(waited.as_secs_f64());

@@ -39,6 +39,7 @@ pub(crate) mod timetable;
 
 use crate::client::Backstop;
 use crate::handler::{Handler, States};
+use crate::kinds::Known;
 use crate::sweeps::Sweep;
 use crate::tables::Table;
 use crate::worker::{QueueSettings, Timing};
@@ -179,6 +180,11 @@ impl Engine {
         own.or_else(|| self.handlers.get(&(queue.clone(), None)))
     }
 
+    /// Which kinds it has handlers for.
+    pub(crate) fn known_kinds(&self) -> Known {
+        Known::by(self.handlers.keys().map(|(queue, kind)| (queue, kind.as_ref())))
+    }
+
     /// Notes that a job came here that could not run here.
     pub(crate) fn note_stranger(&self) {
         *self.strangers.lock() = Some(Instant::now());
@@ -217,17 +223,19 @@ impl Engine {
     /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler
     /// that is free, and no other suspect at work.
     pub(crate) fn recovery_bound(&self) -> Span {
-        recovery_bound(self.longest_lease(), &self.timing)
+        self.timing.recovery_bound(self.longest_lease())
     }
 }
 
 /// What store calls may add to the path from expiry to rerun: seize, settle and claim, each well under a second.
 const STORE_SLACK: Span = Span::secs(1);
 
-/// A beat may have come just before the end, so the whole lease passes; then a sweep finds the job, and at the latest
-/// the next poll claims it.
-fn recovery_bound(lease: Span, timing: &Timing) -> Span {
-    lease.plus(timing.sweep).plus(timing.poll).plus(STORE_SLACK)
+impl Timing {
+    /// The longest time from a worker's death to the next run of a job it held under such a lease. A beat may have come just before
+    /// the end, so the whole lease passes; then a sweep finds the job, and at the latest the next poll claims it.
+    pub fn recovery_bound(&self, lease: Span) -> Span {
+        lease.plus(self.sweep).plus(self.poll).plus(STORE_SLACK)
+    }
 }
 
 #[cfg(test)]
@@ -236,7 +244,7 @@ mod tests {
 
     #[test]
     fn by_default_a_dead_workers_job_runs_again_within_twenty_seconds() {
-        let bound = recovery_bound(QueueSettings::default().lease, &Timing::default());
+        let bound = Timing::default().recovery_bound(QueueSettings::default().lease);
         assert_eq!(bound, Span::secs(18));
     }
 }

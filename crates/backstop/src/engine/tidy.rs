@@ -1,7 +1,9 @@
-//! Forgets locks that nobody has had for a day, and marks whose time is over: cells do not go by themselves.
+//! Forgets locks that nobody has had for a day, marks whose time is over, and what workers said that are gone: cells do not go by
+//! themselves.
 
 use super::Engine;
 use crate::idempotence::{DONE, LOCK, Mark, Slot};
+use crate::kinds::{self, KINDS, Known};
 use crate::shared::{Walk, read, remove};
 use backstop_core::Span;
 use backstop_core::port::{Answer, Cell};
@@ -16,6 +18,7 @@ const PAGES_MAX: usize = 5;
 pub(super) struct Tidy {
     locks: Option<String>,
     marks: Option<String>,
+    kinds: Option<String>,
 }
 
 impl Tidy {
@@ -29,7 +32,10 @@ impl Tidy {
         let is_old_mark = |cell: &Cell| read::<Mark>(cell).is_none_or(|mark| mark.until < now);
         let tidied = async {
             look_through(engine, LOCK, &mut self.locks, is_old_lock).await?;
-            look_through(engine, DONE, &mut self.marks, is_old_mark).await
+            look_through(engine, DONE, &mut self.marks, is_old_mark).await?;
+            let living = engine.store().workers(kinds::KEPT, now).await?;
+            let living = living.into_iter().map(|worker| worker.name.to_string()).collect();
+            look_through(engine, KINDS, &mut self.kinds, |cell| Known::is_over(cell, &living, now)).await
         };
         if let Err(error) = tidied.await {
             tracing::warn!(%error, "old locks and marks were not removed");

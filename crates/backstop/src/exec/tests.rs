@@ -1,8 +1,8 @@
 use super::*;
 use crate::handler::States;
 use backstop_core::failure::History;
-use backstop_core::job::StoredRetry;
 use backstop_core::lease::LeaseNumber;
+use backstop_core::terms::Terms;
 use backstop_core::{JobId, Kind, Lease, Leased, Payload, Priority, QueueName, Time};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn run_of(payload: &[u8], cancel: CancellationToken) -> Run {
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        retry: StoredRetry::default(),
+        terms: Terms::default(),
         history: History::default(),
     };
     Run::new(Arc::new(leased), States::default(), cancel)
@@ -195,4 +195,17 @@ fn a_runtime_that_goes_down_takes_its_commands_along() {
     drop(runtime);
     let after = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     after.block_on(wait_for("the end of both", || all_gone(&pids)));
+}
+
+#[tokio::test]
+async fn a_command_is_told_where_its_run_stands_in_a_trace() {
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let place = traceparent.parse().ok();
+    let told = |run: Run| async move {
+        let exec = Exec::shell("echo \"trace ${TRACEPARENT-none}\" >&2; exit 1");
+        failed(tokio::time::timeout(Duration::from_secs(20), exec.run(run)).await.expect("it ends")).0.message
+    };
+    let run = run_of(b"{}", CancellationToken::new());
+    assert_eq!(told(run.clone().at(place)).await, format!("trace {traceparent}"));
+    assert_eq!(told(run).await, "trace none", "this process's own is none of the job's business");
 }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::handler::States;
 use backstop_core::failure::History;
-use backstop_core::job::StoredRetry;
 use backstop_core::lease::LeaseNumber;
+use backstop_core::terms::Terms;
 use backstop_core::{JobId, Kind, Lease, Leased, Payload, Priority, QueueName};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ fn run_with(kind: &str, payload: &[u8], cancel: CancellationToken) -> Run {
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        retry: StoredRetry::default(),
+        terms: Terms::default(),
         history: History::default(),
     };
     Run::new(Arc::new(leased), States::default(), cancel)
@@ -418,4 +418,16 @@ fn roots_that_cannot_be_used_are_refused_at_once() {
         assert!(problem.contains(&file.display().to_string()) && problem.contains(words), "{problem}");
     }
     assert_eq!(Http::new("http://h/").unwrap().ca("ca.pem").check(), Err(BadHttp::CaWithoutTls));
+}
+
+#[tokio::test]
+async fn a_service_is_told_where_its_run_stands_in_a_trace() {
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let server = Server::says("200 OK", "", "").await;
+    let handler = server.http().handler().unwrap();
+    let run = run_of(b"{}");
+    assert_eq!(handler.run(run.clone()).await, Ending::Done);
+    assert!(!server.request().contains("traceparent"), "{}", server.request());
+    assert_eq!(handler.run(run.at(traceparent.parse().ok())).await, Ending::Done);
+    assert!(server.request().contains(&format!("traceparent: {traceparent}\r\n")), "{}", server.request());
 }

@@ -6,7 +6,7 @@
 use backstop_core::failure::History;
 use backstop_core::port::Burial;
 use backstop_core::verdict::Reason;
-use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Time};
+use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Time, TraceContext};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -30,6 +30,8 @@ struct Record {
     run_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry: Option<RetryPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<TraceContext>,
     attempts: u32,
     inserted_at: Time,
     finished_at: Time,
@@ -64,6 +66,7 @@ pub(crate) fn encode(burial: &Burial) -> String {
         priority: job.priority,
         run_at: job.run_at,
         retry: job.retry.clone(),
+        traceparent: job.trace,
         attempts: burial.attempts,
         inserted_at: burial.inserted_at,
         finished_at: burial.finished_at,
@@ -92,7 +95,13 @@ fn burial(record: &str) -> Result<Burial, String> {
     let history = record.history.map(|history| history.get().as_bytes().to_vec());
     let job = NewJob::new(record.id, record.queue, record.kind, payload);
     Ok(Burial {
-        job: NewJob { priority: record.priority, run_at: record.run_at, retry: record.retry, ..job },
+        job: NewJob {
+            priority: record.priority,
+            run_at: record.run_at,
+            retry: record.retry,
+            trace: record.traceparent,
+            ..job
+        },
         attempts: record.attempts,
         lost_leases: 0,
         requeues: 0,
@@ -149,6 +158,7 @@ mod tests {
                 priority: Priority::High,
                 run_at: Some(at),
                 retry: Some(RetryPolicy::default()),
+                trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok(),
                 ..job
             },
             attempts: 3,

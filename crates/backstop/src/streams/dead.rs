@@ -10,10 +10,18 @@ use backstop_core::port::{Burial, Enqueued, StoreError};
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, Kind, NewJob, Payload, QueueName, StreamKey, StreamName, Time, WorkerName};
 
+/// What the names of their queues begin with.
+const LETTERS: &str = "streams.";
+
 /// The queue in which dead letters of a stream lie, and wait when somebody requeues them.
 pub fn letters_queue(stream: &StreamName) -> QueueName {
-    QueueName::new(&format!("streams.{stream}"))
+    QueueName::new(&format!("{LETTERS}{stream}"))
         .expect("a stream's name has the letters of a queue's, and leaves room for the prefix")
+}
+
+/// The stream whose dead letters lie in this queue, if it is one of theirs.
+pub fn letters_of(queue: &QueueName) -> Option<StreamName> {
+    StreamName::new(queue.as_str().strip_prefix(LETTERS)?).ok()
 }
 
 /// The same for every run of an event: buried twice, it is one letter.

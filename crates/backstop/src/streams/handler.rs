@@ -68,7 +68,7 @@ fn as_job(event: &Event) -> Leased {
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        retry: backstop_core::job::StoredRetry::default(),
+        terms: backstop_core::terms::Terms::default(),
         history: History::default(),
     }
 }

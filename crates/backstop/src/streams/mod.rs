@@ -52,7 +52,7 @@ pub use backstop_core::port::{KeyQuery, KeyStatus, Offered, StreamStatus, WhichK
 pub use backstop_core::stream::{
     Count, Counts, Drain, Late, OnDead, Record, Resume, Rollout, Rules, Standing, StoredKey, Window,
 };
-pub use dead::letters_queue;
+pub use dead::{letters_of, letters_queue};
 pub use event::{Effect, Event};
 pub use fields::{BadFields, Fields, StepField};
 pub use handler::{Command, StreamHandler};

@@ -43,7 +43,7 @@ impl Stream {
         Ok(Self { backstop, name: StreamName::new(name)? })
     }
 
-    pub(super) const fn of(backstop: Backstop, name: StreamName) -> Self {
+    pub(crate) const fn of(backstop: Backstop, name: StreamName) -> Self {
         Self { backstop, name }
     }
 

@@ -3,7 +3,7 @@
 use crate::handler::{Fail, Handler, Run, States};
 use async_trait::async_trait;
 use backstop_core::failure::History;
-use backstop_core::job::StoredRetry;
+use backstop_core::terms::Terms;
 use backstop_core::verdict::Ending;
 use backstop_core::{JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, Time};
 use bytes::Bytes;
@@ -116,7 +116,7 @@ fn as_job(row: &Row) -> Leased {
         lost_leases: 0,
         inserted_at: row.inserted,
         run_at: row.inserted,
-        retry: StoredRetry::default(),
+        terms: Terms::default(),
         history: History::default(),
     }
 }

@@ -1,7 +1,8 @@
 use super::*;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
-use backstop_core::job::{Holder, StoredRetry};
+use backstop_core::job::Holder;
 use backstop_core::port::{Counts, Totals};
+use backstop_core::terms::Terms;
 use backstop_core::{Bounds, JobId, Kind, Payload, Priority, QueueName};
 
 const NOW: Time = Time::from_millis(1_767_225_600_000);
@@ -29,7 +30,7 @@ fn job(state: State, run_in_secs: i64) -> Job {
         inserted_at: at(-60),
         finished_at: state.is_final().then_some(NOW),
         unique_key: None,
-        retry: StoredRetry::default(),
+        terms: Terms::default(),
         history: History::default(),
         reason: None,
         held_by: None,
@@ -87,8 +88,23 @@ fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) 
         Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
     };
     let queue = Some(&queue);
-    why(Facts { job, queue, workers: &workers, guards: &[], rate, max_attempts: Some(3), now: NOW })
+    let facts = Facts { job, queue, workers: &workers, rate, max_attempts: Some(3), ..FACTS };
+    why(facts)
 }
+
+/// Nothing is known.
+const FACTS: Facts<'static> = Facts {
+    job: None,
+    queue: None,
+    workers: &[],
+    guards: &[],
+    rate: None,
+    strangers: &[],
+    twin: None,
+    record: None,
+    max_attempts: None,
+    now: NOW,
+};
 
 fn check(job: &Job, around: Around, gate: &str, sentence: &str) {
     let why = answer(Some(job), around);
@@ -171,4 +187,116 @@ fn an_ended_job_says_how() {
     check(&ended(State::Dead, Reason::AttemptsExhausted), Around::Served, "dead", sentence);
     let sentence = "it was cancelled because an operator called it off, at 2026-01-01T00:00:00Z";
     check(&ended(State::Cancelled, Reason::Operator), Around::Served, "cancelled", sentence);
+}
+
+#[test]
+fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
+    let serves = |name: &str| WorkerStatus {
+        name: WorkerName::new(name),
+        queues: vec![queue_name()],
+        seen_at: NOW,
+        running: 0,
+    };
+    let both = [serves("a"), serves("b")];
+    let told = |job: &Job, workers: &[WorkerStatus], strangers: &[&str]| {
+        let strangers: Vec<WorkerName> = strangers.iter().map(|name| WorkerName::new(name)).collect();
+        why(Facts { job: Some(job), workers, strangers: &strangers, ..FACTS })
+    };
+    let table: [(State, i64, &[&str], &str); 9] = [
+        (State::Ready, 0, &["a", "b"], "unknown_kind"),
+        (State::Ready, 0, &["a"], "waiting"),
+        (State::Ready, 0, &[], "waiting"),
+        // Given back by a stranger, for ten seconds.
+        (State::Scheduled, 10, &["a", "b"], "unknown_kind"),
+        (State::Retrying, 10, &["a", "b"], "unknown_kind"),
+        (State::Scheduled, 11, &["a", "b"], "not_due"),
+        (State::Retrying, 11, &["a", "b"], "retrying"),
+        (State::Scheduled, 10, &["a"], "not_due"),
+        (State::Scheduled, -1, &["a", "b"], "unknown_kind"),
+    ];
+    for (state, run_in_secs, strangers, gate) in table {
+        let why = told(&job(state, run_in_secs), &both, strangers);
+        assert_eq!(why.gate(), gate, "{state} in {run_in_secs} s, strangers {strangers:?}");
+    }
+    let ready = job(State::Ready, 0);
+    assert_eq!(
+        told(&ready, &both, &["a", "b"]).to_string(),
+        "it is of kind `default`, and none of the 2 workers that serve its queue has a handler for that"
+    );
+    assert_eq!(
+        told(&ready, &both[..1], &["a"]).to_string(),
+        "it is of kind `default`, and the worker that serves its queue has no handler for that"
+    );
+}
+
+#[test]
+fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
+    let twin = JobId::named("twin");
+    let told = |job: &Job, holder: Option<KeyHolder>| why(Facts { job: Some(job), twin: holder, ..FACTS });
+    let keyed = |job: Job| Job { unique_key: Some(UniqueKey::new("order-7").unwrap()), ..job };
+    let holder = |job, state| Some(KeyHolder { job, state });
+    let dead = keyed(ended(State::Dead, Reason::Rejected));
+    let table = [
+        (dead.clone(), holder(twin, Some(State::Running)), "unique_twin"),
+        (dead.clone(), holder(twin, Some(State::Scheduled)), "unique_twin"),
+        (keyed(ended(State::Cancelled, Reason::Operator)), holder(twin, Some(State::Ready)), "unique_twin"),
+        // A holder that has ended, or is gone, or is the job itself, keeps nobody.
+        (dead.clone(), holder(twin, Some(State::Done)), "dead"),
+        (dead.clone(), holder(twin, None), "dead"),
+        (dead.clone(), holder(dead.id, Some(State::Ready)), "dead"),
+        (dead.clone(), None, "dead"),
+        (ended(State::Dead, Reason::Rejected), holder(twin, Some(State::Ready)), "dead"),
+        (keyed(job(State::Done, 0)), holder(twin, Some(State::Ready)), "done"),
+    ];
+    for (job, holder, gate) in table {
+        assert_eq!(told(&job, holder).gate(), gate, "{} {holder:?}", job.state);
+    }
+    let why = told(&dead, holder(twin, Some(State::Running)));
+    assert_eq!(
+        why.to_string(),
+        format!(
+            "it is dead because its handler said that no other try can help, since 2026-01-01T00:00:00Z; the last error was: \
+             no route; it cannot come back before job {twin} ends, which is running and has its unique key `order-7`"
+        )
+    );
+    assert_eq!(why.next_step(Some(&dead)), Some(format!("backstop job why {twin}")));
+    assert_eq!(why.details()["twin"], serde_json::json!(twin));
+}
+
+#[test]
+fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
+    let dead = ended(State::Dead, Reason::AttemptsExhausted);
+    let told = |halted| {
+        let record = DeadRecord {
+            stream: StreamName::new("uptime").unwrap(),
+            key: StreamKey::new("site-7").unwrap(),
+            position: 120,
+            halted,
+        };
+        why(Facts { job: Some(&dead), record: Some(&record), ..FACTS })
+    };
+    let halted = told(Some(3));
+    assert_eq!(
+        halted.to_string(),
+        "it is dead because its attempts are used up, since 2026-01-01T00:00:00Z; it is the record at 120 of key site-7 \
+         in stream uptime, which stands still there with 3 records behind it; the last error was: no route"
+    );
+    assert_eq!(
+        halted.next_step(Some(&dead)),
+        Some("backstop stream resume uptime site-7 [--skip]".to_owned())
+    );
+    assert!(told(None).to_string().contains("which went on past it"));
+    assert_eq!(told(None).next_step(Some(&dead)), Some(format!("backstop job retry {}", dead.id)));
+}
+
+#[test]
+fn every_answer_has_its_fields() {
+    let fields = |job: &Job, around| {
+        let why = answer(Some(job), around);
+        serde_json::to_string(&why.details()).unwrap()
+    };
+    assert_eq!(fields(&job(State::Scheduled, 60), Around::Served), r#"{"at":"2026-01-01T00:01:00Z"}"#);
+    assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
+    assert_eq!(fields(&held(5), Around::Served), r#"{"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#);
+    assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

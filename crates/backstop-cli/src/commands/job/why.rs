@@ -9,9 +9,9 @@ use backstop_server::wire::why::WhyShape;
 /// Answers; exits 1 if there is no such job.
 pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let explained = backstop.why(id, |job| context.config.retry_of(&job.queue)).await?;
+    let explained = backstop.why(id, |job| context.config.max_attempts(job)).await?;
     if context.output.is_json() {
-        context.output.json(&WhyShape::new(id, &explained))?;
+        context.output.json(&WhyShape::new(&explained))?;
     } else {
         context.output.line(&explained.why)?;
         if let Some(next) = explained.next_step() {

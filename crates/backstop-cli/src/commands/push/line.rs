@@ -2,7 +2,9 @@
 
 use super::Lines;
 use backstop::core::unique::{Sameness, States, Unique, UniqueKey};
-use backstop::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
+use backstop::{
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time, TraceContext,
+};
 use backstop_server::wire::push::{JOB_KEYS, NewJobShape};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ pub(super) struct Defaults {
     pub(super) unique_for: Option<Span>,
     pub(super) unique_in: Vec<State>,
     pub(super) retry: Option<RetryPolicy>,
+    pub(super) trace: Option<TraceContext>,
     pub(super) batch: Option<String>,
     pub(super) lines: Lines,
 }
@@ -46,6 +49,7 @@ pub(super) fn job(
     job.priority = defaults.priority.unwrap_or_default();
     job.run_at = defaults.at.or_else(|| defaults.delay.map(|delay| now.after(delay)));
     job.retry.clone_from(&defaults.retry);
+    job.trace = defaults.trace;
     let job = match written {
         Some(written) => fill(written, job, defaults, now)?,
         None => job,

@@ -56,6 +56,9 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
         ));
     }
     lines.extend(held(stored, now));
+    if let Some(Ok(why)) = stored.records.first().map(|record| why_record(stored, record.position)) {
+        lines.push(format!("  why {} waits: {why}", stored.records[0].position));
+    }
     for (first, step, count) in standing.missed.runs() {
         lines.push(format!(
             "  declared missing: {} from {first} on, {step} apart",

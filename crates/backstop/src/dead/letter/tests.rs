@@ -1,9 +1,11 @@
 use super::*;
 use crate::dead::Letter;
 use backstop_core::failure::{Cause, ErrorReport, History};
-use backstop_core::job::StoredRetry;
 use backstop_core::lease::WorkerName;
+use backstop_core::terms::Terms;
 use backstop_core::{Payload, RetryPolicy, Span};
+
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 pub(crate) fn at(secs: i64) -> Time {
     Time::from_millis(1_000 * secs)
@@ -32,7 +34,7 @@ pub(crate) fn job(payload: &str, failures: &[Failure]) -> Job {
         inserted_at: at(1),
         finished_at: Some(at(20)),
         unique_key: Some(UniqueKey::new("u").unwrap()),
-        retry: StoredRetry::encode(Some(&RetryPolicy::default())),
+        terms: Terms::encode(Some(&RetryPolicy::default()), Some(TRACE.parse().unwrap())),
         history,
         reason: Some(Reason::AttemptsExhausted),
         held_by: None,
@@ -135,7 +137,7 @@ fn what_is_exported_comes_back_as_it_was() {
         assert_eq!((burial.job.id, &burial.job.queue, &burial.job.kind), (job.id, &job.queue, &job.kind));
         assert_eq!((burial.job.priority, burial.job.run_at), (job.priority, Some(job.run_at)));
         assert_eq!(burial.job.unique.as_ref().map(|unique| unique.key.clone()), job.unique_key);
-        assert_eq!(StoredRetry::encode(burial.job.retry.as_ref()), job.retry);
+        assert_eq!(Terms::of(&burial.job), job.terms);
         assert_eq!((burial.attempts, burial.lost_leases, burial.requeues), (2, 1, 3));
         assert_eq!((burial.inserted_at, Some(burial.finished_at)), (job.inserted_at, job.finished_at));
         assert_eq!((Some(burial.reason), &burial.history), (job.reason, &job.history));

@@ -13,6 +13,7 @@ fn defaults() -> Defaults {
         unique_for: None,
         unique_in: Vec::new(),
         retry: None,
+        trace: None,
         batch: None,
         lines: Lines::Auto,
     }

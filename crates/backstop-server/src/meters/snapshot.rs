@@ -1,0 +1,357 @@
+//! What is in the store, as a scrape tells it. The same whichever server is asked: alerts take the maximum over all of them, or
+//! scrape one.
+//!
+//! | name | labels | what it is |
+//! |---|---|---|
+//! | `backstop_store_up` | | 1 if the store answered in time; nothing below is told if it did not |
+//! | `backstop_store_answer_seconds` | | how long it took for its answers |
+//! | `backstop_queue_jobs` | `queue`, `state` | jobs, by where they stand |
+//! | `backstop_queue_jobs_total` (counter) | `queue`, `event` | jobs `enqueued`, `done`, `dead` and `cancelled` since the queue exists |
+//! | `backstop_queue_oldest_ready_seconds` | `queue` | for how long the job that is claimed next could have run |
+//! | `backstop_queue_paused` | `queue` | 1 if it gives nothing out |
+//! | `backstop_queue_max_size` | `queue` | live jobs it takes, if it is bounded |
+//! | `backstop_queue_workers` | `queue` | live workers that serve it |
+//! | `backstop_dead_letters` | `queue` | jobs that were given up |
+//! | `backstop_dead_letters_max` | `queue` | how many of them it takes |
+//! | `backstop_workers` | | workers that beat within 30 s |
+//! | `backstop_expired_lease_seconds` | | for how long the lease that ended first has not been taken over; 0 if none is |
+//! | `backstop_recovery_bound_seconds` | | the longest that may take, by the leases of the configuration |
+//! | `backstop_breaker_open` | `queue` | 1 while the service behind a queue is left alone, or tried |
+//! | `backstop_gate_shut` | `queue`, `kind` | 1 while jobs of a kind are not started |
+//! | `backstop_stream_records` | `stream` | records that wait |
+//! | `backstop_stream_keys` | `stream` | keys that are known |
+//! | `backstop_stream_oldest_seconds` | `stream` | for how long the record has waited that came in first |
+//! | `backstop_stream_events_total` (counter) | `stream`, `event` | what happened, by the words of `backstop stream list` |
+//! | `backstop_doctor_findings` | `grade` | what `backstop doctor` would say: `warning`, `bad`; bad ones fall short of the promise |
+//! | `backstop_schedule_unfired` | `schedule` | instants that are missing: nobody made them up or counted them as missed |
+//! | `backstop_sweep_last_seconds` | `sweep` | since its last run |
+//! | `backstop_sweep_last_enqueued`, `_last_failed` | `sweep` | rows its last run found lost and gave a job; 1 if that run failed |
+
+use super::exposition::{Exposition, Metric, Shape};
+use super::labels::{OTHER, VALUES_MAX};
+use crate::App;
+use backstop::breakers::{GuardName, GuardStatus};
+use backstop::why::LIVE_WITHIN;
+use backstop::{QueueSettings, Timing};
+use backstop_core::port::{Answer, Gate, Grade, QueueStatus, StreamStatus, WorkerStatus};
+use backstop_core::{QueueName, Span, State, Time};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+macro_rules! metrics {
+    ($($constant:ident = $name:literal, $shape:ident, $help:literal;)*) => {
+        $(const $constant: Metric = Metric { name: $name, shape: Shape::$shape, help: $help };)*
+
+        /// Every metric that is read from the store.
+        #[cfg(test)]
+        pub(super) const NAMES: &[&str] = &[$($name),*];
+    };
+}
+
+metrics! {
+    STORE_UP = "backstop_store_up", Gauge, "1 if the store answered in time";
+    STORE_ANSWER = "backstop_store_answer_seconds", Gauge, "how long the store took to answer";
+    QUEUE_JOBS = "backstop_queue_jobs", Gauge, "jobs of a queue by where they stand";
+    QUEUE_TOTALS = "backstop_queue_jobs_total", Counter, "jobs since the queue exists, by what became of them";
+    OLDEST_READY = "backstop_queue_oldest_ready_seconds", Gauge, "for how long the job that is claimed next could have run";
+    PAUSED = "backstop_queue_paused", Gauge, "1 if the queue gives nothing out";
+    MAX_SIZE = "backstop_queue_max_size", Gauge, "live jobs the queue takes";
+    QUEUE_WORKERS = "backstop_queue_workers", Gauge, "live workers that serve the queue";
+    DEAD = "backstop_dead_letters", Gauge, "jobs that were given up";
+    DEAD_MAX = "backstop_dead_letters_max", Gauge, "dead letters the queue takes";
+    WORKERS = "backstop_workers", Gauge, "workers that beat within 30 s";
+    EXPIRED = "backstop_expired_lease_seconds", Gauge, "for how long the lease that ended first has not been taken over";
+    BOUND = "backstop_recovery_bound_seconds", Gauge, "the longest time from the death of a worker to the next run of its job";
+    BREAKER = "backstop_breaker_open", Gauge, "1 while the service behind a queue is left alone or tried";
+    GATE = "backstop_gate_shut", Gauge, "1 while jobs of a kind are not started";
+    RECORDS = "backstop_stream_records", Gauge, "records of a stream that wait";
+    KEYS = "backstop_stream_keys", Gauge, "keys of a stream that are known";
+    OLDEST_RECORD = "backstop_stream_oldest_seconds", Gauge, "for how long the record has waited that came in first";
+    STREAM_EVENTS = "backstop_stream_events_total", Counter, "what happened in a stream";
+    FINDINGS = "backstop_doctor_findings", Gauge, "what backstop doctor would say";
+    UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule that are missing";
+    SWEEP_SINCE = "backstop_sweep_last_seconds", Gauge, "since the last run of a sweep";
+    SWEEP_ENQUEUED = "backstop_sweep_last_enqueued", Gauge, "rows that the last run of a sweep found lost";
+    SWEEP_FAILED = "backstop_sweep_last_failed", Gauge, "1 if the last run of a sweep failed";
+}
+
+/// The store as it stands; a part is `None` if it could not be read.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) quick: Option<Quick>,
+    pub(super) slow: Option<Slow>,
+}
+
+/// What is cheap to ask.
+#[derive(Clone, Debug)]
+pub(super) struct Quick {
+    took: f64,
+    now: Time,
+    queues: Vec<QueueStatus>,
+    workers: Vec<WorkerStatus>,
+    guards: Vec<GuardStatus>,
+    streams: Vec<StreamStatus>,
+    expired: Span,
+    bound: Span,
+}
+
+/// What is not.
+#[derive(Clone, Debug)]
+pub(super) struct Slow {
+    warnings: usize,
+    bad: usize,
+    /// Of every schedule of the configuration.
+    unfired: BTreeMap<String, usize>,
+    sweeps: Vec<SweepRun>,
+}
+
+/// The last run of a sweep.
+#[derive(Clone, Debug)]
+struct SweepRun {
+    name: String,
+    since: Span,
+    enqueued: usize,
+    failed: bool,
+}
+
+impl Quick {
+    pub(super) async fn read(app: &App) -> Answer<Self> {
+        let (backstop, config, started) = (app.backstop(), app.config(), Instant::now());
+        let (store, now) = (backstop.store(), backstop.now());
+        let usual = QueueSettings::default().lease;
+        let lease_of =
+            |queue: &QueueName| config.queues.get(queue).map_or(usual, |queue| queue.settings.lease);
+        let longest = config.queues.values().map(|queue| queue.settings.lease).max().unwrap_or(usual);
+        Ok(Self {
+            now,
+            queues: store.queues(now).await?,
+            workers: store.workers(LIVE_WITHIN, now).await?,
+            guards: backstop.breakers().list().await?,
+            streams: store.streams().await?,
+            expired: backstop.oldest_expired(lease_of).await?.unwrap_or(Span::ZERO),
+            bound: Timing::default().recovery_bound(longest.max(usual)),
+            took: started.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+impl Slow {
+    pub(super) async fn read(app: &App) -> Answer<Self> {
+        let (backstop, config) = (app.backstop(), app.config());
+        let now = backstop.now();
+        let usual = QueueSettings::default().lease;
+        let lease = config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min();
+        let findings = backstop.examine(lease.unwrap_or(usual)).await?.findings;
+        let graded = |grade| findings.iter().filter(|finding| finding.grade == grade).count();
+        let schedules: Vec<_> = config.schedules.values().cloned().collect();
+        let mut unfired: BTreeMap<String, usize> =
+            schedules.iter().map(|schedule| (schedule.name.to_string(), 0)).collect();
+        for (_, schedule) in backstop.schedules().missed(&schedules, now).await? {
+            *unfired.entry(schedule.to_string()).or_default() += 1;
+        }
+        let mut sweeps = Vec::new();
+        for sweep in config.sweeps.values() {
+            let last = backstop.sweeper(sweep).history().await?.into_iter().max_by_key(|run| run.at);
+            sweeps.extend(last.map(|run| SweepRun {
+                name: sweep.name().to_owned(),
+                since: now.since(run.at),
+                enqueued: run.enqueued,
+                failed: run.error.is_some(),
+            }));
+        }
+        Ok(Self { warnings: graded(Grade::Warning), bad: graded(Grade::Bad), unfired, sweeps })
+    }
+}
+
+impl Snapshot {
+    /// Whether the store answered.
+    pub(super) const fn is_up(&self) -> bool {
+        self.quick.is_some()
+    }
+
+    /// In Prometheus' text format.
+    pub(super) fn exposition(&self) -> String {
+        let mut text = Exposition::default();
+        text.tell_one(STORE_UP, f64::from(u8::from(self.is_up())));
+        if let Some(quick) = &self.quick {
+            quick.tell(&mut text);
+        }
+        if let Some(slow) = &self.slow {
+            slow.tell(&mut text);
+        }
+        text.into_text()
+    }
+}
+
+/// One sample: its labels and its value.
+type Sample<'a> = (Vec<(&'static str, &'a str)>, f64);
+
+impl Quick {
+    fn tell(&self, text: &mut Exposition) {
+        text.tell_one(STORE_ANSWER, self.took);
+        self.tell_queues(text);
+        text.tell_one(WORKERS, count(self.workers.len() as u64));
+        text.tell_one(EXPIRED, self.expired.as_secs_f64());
+        text.tell_one(BOUND, self.bound.as_secs_f64());
+        self.tell_guards(text);
+        self.tell_streams(text);
+    }
+
+    fn tell_queues(&self, text: &mut Exposition) {
+        let queues = Told::of(&self.queues, |queue| queue.name.as_str(), |queue| queue.counts.live());
+        text.tell(
+            QUEUE_JOBS,
+            State::ALL.into_iter().flat_map(|state| {
+                queues
+                    .added_up(move |queue| Some(count(queue.counts.of(state))))
+                    .with("state", state.as_str())
+            }),
+        );
+        let events: [(&str, fn(&QueueStatus) -> u64); 4] = [
+            ("enqueued", |queue| queue.totals.enqueued),
+            ("done", |queue| queue.totals.done),
+            ("dead", |queue| queue.totals.dead),
+            ("cancelled", |queue| queue.totals.cancelled),
+        ];
+        text.tell(
+            QUEUE_TOTALS,
+            events.into_iter().flat_map(|(event, total)| {
+                queues.added_up(move |queue| Some(count(total(queue)))).with("event", event)
+            }),
+        );
+        let waited = |queue: &QueueStatus| {
+            let since = queue.next_ready.map_or(Span::ZERO, |ready| self.now.since(ready));
+            Some(since.as_secs_f64())
+        };
+        text.tell(OLDEST_READY, queues.greatest(waited).samples());
+        let is_paused = |queue: &QueueStatus| Some(f64::from(u8::from(queue.gate == Gate::Paused)));
+        text.tell(PAUSED, queues.greatest(is_paused).samples());
+        text.tell(MAX_SIZE, queues.added_up(|queue| queue.bounds.max_size.map(count)).samples());
+        let serving = |queue: &QueueStatus| {
+            let serving = self.workers.iter().filter(|worker| worker.queues.contains(&queue.name));
+            Some(count(serving.count() as u64))
+        };
+        text.tell(QUEUE_WORKERS, queues.added_up(serving).samples());
+        text.tell(DEAD, queues.added_up(|queue| Some(count(queue.counts.of(State::Dead)))).samples());
+        text.tell(DEAD_MAX, queues.added_up(|queue| Some(count(queue.bounds.dead_max))).samples());
+    }
+
+    fn tell_guards(&self, text: &mut Exposition) {
+        let value = |guard: &GuardStatus| f64::from(u8::from(guard.is_shut()));
+        // Those that are shut come first: the bound must not hide them.
+        let mut guards: Vec<&GuardStatus> = self.guards.iter().collect();
+        guards.sort_by_key(|guard| !guard.is_shut());
+        let breakers = guards.iter().filter(|guard| matches!(guard.name, GuardName::Breaker(_)));
+        text.tell(
+            BREAKER,
+            breakers
+                .take(VALUES_MAX)
+                .map(|guard| (vec![("queue", guard.name.queue().as_str())], value(guard))),
+        );
+        let gates = guards.iter().filter_map(|guard| Some((guard, guard.name.kind()?)));
+        text.tell(
+            GATE,
+            gates.take(VALUES_MAX).map(|(guard, kind)| {
+                (vec![("queue", guard.name.queue().as_str()), ("kind", kind.as_str())], value(guard))
+            }),
+        );
+    }
+
+    fn tell_streams(&self, text: &mut Exposition) {
+        let streams = Told::of(&self.streams, |stream| stream.name.as_str(), |stream| stream.records);
+        let streams = Told { label: "stream", ..streams };
+        text.tell(RECORDS, streams.added_up(|stream| Some(count(stream.records))).samples());
+        text.tell(KEYS, streams.added_up(|stream| Some(count(stream.keys))).samples());
+        let oldest = |stream: &StreamStatus| {
+            Some(stream.oldest.map_or(Span::ZERO, |oldest| self.now.since(oldest)).as_secs_f64())
+        };
+        text.tell(OLDEST_RECORD, streams.greatest(oldest).samples());
+        text.tell(
+            STREAM_EVENTS,
+            backstop_core::stream::Count::ALL.into_iter().flat_map(|event| {
+                streams
+                    .added_up(move |stream| Some(count(stream.counts[event])))
+                    .with("event", event.as_str())
+            }),
+        );
+    }
+}
+
+impl Slow {
+    fn tell(&self, text: &mut Exposition) {
+        let graded = [("warning", self.warnings), ("bad", self.bad)];
+        text.tell(FINDINGS, graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))));
+        let unfired = self.unfired.iter().take(VALUES_MAX);
+        text.tell(
+            UNFIRED,
+            unfired.map(|(name, missing)| (vec![("schedule", name.as_str())], count(*missing as u64))),
+        );
+        let sweeps = || self.sweeps.iter().take(VALUES_MAX);
+        let named = |run: &SweepRun, value: f64| (run.name.clone(), value);
+        for (metric, samples) in [
+            (SWEEP_SINCE, sweeps().map(|run| named(run, run.since.as_secs_f64())).collect::<Vec<_>>()),
+            (SWEEP_ENQUEUED, sweeps().map(|run| named(run, count(run.enqueued as u64))).collect()),
+            (SWEEP_FAILED, sweeps().map(|run| named(run, f64::from(u8::from(run.failed)))).collect()),
+        ] {
+            text.tell(metric, samples.iter().map(|(name, value)| (vec![("sweep", name.as_str())], *value)));
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sample is a double")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
+
+/// Things that are told by name as far as the bound goes, those that matter most first; the rest is told as one.
+struct Told<'a, T> {
+    label: &'static str,
+    named: Vec<(&'a str, &'a T)>,
+    rest: Vec<&'a T>,
+}
+
+impl<'a, T> Told<'a, T> {
+    fn of(all: &'a [T], name: impl Fn(&T) -> &str, weight: impl Fn(&T) -> u64) -> Self {
+        let mut by_weight: Vec<&'a T> = all.iter().collect();
+        by_weight.sort_by_key(|one| std::cmp::Reverse(weight(one)));
+        let rest = by_weight.split_off(by_weight.len().min(VALUES_MAX));
+        Self { label: "queue", named: by_weight.into_iter().map(|one| (name(one), one)).collect(), rest }
+    }
+
+    /// The samples of a value that can be added up.
+    fn added_up(&self, value: impl Fn(&T) -> Option<f64>) -> Samples<'a> {
+        self.samples(value, |sum, one| sum + one)
+    }
+
+    /// The samples of a value of which the greatest matters.
+    fn greatest(&self, value: impl Fn(&T) -> Option<f64>) -> Samples<'a> {
+        self.samples(value, f64::max)
+    }
+
+    fn samples(&self, value: impl Fn(&T) -> Option<f64>, join: impl Fn(f64, f64) -> f64) -> Samples<'a> {
+        let named = self.named.iter().filter_map(|(name, one)| Some((*name, value(one)?)));
+        let rest = self.rest.iter().filter_map(|one| value(one)).reduce(join);
+        Samples { label: self.label, values: named.chain(rest.map(|rest| (OTHER, rest))).collect() }
+    }
+}
+
+/// Values by name.
+struct Samples<'a> {
+    label: &'static str,
+    values: Vec<(&'a str, f64)>,
+}
+
+impl<'a> Samples<'a> {
+    fn samples(self) -> impl Iterator<Item = Sample<'a>> {
+        let label = self.label;
+        self.values.into_iter().map(move |(name, value)| (vec![(label, name)], value))
+    }
+
+    /// With another label behind the name.
+    fn with(self, other: &'static str, word: &'static str) -> impl Iterator<Item = Sample<'a>> {
+        self.samples().map(move |(mut labels, value)| {
+            labels.push((other, word));
+            (labels, value)
+        })
+    }
+}

@@ -1,0 +1,210 @@
+use super::*;
+use axum::body::Body;
+use axum::http::Request;
+use axum::middleware::from_fn;
+use backstop::config::{Overrides, Written, resolve};
+use backstop::testing;
+use backstop::{Backstop, Random};
+use backstop_core::schedule::What;
+use backstop_core::stream::Count;
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::Flaky;
+use http_body_util::BodyExt;
+use std::collections::BTreeSet;
+use std::path::Path;
+use tower::ServiceExt;
+
+fn app(backstop: Backstop, toml: &str) -> App {
+    let written = Written { path: "backstop.toml", text: toml };
+    App::new(backstop, resolve(Some(written), Overrides::default(), Overrides::default()).unwrap(), "")
+}
+
+fn router(app: &App) -> Router {
+    let odd = get(|| async { StatusCode::INTERNAL_SERVER_ERROR });
+    let all = routes().route("/v1/jobs/{id}", get(|| async { "a job" })).route("/odd", odd);
+    all.layer(from_fn(measure)).with_state(app.clone())
+}
+
+async fn ask(router: &Router, path: &str) -> (StatusCode, String) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+/// A store that can be switched off, on a clock that stands still.
+fn flaky() -> (Arc<Flaky>, App) {
+    let clock = testing::start().clock;
+    let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    (Arc::clone(&store), app(Backstop::on(store, clock, Random::seeded(1)), ""))
+}
+
+#[tokio::test]
+async fn a_scrape_tells_what_is_in_the_store() {
+    let test = testing::start();
+    let backstop = &test.backstop;
+    backstop.draft("mail").push().await.unwrap();
+    backstop.draft("mail").after(backstop::Span::hours(1)).push().await.unwrap();
+    test.clock.advance(backstop::Span::secs(7));
+    let toml = "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\n";
+    let (status, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
+    assert_eq!(status, StatusCode::OK);
+    for line in [
+        "backstop_store_up 1",
+        "backstop_queue_jobs{queue=\"mail\",state=\"ready\"} 1",
+        "backstop_queue_jobs{queue=\"mail\",state=\"scheduled\"} 1",
+        "backstop_queue_jobs{queue=\"mail\",state=\"dead\"} 0",
+        "backstop_queue_jobs_total{queue=\"mail\",event=\"enqueued\"} 2",
+        "backstop_queue_oldest_ready_seconds{queue=\"mail\"} 7",
+        "backstop_queue_workers{queue=\"mail\"} 0",
+        "backstop_dead_letters{queue=\"mail\"} 0",
+        "backstop_expired_lease_seconds 0",
+        "backstop_recovery_bound_seconds 18",
+        "backstop_schedule_unfired{schedule=\"daily\"} 0",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_told_so_and_nothing_else_is() {
+    let (store, app) = flaky();
+    app.backstop().draft("mail").push().await.unwrap();
+    store.set_down(true);
+    let (status, text) = ask(&router(&app), "/metrics").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.contains("backstop_store_up 0\n"), "{text}");
+    assert!(!text.contains("backstop_queue_jobs{"), "no zeros: {text}");
+    assert!(!text.contains("backstop_workers "), "no zeros: {text}");
+}
+
+#[tokio::test]
+async fn a_server_is_alive_without_its_store_and_ready_only_with_it() {
+    let (store, app) = flaky();
+    assert_eq!(ask(&router(&app), "/readyz").await.0, StatusCode::OK);
+    store.set_down(true);
+    let router = router(&app);
+    assert_eq!(ask(&router, "/healthz").await, (StatusCode::OK, "alive\n".to_owned()));
+    let (status, words) = ask(&router, "/readyz").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(words.contains("backstop doctor"), "{words}");
+}
+
+#[tokio::test]
+async fn a_store_that_was_not_migrated_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("new.db").display());
+    let backstop = Backstop::connect(&url, backstop::Durability::Full).await.unwrap();
+    assert_eq!(ask(&router(&app(backstop, "")), "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_the_pattern_of_their_route() {
+    let router = router(&app(testing::start().backstop, ""));
+    for path in ["/v1/jobs/1", "/v1/jobs/2", "/odd", "/no/such/page"] {
+        ask(&router, path).await;
+    }
+    let (_, text) = ask(&router, "/metrics").await;
+    let counted = |line: &str| {
+        let found =
+            text.lines().find_map(|told| told.strip_prefix(line)).and_then(|value| value.trim().parse().ok());
+        found.unwrap_or(0_u64)
+    };
+    assert!(
+        counted("backstop_http_requests_total{method=\"GET\",route=\"/v1/jobs/{id}\",status=\"200\"}") >= 2
+    );
+    assert!(counted("backstop_http_requests_total{method=\"GET\",route=\"/odd\",status=\"500\"}") >= 1);
+    assert!(!text.contains("/v1/jobs/1"), "an address is no label: {text}");
+    assert!(!text.contains("/no/such/page"), "nor is one that is nowhere: {text}");
+    assert!(text.contains(
+        "backstop_http_request_seconds_bucket{method=\"GET\",route=\"/v1/jobs/{id}\",le=\"0.0005\"}"
+    ));
+}
+
+#[test]
+fn the_place_of_a_caller_is_read_from_its_header() {
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut headers = axum::http::HeaderMap::new();
+    assert_eq!(trace_of(&headers), None);
+    headers.insert("traceparent", traceparent.parse().unwrap());
+    assert_eq!(trace_of(&headers).map(|trace| trace.to_string()).as_deref(), Some(traceparent));
+    headers.insert("traceparent", "00-nonsense".parse().unwrap());
+    assert_eq!(trace_of(&headers), None);
+}
+
+/// The names of all metrics: those read from the store, and those that code of ours tells.
+pub(crate) fn exported() -> BTreeSet<String> {
+    let at = backstop::Time::default();
+    let (why, job) = (backstop_core::schedule::Why::Policy, backstop::JobId::named("a"));
+    let words = [
+        What::Fired,
+        What::Late,
+        What::MadeUp,
+        What::Triggered(job),
+        What::Coalesced(at),
+        What::Missed(why),
+        What::Skipped(why),
+    ]
+    .map(What::as_str);
+    let mut names: BTreeSet<String> = snapshot::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for file in [
+        "backstop/src/engine/meters.rs",
+        "backstop/src/schedules/metrics.rs",
+        "backstop/src/streams/metrics.rs",
+        "backstop/src/sweeps/metrics.rs",
+        "backstop/src/tables/metrics.rs",
+        "backstop-server/src/meters/http.rs",
+    ] {
+        let code = std::fs::read_to_string(crates.join(file)).unwrap();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let texts = code.flat_map(|line| line.split('"').skip(1).step_by(2));
+        for name in texts.filter(|text| text.starts_with("backstop_")) {
+            match name {
+                "backstop_schedule_{}_total" => {
+                    names.extend(words.map(|word| name.replace("{}", word)));
+                }
+                "backstop_stream_{}_total" => {
+                    names.extend(Count::ALL.iter().map(|count| name.replace("{}", count.as_str())));
+                }
+                plain => drop(names.insert(plain.to_owned())),
+            }
+        }
+    }
+    names
+}
+
+#[tokio::test]
+async fn what_a_worker_does_is_told_by_the_names_of_the_tables() {
+    let test = testing::start();
+    let router = router(&app(test.backstop.clone(), ""));
+    test.backstop.draft("told").push().await.unwrap();
+    let worker = test.backstop.worker().handle_raw("told", |_| async { Ok(()) });
+    worker.drain().await.unwrap();
+    let (_, text) = ask(&router, "/metrics").await;
+    for line in [
+        "backstop_pushed_total{queue=\"told\",result=\"inserted\"} 1",
+        "backstop_runs_total{queue=\"told\",outcome=\"done\"} 1",
+        "backstop_run_seconds_count{queue=\"told\"} 1",
+        "backstop_start_delay_seconds_bucket{queue=\"told\",le=\"0.1\"} 1",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+    }
+}
+
+#[test]
+fn every_histogram_that_is_told_has_its_buckets() {
+    let exported = exported();
+    for (name, _) in recorder::HISTOGRAMS {
+        assert!(exported.contains(name), "{name} has buckets, and nobody tells it");
+    }
+    let seconds = exported.iter().filter(|name| name.ends_with("_seconds"));
+    for name in seconds.filter(|name| !snapshot::NAMES.contains(&name.as_str())) {
+        let is_gauge = name == "backstop_oldest_expired_lease_seconds";
+        assert!(
+            is_gauge || recorder::HISTOGRAMS.iter().any(|(known, _)| known == name),
+            "{name} has no buckets"
+        );
+    }
+}

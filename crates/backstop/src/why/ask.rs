@@ -1,0 +1,88 @@
+//! Asking for what the answer needs.
+
+use super::{DeadRecord, Facts, LIVE_WITHIN, Why, why};
+use crate::client::Backstop;
+use crate::kinds;
+use crate::streams::{Stream, letters_of};
+use backstop_core::port::{Answer, KeyHolder};
+use backstop_core::stream::Standing;
+use backstop_core::{Job, JobId, State, StreamKey};
+use serde::Deserialize;
+
+/// Why a job does not run, with all there is to show of it.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// Which job was asked about.
+    pub id: JobId,
+    /// The job, if there is one.
+    pub job: Option<Job>,
+    /// The one gate it stands before.
+    pub why: Why,
+}
+
+impl Explained {
+    /// What opens the gate, where something does: a command, or words.
+    pub fn next_step(&self) -> Option<String> {
+        self.why.next_step(self.job.as_ref())
+    }
+}
+
+impl Backstop {
+    /// Why a job does not run. `max_attempts` tells how many runs the job may have: its own policy says so, or whoever serves its
+    /// queue. Errors of handlers are shown with their secrets hidden.
+    pub async fn why(&self, id: JobId, max_attempts: impl FnOnce(&Job) -> Option<u32>) -> Answer<Explained> {
+        let (store, now) = (self.store(), self.now());
+        let Some(job) = store.job(id, now).await? else {
+            return Ok(Explained { id, job: None, why: Why::NotFound });
+        };
+        let queues = store.queues(now).await?;
+        let workers = store.workers(LIVE_WITHIN, now).await?;
+        let guards = self.breakers().before(&job.queue, &job.kind).await?;
+        let rate = self.rate_of(&job.queue).await?;
+        let serving: Vec<_> = workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect();
+        let strangers = kinds::strangers(self, &serving, &job.queue, &job.kind).await?;
+        let record = self.dead_record(&job).await?;
+        let answer = why(Facts {
+            job: Some(&job),
+            queue: queues.iter().find(|queue| queue.name == job.queue),
+            workers: &workers,
+            guards: &guards,
+            rate: rate.as_ref(),
+            strangers: &strangers,
+            twin: self.twin(&job).await?,
+            record: record.as_ref(),
+            max_attempts: max_attempts(&job),
+            now,
+        });
+        Ok(Explained { id, job: Some(job), why: answer.redacted(self.redaction()) })
+    }
+
+    /// Who holds the unique key of a job that has ended.
+    async fn twin(&self, job: &Job) -> Answer<Option<KeyHolder>> {
+        let Some(key) = job.unique_key.clone().filter(|_| job.state.is_final()) else { return Ok(None) };
+        Ok(self.store().holders(job.queue.clone(), vec![key], self.now()).await?.pop().flatten())
+    }
+
+    /// The record behind a dead letter of a stream.
+    async fn dead_record(&self, job: &Job) -> Answer<Option<DeadRecord>> {
+        let stream = letters_of(&job.queue);
+        let written = serde_json::from_slice::<Written>(job.payload.as_bytes()).ok();
+        let (Some(stream), Some(Written { key, position }), State::Dead) = (stream, written, job.state)
+        else {
+            return Ok(None);
+        };
+        let stored = Stream::of(self.clone(), stream.clone()).key(&key).await?;
+        let halted = stored.and_then(|stored| {
+            let standing = Standing::from_bytes(&stored.standing).ok()?;
+            standing.halted.filter(|at| *at == position).map(|_| stored.count.saturating_sub(1))
+        });
+        Ok(Some(DeadRecord { stream, key, position, halted }))
+    }
+}
+
+/// What of an event says which record it is.
+#[derive(Deserialize)]
+struct Written {
+    key: StreamKey,
+    position: i64,
+}

@@ -1,0 +1,199 @@
+//! Why a record that a stream holds is not handled: behind which gap of its key, or behind what else.
+
+use super::told::counted;
+use backstop_core::Time;
+use backstop_core::stream::{NotAStanding, Standing, StoredKey, StoredRecord};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// Why a record is not handled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WhyRecord {
+    /// No record of this position is held, and none was dealt with.
+    NotFound,
+    /// Its position was dealt with: it was handled, is a duplicate, or was declared missing.
+    Passed {
+        /// Up to where the key was dealt with.
+        watermark: i64,
+    },
+    /// Records of its key are ignored.
+    Disabled,
+    /// Its key stands still behind a record that failed for good.
+    Halted {
+        /// That record.
+        at: i64,
+    },
+    /// The record whose turn it is failed, and is tried again.
+    BehindFailing {
+        /// That record; it may be this one.
+        at: i64,
+        /// How often it failed.
+        failures: u32,
+        /// When it is tried again.
+        next: Time,
+        /// What its handler said.
+        error: String,
+    },
+    /// Something before it is missing, and is waited for.
+    BehindGap {
+        /// The first position that is missing.
+        gap: i64,
+        /// How many are.
+        missing: u64,
+        /// The how manieth wait this is.
+        attempt: Option<u32>,
+        /// When the key is looked at again.
+        until: Option<Time>,
+    },
+    /// Nothing is before it but records whose turn has come.
+    Next {
+        /// How many of them.
+        before: u64,
+    },
+}
+
+/// The answer for the record of this position.
+pub fn why_record(stored: &StoredKey, position: i64) -> Result<WhyRecord, NotAStanding> {
+    let standing = Standing::from_bytes(&stored.standing)?;
+    if standing.disabled {
+        return Ok(WhyRecord::Disabled);
+    }
+    if let Some(watermark) = stored.watermark.filter(|watermark| position <= *watermark) {
+        return Ok(WhyRecord::Passed { watermark });
+    }
+    // What the window does not show is held behind what it shows.
+    let is_held = stored.records.iter().any(|record| record.position == position)
+        || (stored.count > stored.records.len() as u64
+            && stored.records.last().is_some_and(|last| last.position < position)
+            && stored.highest.is_some_and(|highest| position <= highest));
+    if !is_held {
+        return Ok(WhyRecord::NotFound);
+    }
+    Ok(before(stored, &standing, position))
+}
+
+/// What stands before a record that is held.
+fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
+    if let Some(at) = standing.halted {
+        return WhyRecord::Halted { at };
+    }
+    if let Some(failing) = standing.failing.as_ref().filter(|failing| failing.position <= position) {
+        return WhyRecord::BehindFailing {
+            at: failing.position,
+            failures: failing.failures,
+            next: Time::from_micros(failing.due),
+            error: failing.error.clone(),
+        };
+    }
+    let earlier = || stored.records.iter().take_while(|record| record.position <= position);
+    match first_gap(stored.watermark, standing, earlier()) {
+        Some((gap, missing)) => WhyRecord::BehindGap {
+            gap,
+            missing,
+            attempt: standing.wait.map(|wait| wait.attempt),
+            until: standing.wait.map(|wait| Time::from_micros(wait.due)),
+        },
+        None => WhyRecord::Next { before: (earlier().count() as u64).saturating_sub(1) },
+    }
+}
+
+/// The first gap before or between these records: where it begins and how many positions it has.
+fn first_gap<'a>(
+    watermark: Option<i64>,
+    standing: &Standing,
+    records: impl Iterator<Item = &'a StoredRecord>,
+) -> Option<(i64, u64)> {
+    let mut behind = watermark?;
+    for record in records {
+        let step = record.step.max(1);
+        let slots = (i128::from(record.position) - i128::from(behind)) / i128::from(step) - 1;
+        let is_given_up = standing.drain_to.is_some_and(|to| record.position <= to);
+        let is_bridged = standing.ahead.iter().any(|ahead| ahead.from <= behind.saturating_add(step));
+        if slots > 0 && !is_given_up && !is_bridged {
+            return Some((behind.saturating_add(step), u64::try_from(slots).unwrap_or(u64::MAX)));
+        }
+        behind = record.position;
+    }
+    None
+}
+
+impl WhyRecord {
+    /// The gate in one word.
+    pub const fn gate(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Passed { .. } => "passed",
+            Self::Disabled => "disabled",
+            Self::Halted { .. } => "halted",
+            Self::BehindFailing { .. } => "behind_failing",
+            Self::BehindGap { .. } => "behind_gap",
+            Self::Next { .. } => "next",
+        }
+    }
+
+    /// What the sentence is made of, by name: for programs and pages.
+    pub fn details(&self) -> Map<String, Value> {
+        let value = match self {
+            Self::NotFound | Self::Disabled => json!({}),
+            Self::Passed { watermark } => json!({ "watermark": watermark }),
+            Self::Halted { at } => json!({ "at": at }),
+            Self::BehindFailing { at, failures, next, error } => {
+                json!({ "at": at, "failures": failures, "next": next, "error": error })
+            }
+            Self::BehindGap { gap, missing, attempt, until } => {
+                json!({ "gap": gap, "missing": missing, "attempt": attempt, "until": until })
+            }
+            Self::Next { before } => json!({ "before": before }),
+        };
+        match value {
+            Value::Object(details) => details,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl fmt::Display for WhyRecord {
+    /// One sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no record of this position is held"),
+            Self::Passed { watermark } => {
+                write!(
+                    f,
+                    "its position was dealt with: the key is handled or declared missing up to {watermark}"
+                )
+            }
+            Self::Disabled => f.write_str("its key is disabled: its records are ignored until it is enabled"),
+            Self::Halted { at } => {
+                write!(f, "its key stands still at {at}, which failed for good, until somebody resumes it")
+            }
+            Self::BehindFailing { at, failures, next, error } => write!(
+                f,
+                "the record at {at} failed {}, and is tried again at {next}: {error}",
+                counted((*failures).into(), "time")
+            ),
+            Self::BehindGap { gap, missing, attempt, until } => {
+                write!(f, "it waits behind a gap at {gap}")?;
+                if *missing > 1 {
+                    write!(f, " and {} more", counted(missing - 1, "position"))?;
+                }
+                match (attempt, until) {
+                    (Some(attempt), Some(until)) => {
+                        write!(f, "; wait {attempt} for what is missing ends at {until}")
+                    }
+                    _ => f.write_str("; what is missing is waited for"),
+                }
+            }
+            Self::Next { before: 0 } => f.write_str("it is next: whoever serves the stream takes it"),
+            Self::Next { before } => write!(
+                f,
+                "only {} whose turn has come {} before it: whoever serves the stream takes them",
+                counted(*before, "record"),
+                if *before == 1 { "is" } else { "are" }
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use super::*;
+use backstop_core::stream::{Failing, Wait};
+use backstop_core::{Payload, StreamKey};
+
+const MINUTE: i64 = 60;
+
+/// A key handled up to 60, which holds records at these positions.
+fn key(held: &[i64], standing: &Standing) -> StoredKey {
+    let record = |position: &i64| StoredRecord {
+        position: *position,
+        step: MINUTE,
+        tenant: None,
+        at: Time::from_millis(0),
+        arrival: 1,
+        payload: Payload::default(),
+    };
+    StoredKey {
+        key: StreamKey::new("site-7").unwrap(),
+        watermark: Some(60),
+        standing: standing.to_bytes(),
+        arrived: held.len() as u64,
+        records: held.iter().map(record).collect(),
+        count: held.len() as u64,
+        highest: held.iter().max().copied(),
+    }
+}
+
+fn waiting() -> Standing {
+    Standing { wait: Some(Wait { attempt: 2, due: 30_000_000 }), ..Standing::default() }
+}
+
+fn check(held: &[i64], standing: &Standing, position: i64, gate: &str, sentence: &str) {
+    let why = why_record(&key(held, standing), position).unwrap();
+    assert_eq!((why.gate(), why.to_string().as_str()), (gate, sentence), "{held:?}");
+}
+
+#[test]
+fn a_record_behind_a_gap_names_it() {
+    let one = "it waits behind a gap at 120; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
+    check(&[180], &waiting(), 180, "behind_gap", one);
+    check(&[180, 300], &waiting(), 300, "behind_gap", one);
+    let more = "it waits behind a gap at 180 and 1 position more; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
+    check(&[120, 300], &waiting(), 300, "behind_gap", more);
+    let unknown = "it waits behind a gap at 120; what is missing is waited for";
+    check(&[180], &Standing::default(), 180, "behind_gap", unknown);
+    let fields = why_record(&key(&[300], &waiting()), 300).unwrap().details();
+    assert_eq!(
+        serde_json::to_string(&fields).unwrap(),
+        r#"{"attempt":2,"gap":120,"missing":3,"until":"1970-01-01T00:00:30Z"}"#
+    );
+}
+
+#[test]
+fn a_record_whose_turn_has_come_is_next() {
+    let plain = Standing::default();
+    check(&[120], &plain, 120, "next", "it is next: whoever serves the stream takes it");
+    check(
+        &[120, 180],
+        &plain,
+        180,
+        "next",
+        "only 1 record whose turn has come is before it: whoever serves the stream takes them",
+    );
+    let given_up = Standing { drain_to: Some(300), ..waiting() };
+    check(&[300], &given_up, 300, "next", "it is next: whoever serves the stream takes it");
+}
+
+#[test]
+fn what_is_before_a_record_may_have_failed() {
+    let failing = Failing {
+        position: 120,
+        failures: 2,
+        due: 5_000_000,
+        wait: None,
+        since: 0,
+        error: "no route".to_owned(),
+    };
+    let standing = Standing { failing: Some(failing), ..Standing::default() };
+    let sentence = "the record at 120 failed 2 times, and is tried again at 1970-01-01T00:00:05Z: no route";
+    check(&[120, 180], &standing, 180, "behind_failing", sentence);
+    check(&[120, 180], &standing, 120, "behind_failing", sentence);
+    let halted = Standing { halted: Some(120), ..Standing::default() };
+    let sentence = "its key stands still at 120, which failed for good, until somebody resumes it";
+    check(&[120, 180], &halted, 180, "halted", sentence);
+}
+
+#[test]
+fn a_position_that_is_not_held_says_what_is_known() {
+    let plain = Standing::default();
+    let passed = "its position was dealt with: the key is handled or declared missing up to 60";
+    check(&[], &plain, 60, "passed", passed);
+    check(&[180], &plain, 0, "passed", passed);
+    check(&[180], &plain, 120, "not_found", "no record of this position is held");
+    let disabled = Standing::disabled();
+    check(
+        &[],
+        &disabled,
+        120,
+        "disabled",
+        "its key is disabled: its records are ignored until it is enabled",
+    );
+    let mut crowded = key(&[180], &plain);
+    (crowded.count, crowded.highest) = (3, Some(900));
+    assert_eq!(why_record(&crowded, 600).unwrap().gate(), "behind_gap", "held behind what is shown");
+    assert_eq!(why_record(&crowded, 960).unwrap().gate(), "not_found");
+}
+
+#[test]
+fn the_first_record_of_a_key_is_next() {
+    let fresh = StoredKey { watermark: None, ..key(&[6_000], &Standing::default()) };
+    assert_eq!(why_record(&fresh, 6_000).unwrap(), WhyRecord::Next { before: 0 });
+}

@@ -1,0 +1,266 @@
+//! The answer in words, in fields, and with what to do.
+
+use super::{DeadRecord, Why};
+use crate::streams::letters_of;
+use backstop_core::Job;
+use backstop_core::gate::Shut;
+use backstop_core::redact::Redaction;
+use backstop_core::verdict::Reason;
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+impl Why {
+    /// The gate in one word.
+    pub const fn gate(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Paused { .. } => "paused",
+            Self::BreakerOpen { .. } => "breaker_open",
+            Self::GateShut { .. } => "gate_shut",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::NotDue { .. } => "not_due",
+            Self::Retrying { .. } => "retrying",
+            Self::Running { .. } => "running",
+            Self::Lost { .. } => "lost",
+            Self::NoWorker => "no_worker",
+            Self::UnknownKind { .. } => "unknown_kind",
+            Self::UniqueTwin { .. } => "unique_twin",
+            Self::Waiting { .. } => "waiting",
+            Self::Done { .. } => "done",
+            Self::Dead { .. } => "dead",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+}
+
+impl Why {
+    /// What the sentence is made of, by name: for programs and pages.
+    pub fn details(&self) -> Map<String, Value> {
+        let value = match self {
+            Self::NotFound | Self::NoWorker => json!({}),
+            Self::Paused { due } => json!({ "due": due }),
+            Self::BreakerOpen { until } => json!({ "until": until }),
+            Self::GateShut { gate, shut, dead, until } => json!({
+                "gate": gate,
+                "shut": shut,
+                "dead": dead.map(|(dead, _)| dead),
+                "dead_max": dead.map(|(_, max)| max),
+                "until": until,
+            }),
+            Self::RateLimited { until, limit } => {
+                json!({ "until": until, "count": limit.count, "per": limit.per })
+            }
+            Self::NotDue { at } => json!({ "at": at }),
+            Self::Retrying { attempt, max_attempts, at, error } => {
+                json!({ "attempt": attempt, "max_attempts": max_attempts, "at": at, "error": error })
+            }
+            Self::Running { worker, until } => json!({ "worker": worker.as_str(), "until": until }),
+            Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
+            Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
+            Self::Waiting { before, workers, running } => {
+                json!({ "before": before, "workers": workers, "running": running })
+            }
+            Self::Done { at } => json!({ "at": at }),
+            Self::Dead { reason, at, error, record } => {
+                json!({ "reason": reason.map(Reason::as_str), "at": at, "error": error, "record": record.as_ref().map(told) })
+            }
+            Self::UniqueTwin { ended, key, twin, state } => {
+                json!({ "ended": ended.gate(), "key": key.as_str(), "twin": twin, "twin_state": state })
+            }
+            Self::Cancelled { reason, at } => json!({ "reason": reason.map(Reason::as_str), "at": at }),
+        };
+        match value {
+            Value::Object(details) => details,
+            _ => Map::new(),
+        }
+    }
+
+    /// What opens the gate, where something does: a command, or words.
+    pub fn next_step(&self, job: Option<&Job>) -> Option<String> {
+        let Some(job) = job else { return Some("backstop job list".to_owned()) };
+        let (id, queue) = (job.id, &job.queue);
+        Some(match self {
+            Self::NotFound => "backstop job list".to_owned(),
+            Self::Paused { .. } => format!("backstop queue resume {queue}"),
+            Self::BreakerOpen { .. } => format!("backstop breaker reset {queue}, once the service is well"),
+            Self::GateShut { shut: Shut::Full, .. } => format!(
+                "backstop dead requeue, move, export or delete letters of --queue {queue}; the kind then goes on by itself"
+            ),
+            Self::GateShut { gate, .. } => {
+                format!("backstop dead groups --queue {queue}, then backstop breaker reset {gate}")
+            }
+            Self::RateLimited { .. } => {
+                format!("a higher rate_limit for {queue}, if what is behind it can take more")
+            }
+            Self::NotDue { .. } | Self::Retrying { .. } => format!("backstop job retry {id}, to run it now"),
+            Self::NoWorker | Self::Lost { .. } => match letters_of(queue) {
+                Some(stream) => format!("backstop stream serve {stream} --exec COMMAND"),
+                None => format!("backstop work {queue} --exec COMMAND"),
+            },
+            Self::UnknownKind { kind, .. } => {
+                format!("a worker of {queue} with a handler for `{kind}`, or for all kinds")
+            }
+            Self::Waiting { .. } => format!("another worker, or a higher --concurrency, for {queue}"),
+            Self::Dead { record: Some(DeadRecord { stream, key, halted: Some(_), .. }), .. } => {
+                format!("backstop stream resume {stream} {key} [--skip]")
+            }
+            Self::UniqueTwin { twin, .. } => format!("backstop job why {twin}"),
+            Self::Dead { .. } | Self::Cancelled { .. } => format!("backstop job retry {id}"),
+            Self::Running { .. } | Self::Done { .. } => return None,
+        })
+    }
+}
+
+impl Why {
+    /// With what errors of handlers say made fit to be shown.
+    #[must_use]
+    pub(super) fn redacted(mut self, redaction: &Redaction) -> Self {
+        match &mut self {
+            Self::Retrying { error: Some(error), .. } | Self::Dead { error: Some(error), .. } => {
+                *error = redaction.text(error);
+            }
+            Self::UniqueTwin { ended, .. } => {
+                let shown = (**ended).clone().redacted(redaction);
+                **ended = shown;
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+fn told(record: &DeadRecord) -> Value {
+    let DeadRecord { stream, key, position, halted } = record;
+    json!({ "stream": stream, "key": key, "position": position, "halted": halted.is_some(), "behind": halted })
+}
+
+impl fmt::Display for Why {
+    /// One sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("there is no such job; it may have been deleted or pruned"),
+            Self::Paused { due: None } => f.write_str("its queue is paused"),
+            Self::Paused { due: Some(at) } => {
+                write!(f, "its queue is paused; besides, it is not due before {at}")
+            }
+            Self::BreakerOpen { until } => {
+                f.write_str("the breaker of its queue is open: the service behind it failed too often")?;
+                match until {
+                    Some(until) => write!(f, "; it is tried again at {until}"),
+                    None => f.write_str(", or somebody opened it; it stays open until it is reset"),
+                }
+            }
+            Self::GateShut { gate, shut, dead, until } => {
+                write!(f, "the gate of its kind, {gate}, is shut: ")?;
+                match (shut, dead) {
+                    (Shut::Full, Some((dead, max))) => {
+                        write!(f, "its queue's dead letters are full ({dead} of {max})")?;
+                    }
+                    (Shut::Full, None) => f.write_str("its queue's dead letters are full")?,
+                    (Shut::Deaths, _) => f.write_str("too many jobs of it died")?,
+                    (Shut::Forced, _) => f.write_str("somebody shut it")?,
+                }
+                suffix(f, "; one is tried again at", until.as_ref())
+            }
+            Self::RateLimited { until, limit } => write!(
+                f,
+                "rate limit until {until}: its queue starts at most {} in {}, over all workers",
+                counted(limit.count.into(), "job"),
+                limit.per,
+            ),
+            Self::NotDue { at } => write!(f, "it is not due before {at}"),
+            Self::Retrying { attempt, max_attempts, at, error } => {
+                write!(f, "it failed and waits for run {attempt}")?;
+                match max_attempts {
+                    Some(max) => write!(f, " of {max}, at {at}")?,
+                    None => write!(f, ", at {at}")?,
+                }
+                suffix(f, "; the last error was:", error.as_ref())
+            }
+            Self::Running { worker, until } => {
+                write!(
+                    f,
+                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats"
+                )
+            }
+            Self::Lost { worker, since } => {
+                write!(
+                    f,
+                    "worker {worker} vanished with it: its lease ended at {since}; any live worker takes the job over"
+                )
+            }
+            Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),
+            Self::UnknownKind { kind, workers: 1 } => {
+                write!(
+                    f,
+                    "it is of kind `{kind}`, and the worker that serves its queue has no handler for that"
+                )
+            }
+            Self::UnknownKind { kind, workers } => write!(
+                f,
+                "it is of kind `{kind}`, and none of the {workers} workers that serve its queue has a handler for that"
+            ),
+            Self::UniqueTwin { ended, key, twin, state } => write!(
+                f,
+                "{ended}; it cannot come back before job {twin} ends, which is {state} and has its unique key `{key}`"
+            ),
+            Self::Waiting { before, workers, running } => write!(
+                f,
+                "it is ready, with up to {before} jobs before it; {workers} serving its queue, {running} jobs in hand",
+                workers = counted(*workers, "worker"),
+            ),
+            Self::Done { at } => {
+                f.write_str("it is done")?;
+                suffix(f, ", since", at.as_ref())
+            }
+            Self::Dead { reason, at, error, record } => {
+                f.write_str("it is dead")?;
+                suffix(f, " because", reason.map(because).as_ref())?;
+                suffix(f, ", since", at.as_ref())?;
+                suffix(f, "; it is", record.as_ref())?;
+                suffix(f, "; the last error was:", error.as_ref())
+            }
+            Self::Cancelled { reason, at } => {
+                f.write_str("it was cancelled")?;
+                suffix(f, " because", reason.map(because).as_ref())?;
+                suffix(f, ", at", at.as_ref())
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stream, key, position, halted } = self;
+        write!(f, "the record at {position} of key {key} in stream {stream}, which ")?;
+        match halted {
+            Some(behind) => write!(f, "stands still there with {} behind it", counted(*behind, "record")),
+            None => f.write_str("went on past it"),
+        }
+    }
+}
+
+/// A reason as part of a sentence.
+const fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::AttemptsExhausted => "its attempts are used up",
+        Reason::MaxAge => "it grew too old",
+        Reason::Rejected => "its handler said that no other try can help",
+        Reason::CrashedWorker => "its workers keep vanishing",
+        Reason::Discarded => "its handler did not want to keep it",
+        Reason::Unwanted => "its handler found it no longer wanted",
+        Reason::Operator => "an operator called it off",
+        Reason::Overflow => "it gave way to a newer job in a full queue",
+    }
+}
+
+fn suffix(f: &mut fmt::Formatter<'_>, lead: &str, value: Option<&impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => write!(f, "{lead} {value}"),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}

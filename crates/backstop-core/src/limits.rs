@@ -195,8 +195,16 @@ pub const TABLE_LEASE: Span = Span::secs(15);
 pub const TABLE_CLAIM_MAX: usize = 200;
 /// Bytes of the keys of all rows of a table that are in somebody's hands: they share one cell.
 pub const TABLE_CLAIMED_BYTES_MAX: usize = 48 << 10;
-/// Bytes of a row's key.
+/// Bytes of a row's key. A row with a longer one is told of, and never taken.
 pub const TABLE_KEY_BYTES_MAX: usize = 512;
+/// How often all open rows of a table are looked at for those that no query for due rows can see.
+pub const TABLE_SURVEY_EVERY: Span = Span::hours(1);
+/// How long after its beginning a walk over the expired rows of a table begins anew.
+pub const TABLE_WALK_EVERY: Span = Span::hours(1);
+/// Expired rows of a table that are remembered as copied to the dead letters, in one cell.
+pub const TABLE_BURIED_CELL_MAX: usize = 4_000;
+/// Cells of such rows. What no longer fits is copied again if its letter was removed meanwhile.
+pub const TABLE_BURIED_CELLS_MAX: usize = 250;
 /// Expired rows, and failures of a pass, that are told one by one.
 pub const TABLE_TOLD_MAX: usize = 1_000;
 /// The longest that one statement on a user's table may take.

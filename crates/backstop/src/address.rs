@@ -8,7 +8,7 @@ use std::path::Path;
 /// What stands where something must not be shown.
 const HIDDEN: &str = "[redacted]";
 /// Parameters that no store takes a password in. The value of any other is not shown.
-const HARMLESS: [&str; 9] = [
+const HARMLESS: [&str; 11] = [
     "application_name",
     "ca",
     "connect_timeout",
@@ -16,6 +16,8 @@ const HARMLESS: [&str; 9] = [
     "pooler",
     "prefix",
     "schema",
+    "ssl-ca",
+    "ssl-mode",
     "sslmode",
     "sslrootcert",
 ];

@@ -23,6 +23,9 @@ pub enum BadSource {
         "`{0}` is not a database to look at; write sqlite:FILE, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
     )]
     Unknown(String),
+    /// One that says what is not to be had.
+    #[error("{0}: {1}")]
+    Tls(String, String),
     /// One that this program was built without.
     #[error("this program was built without {0}; switch on the feature `{1}` of the crate `backstop`")]
     NotBuiltIn(&'static str, &'static str),
@@ -44,6 +47,10 @@ impl Source {
             Dialect::Mysql if !cfg!(feature = "mysql") => Some(("MySQL", "mysql")),
             _ => None,
         };
+        #[cfg(feature = "mysql")]
+        if dialect == Dialect::Mysql {
+            mysql::Dial::new(url).map_err(|wrong| BadSource::Tls(redacted(url), wrong))?;
+        }
         match missing {
             Some((name, feature)) => Err(BadSource::NotBuiltIn(name, feature)),
             None => Ok(Self { address: Address::new(url), dialect }),

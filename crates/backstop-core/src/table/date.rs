@@ -3,8 +3,12 @@
 //! | form | such as | told apart by |
 //! |---|---|---|
 //! | native | a timestamp of PostgreSQL's or MySQL's | the column's type |
-//! | text | `2026-03-01 12:00:00`, `2026-03-01T12:00:00.250Z` | the latest values; without a zone it is UTC |
+//! | text | `2026-03-01 12:00:00`, `2026-03-01T12:00:00.250Z` | the latest values |
 //! | seconds, millis, micros | `1772366400`, `1772366400000` | how large the values are |
+//!
+//! Text is a date, or a date and a time: `YYYY-MM-DD`, then a space or a T and `HH:MM:SS`, then at most nine digits of a second behind a
+//! point, then a zone: `Z`, `+02:00`, `+02`, or none for UTC. A date alone is its first moment. Whatever else stands there is no date: a
+//! query that compares dates must say so too, or a row would be found due that nobody can judge.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -224,23 +228,70 @@ pub fn canonical(time: Time) -> String {
     format!("{}.{micros:06}", second.replacen('T', " ", 1))
 }
 
-/// The time that a text says, and in which form; without a zone it is in UTC.
+/// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the head of this file does not describe.
 pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
-    let separator = text.chars().nth(10).filter(|at| matches!(at, ' ' | 'T'))?;
-    let behind = text.get(TO_THE_SECOND..)?;
-    let digits =
-        behind.strip_prefix('.').map_or(0, |part| part.chars().take_while(char::is_ascii_digit).count());
-    let end = behind.get(if digits == 0 { 0 } else { digits + 1 }..)?;
-    let (zone, is_utc) = match end {
-        "" => (Zone::Unsaid, true),
-        "Z" => (Zone::Letter, true),
-        "+00:00" => (Zone::Offset, true),
-        _ => (Zone::Letter, false),
+    let day = text.get(..DAY.len()).filter(|day| is_like(day, DAY) && !day.starts_with("0000"))?;
+    let Some(rest) = text.get(DAY.len()..).filter(|rest| !rest.is_empty()) else {
+        let midnight = format!("{day}T00:00:00Z").parse().ok()?;
+        return Some((midnight, TextForm { is_uniform: false, ..TextForm::PLAIN }));
     };
-    let stamp = if zone == Zone::Unsaid { format!("{text}Z") } else { text.to_owned() };
-    let time: Time = stamp.replacen(' ', "T", 1).parse().ok()?;
-    let digits = u8::try_from(digits.min(6)).unwrap_or(6);
-    Some((time, TextForm { separator, digits, zone, is_uniform: is_utc }))
+    let separator = rest.chars().next().filter(|first| matches!(first, ' ' | 'T'))?;
+    let clock = rest.get(1..=CLOCK.len()).filter(|clock| is_like(clock, CLOCK))?;
+    let (digits, part_micros, end) = read_part(rest.get(1 + CLOCK.len()..)?)?;
+    let (zone, offset_micros) = read_zone(end)?;
+    // An offset of nothing in other words is in UTC, and sorts apart all the same.
+    let is_uniform = matches!(end, "" | "Z" | "+00:00");
+    let second: Time = format!("{day}T{clock}Z").parse().ok()?;
+    let time = Time::from_micros(second.as_micros() + part_micros - offset_micros);
+    Some((time, TextForm { separator, digits, zone, is_uniform }))
+}
+
+/// What a day looks like: a 9 is for a digit, a 5 for one up to 5.
+const DAY: &str = "9999-99-99";
+/// What a time of day looks like; there is no hour 24, and no second 60.
+const CLOCK: &str = "99:59:59";
+/// Digits of a second that are read; those behind the sixth say nothing here.
+const PART_DIGITS_MAX: usize = 9;
+/// The hours that a zone is away from UTC at most.
+const ZONE_HOURS_MAX: i64 = 14;
+
+fn is_like(text: &str, pattern: &str) -> bool {
+    let fits = |(byte, like): (u8, u8)| match like {
+        b'9' => byte.is_ascii_digit(),
+        b'5' => matches!(byte, b'0'..=b'5'),
+        like => byte == like,
+    };
+    text.len() == pattern.len() && text.bytes().zip(pattern.bytes()).all(fits)
+}
+
+/// The part of a second that a text begins with: its digits, its microseconds, and what stands behind it.
+fn read_part(text: &str) -> Option<(u8, i64, &str)> {
+    let Some(part) = text.strip_prefix('.') else { return Some((0, 0, text)) };
+    let end = part.trim_start_matches(|char: char| char.is_ascii_digit());
+    let digits = &part[..part.len() - end.len()];
+    if digits.is_empty() || digits.len() > PART_DIGITS_MAX {
+        return None;
+    }
+    let micros = format!("{digits:0<6}")[..6].parse().ok()?;
+    Some((u8::try_from(digits.len().min(6)).ok()?, micros, end))
+}
+
+/// What a zone says, and how far east of UTC it is, in microseconds.
+fn read_zone(text: &str) -> Option<(Zone, i64)> {
+    let sign = match text.bytes().next() {
+        None => return Some((Zone::Unsaid, 0)),
+        Some(b'Z') if text.len() == 1 => return Some((Zone::Letter, 0)),
+        Some(b'+') => 1,
+        Some(b'-') => -1,
+        Some(_) => return None,
+    };
+    let away = &text[1..];
+    if !is_like(away, "99") && !is_like(away, "99:59") {
+        return None;
+    }
+    let hours: i64 = away[..2].parse().ok().filter(|hours| *hours <= ZONE_HOURS_MAX)?;
+    let minutes: i64 = away.get(3..).map_or(Some(0), |minutes| minutes.parse().ok())?;
+    Some((Zone::Offset, sign * (hours * 60 + minutes) * 60_000_000))
 }
 
 #[cfg(test)]
@@ -285,12 +336,46 @@ mod tests {
         for text in [
             "",
             "yesterday",
-            "2026-03-01",
+            "2026-03",
+            "2026-03-01 ",
+            "2026-03-01 12:00",
             "2026-02-30 12:00:00",
+            "2026-02-29",
+            "0000-01-01 12:00:00",
+            "2026-03-01 24:00:00",
+            "2026-03-01 12:00:60",
+            "2026-03-01t12:00:00",
+            "2026-03-01T12:00:00z",
+            "2026-03-01 12:00:00.",
+            "2026-03-01 12:00:00.1234567890",
+            "2026-03-01 12:00:00 +02:00",
+            "2026-03-01 12:00:00 UTC",
+            "2026-03-01 12:00:00+0200",
+            "2026-03-01 12:00:00+15:00",
             "2026-03-01 12:00:00; DROP",
+            "2026-03-01 12:00:00\n",
             "é026-03-01 12:00:00",
+            "2026-03-0é",
+            "2026-03-01é12:00:00",
         ] {
             assert_eq!(read_text(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_date_alone_is_its_first_moment_and_zones_move_a_time() {
+        for (text, time) in [
+            ("2026-03-01", "2026-03-01T00:00:00Z"),
+            ("2024-02-29", "2024-02-29T00:00:00Z"),
+            ("2026-03-01 12:00:00.123456789", "2026-03-01T12:00:00.123456Z"),
+            ("1969-12-31 23:59:59.9999999", "1969-12-31T23:59:59.999999Z"),
+            ("2026-03-01T12:00:00.5-03:30", "2026-03-01T15:30:00.5Z"),
+            ("2026-03-01 12:00:00+02", "2026-03-01T10:00:00Z"),
+            ("2026-03-01 12:00:00+00", "2026-03-01T12:00:00Z"),
+        ] {
+            let (read, form) = read_text(text).expect(text);
+            assert_eq!(read, at(time), "{text}");
+            assert_eq!(form.is_uniform, text.ends_with("9999999") || text.ends_with("456789"), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@
 //! | it gets to the last row | that was the last pass; ticks count from there |
 
 use crate::lease::is_expired;
-use crate::limits::TABLE_CLAIMED_BYTES_MAX;
+use crate::limits::{TABLE_CLAIMED_BYTES_MAX, TABLE_SURVEY_EVERY, TABLE_WALK_EVERY};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,56 @@ pub struct Desk {
     pub claims: Vec<Claim>,
     /// Rows that somebody had who is gone.
     pub orphans: Vec<String>,
-    /// The last of the rows that grew too old that was copied to the dead letters; the oldest come first.
-    pub aged: Option<Cursor>,
+    /// How far expired rows were looked through for those that are no dead letters yet.
+    pub walk: Walk,
+    /// What the last survey of the rows found.
+    pub survey: Option<Survey>,
+}
+
+/// How far expired rows were looked through, the oldest first. Now and then from the beginning: a row may expire behind a place that
+/// was passed, and a runner may be killed before a letter is written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Walk {
+    /// When it began.
+    pub began: Option<Time>,
+    /// The last row that was looked at.
+    pub cursor: Option<Cursor>,
+    /// Whether there was nothing behind it.
+    pub is_through: bool,
+}
+
+impl Walk {
+    /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock that was set back waits for nothing.
+    pub fn onward(&self, clock: Time) -> Self {
+        let is_recent =
+            self.began.is_some_and(|began| began <= clock && clock.since(began) < TABLE_WALK_EVERY);
+        if is_recent || (self.began.is_some() && !self.is_through) {
+            self.clone()
+        } else {
+            Self { began: Some(clock), ..Self::default() }
+        }
+    }
+}
+
+/// What a look at every open row found. A query for what is due cannot see these rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Survey {
+    /// When it was made.
+    pub at: Time,
+    /// Whether dates that are text are in more than one form, so that they do not sort as times do.
+    pub is_mixed: bool,
+    /// Rows whose dates or failures cannot be read.
+    pub undated: u64,
+    /// Rows whose key is none, or too long to be noted down.
+    pub unkeyed: u64,
+}
+
+impl Survey {
+    /// Whether it is still worth something.
+    pub fn is_fresh(&self, clock: Time) -> bool {
+        self.at <= clock && clock.since(self.at) < TABLE_SURVEY_EVERY
+    }
 }
 
 /// A pass that goes on over several runs.
@@ -66,7 +114,29 @@ pub struct Claim {
     /// When its lease ends.
     pub until: Time,
     /// Its rows.
-    pub keys: Vec<String>,
+    pub rows: Vec<Held>,
+}
+
+/// A row in somebody's hands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(String, i64)", into = "(String, i64)")]
+pub struct Held {
+    /// Its key.
+    pub key: String,
+    /// Since when, to the millisecond.
+    pub since: Time,
+}
+
+impl From<(String, i64)> for Held {
+    fn from((key, since_ms): (String, i64)) -> Self {
+        Self { key, since: Time::from_millis(since_ms) }
+    }
+}
+
+impl From<Held> for (String, i64) {
+    fn from(held: Held) -> Self {
+        (held.key, held.since.as_millis())
+    }
 }
 
 /// Why a runner does not get a row.
@@ -92,7 +162,8 @@ impl Desk {
     fn orphan(&mut self, is_over: impl Fn(&Claim) -> bool) {
         let (over, live) = std::mem::take(&mut self.claims).into_iter().partition(is_over);
         self.claims = live;
-        self.orphans.extend(Vec::into_iter(over).flat_map(|claim: Claim| claim.keys));
+        let rows = Vec::into_iter(over).flat_map(|claim: Claim| claim.rows);
+        self.orphans.extend(rows.map(|held| held.key));
     }
 
     /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before the clock was set back.
@@ -107,7 +178,7 @@ impl Desk {
 
     /// Whether somebody has a row.
     pub fn is_held(&self, key: &str) -> bool {
-        self.claims.iter().any(|claim| claim.keys.iter().any(|held| held == key))
+        self.claims.iter().any(|claim| claim.holds(key))
     }
 
     /// Whether a runner has rows, and a lease that has not ended.
@@ -117,7 +188,7 @@ impl Desk {
 
     /// How many rows are in somebody's hands.
     pub fn held(&self) -> usize {
-        self.claims.iter().map(|claim| claim.keys.len()).sum()
+        self.claims.iter().map(|claim| claim.rows.len()).sum()
     }
 
     /// When the next lease ends, if there is any.
@@ -158,19 +229,20 @@ impl Desk {
         }
     }
 
-    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are.
+    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are,
+    /// `clock` and `until` from when to when.
     pub fn claim(
         &mut self,
         runner: &str,
         number: i64,
-        until: Time,
+        (clock, until): (Time, Time),
         keys: &[String],
     ) -> Vec<Result<(), Refused>> {
         let (mut bytes, mut is_full) = (self.bytes(), false);
         let mut own = Vec::new();
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
-            let holder = self.claims.iter().find(|claim| claim.keys.contains(key));
+            let holder = self.claims.iter().find(|claim| claim.holds(key));
             let answer = match holder {
                 Some(claim) => Err(Refused::Taken(claim.until)),
                 None if own.contains(key) => Err(Refused::Taken(until)),
@@ -192,37 +264,46 @@ impl Desk {
             answers.push(answer);
         }
         self.orphans.retain(|orphan| !own.contains(orphan));
-        self.give(runner, number, until, own);
+        self.give(runner, number, (clock, until), own);
         answers
     }
 
     /// Gives a runner at most so many orphans.
-    pub fn adopt(&mut self, runner: &str, number: i64, until: Time, max: usize) -> Vec<String> {
+    pub fn adopt(
+        &mut self,
+        runner: &str,
+        number: i64,
+        (clock, until): (Time, Time),
+        max: usize,
+    ) -> Vec<String> {
         let count = self.orphans.len().min(max);
         let adopted: Vec<String> = self.orphans.drain(..count).collect();
-        self.give(runner, number, until, adopted.clone());
+        self.give(runner, number, (clock, until), adopted.clone());
         adopted
     }
 
-    fn give(&mut self, runner: &str, number: i64, until: Time, keys: Vec<String>) {
+    fn give(&mut self, runner: &str, number: i64, (clock, until): (Time, Time), keys: Vec<String>) {
         if keys.is_empty() {
             return;
         }
+        let rows = keys.into_iter().map(|key| Held { key, since: clock });
         match self.claims.iter_mut().find(|claim| claim.number == number) {
             Some(claim) => {
-                claim.keys.extend(keys);
+                claim.rows.extend(rows);
                 claim.until = until;
             }
-            None => self.claims.push(Claim { runner: runner.to_owned(), number, until, keys }),
+            None => {
+                self.claims.push(Claim { runner: runner.to_owned(), number, until, rows: rows.collect() });
+            }
         }
     }
 
     /// Takes rows away from a runner that has written what became of them.
     pub fn end(&mut self, number: i64, keys: &[String]) {
         for claim in self.claims.iter_mut().filter(|claim| claim.number == number) {
-            claim.keys.retain(|key| !keys.contains(key));
+            claim.rows.retain(|held| !keys.contains(&held.key));
         }
-        self.claims.retain(|claim| !claim.keys.is_empty());
+        self.claims.retain(|claim| !claim.rows.is_empty());
     }
 
     /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
@@ -236,14 +317,32 @@ impl Desk {
     }
 
     fn bytes(&self) -> usize {
-        let claimed = self.claims.iter().flat_map(|claim| &claim.keys);
+        let claimed = self.claims.iter().flat_map(|claim| &claim.rows).map(|held| &held.key);
         claimed.chain(&self.orphans).map(|key| written(key)).sum()
+    }
+
+    /// Moves the walk over expired rows on, if nobody else did meanwhile.
+    pub fn walk_on(&mut self, seen: &Walk, to: Walk) -> bool {
+        let is_there = self.walk == *seen;
+        if is_there {
+            self.walk = to;
+        }
+        is_there
     }
 }
 
-/// What a key takes among others: quotes, a comma, and what may be escaped.
+impl Claim {
+    fn holds(&self, key: &str) -> bool {
+        self.rows.iter().any(|held| held.key == key)
+    }
+}
+
+/// What a key takes among others: what may be escaped, quotes, commas and brackets, and since when.
 fn written(key: &str) -> usize {
-    key.len() + key.chars().filter(|char| matches!(char, '"' | '\\') || char.is_control()).count() * 5 + 3
+    const BESIDE: usize = 24;
+    key.len()
+        + key.chars().filter(|char| matches!(char, '"' | '\\') || char.is_control()).count() * 5
+        + BESIDE
 }
 
 #[cfg(test)]
@@ -263,26 +362,26 @@ mod tests {
     #[test]
     fn a_row_is_given_to_one_runner_only() {
         let mut desk = Desk::default();
-        let given = desk.claim("a", 1, at(15), &keys(&["x", "y"]));
+        let given = desk.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
         assert_eq!(given, [Ok(()), Ok(())]);
-        let second = desk.claim("b", 2, at(16), &keys(&["y", "z"]));
+        let second = desk.claim("b", 2, (at(0), at(16)), &keys(&["y", "z"]));
         assert_eq!(second, [Err(Refused::Taken(at(15))), Ok(())]);
         desk.end(1, &keys(&["y"]));
-        assert_eq!(desk.claim("b", 2, at(17), &keys(&["y"])), [Ok(())]);
+        assert_eq!(desk.claim("b", 2, (at(0), at(17)), &keys(&["y"])), [Ok(())]);
         assert_eq!(desk.next_end(), Some(at(15)));
     }
 
     #[test]
     fn what_a_killed_runner_had_is_taken_by_the_next() {
         let mut desk = Desk::default();
-        desk.claim("a", 1, at(15), &keys(&["x", "y"]));
+        desk.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
         desk.expire(at(15));
         assert!(desk.orphans.is_empty(), "its last moment is its own");
         desk.expire(at(16));
         assert!(!desk.renew(1, at(30), at(16)), "it is told");
-        assert_eq!(desk.adopt("b", 2, at(31), 1), keys(&["x"]));
+        assert_eq!(desk.adopt("b", 2, (at(0), at(31)), 1), keys(&["x"]));
         assert_eq!(
-            desk.claim("b", 2, at(31), &keys(&["y"])),
+            desk.claim("b", 2, (at(0), at(31)), &keys(&["y"])),
             [Ok(())],
             "an orphan is also given by its name"
         );
@@ -292,7 +391,7 @@ mod tests {
     #[test]
     fn a_lease_given_before_the_clock_was_set_back_ends_too() {
         let mut desk = Desk::default();
-        desk.claim("a", 1, at(100_000), &keys(&["x"]));
+        desk.claim("a", 1, (at(0), at(100_000)), &keys(&["x"]));
         desk.expire(at(0));
         assert_eq!(desk.orphans, keys(&["x"]));
     }
@@ -324,17 +423,44 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_over_expired_rows_begins_anew_after_a_while_and_is_moved_on_by_one_runner_only() {
+        let cursor = |name: &str| Some(Cursor { inserted: "2026".to_owned(), key: name.to_owned() });
+        let mut desk = Desk::default();
+        let begun = desk.walk.onward(at(0));
+        assert_eq!((begun.began, &begun.cursor), (Some(at(0)), &None));
+        assert!(desk.walk_on(&Walk::default(), Walk { cursor: cursor("x"), ..begun.clone() }));
+        assert!(!desk.walk_on(&Walk::default(), Walk { cursor: cursor("a"), ..begun.clone() }), "too slow");
+        let later = at(0).after(TABLE_WALK_EVERY);
+        assert_eq!(desk.walk.onward(later).cursor, cursor("x"), "what is under way is gone through with");
+        let there = desk.walk.clone();
+        assert!(desk.walk_on(&there, Walk { is_through: true, ..there.clone() }));
+        assert_eq!(desk.walk.onward(at(60)).cursor, cursor("x"), "what expires next lies behind it");
+        assert_eq!(desk.walk.onward(later).cursor, None);
+        assert_eq!(desk.walk.onward(at(-9)).cursor, None, "a clock that was set back waits for no hour");
+    }
+
+    #[test]
+    fn a_row_in_hand_says_since_when() {
+        let mut desk = Desk::default();
+        desk.claim("a", 1, (at(0), at(15)), &keys(&["x"]));
+        desk.claim("a", 1, (at(5), at(20)), &keys(&["y"]));
+        let kept: Desk = serde_json::from_slice(&serde_json::to_vec(&desk).expect("JSON")).expect("a desk");
+        let since: Vec<Time> = kept.claims[0].rows.iter().map(|held| held.since).collect();
+        assert_eq!(since, [at(0), at(5)]);
+    }
+
+    #[test]
     fn no_more_rows_are_given_than_can_be_noted_down() {
         let mut desk = Desk::default();
         let many: Vec<String> = (0..5_000).map(|n| format!("{n:036}")).collect();
-        let given = desk.claim("a", 1, at(15), &many);
+        let given = desk.claim("a", 1, (at(0), at(15)), &many);
         let count = given.iter().filter(|answer| answer.is_ok()).count();
-        assert!((1_000..2_000).contains(&count), "{count}");
+        assert!((500..1_500).contains(&count), "{count}");
         assert_eq!(given.last(), Some(&Err(Refused::NoRoom)));
         let bytes = serde_json::to_vec(&desk).expect("JSON").len();
         assert!(bytes < crate::limits::CELL_BYTES_MAX, "{bytes}");
         desk.expire(at(60));
-        let adopted = desk.claim("b", 2, at(75), &many[..count]);
+        let adopted = desk.claim("b", 2, (at(0), at(75)), &many[..count]);
         assert!(adopted.iter().all(Result::is_ok), "orphans have their place already");
     }
 
@@ -347,12 +473,12 @@ mod tests {
                 let (key, until) = (keys(&[["a", "b", "c", "d", "e", "f"][key]]), at(clock).after(TABLE_LEASE));
                 desk.expire(at(clock));
                 match step {
-                    0 | 1 => drop(desk.claim("r", number, until, &key)),
+                    0 | 1 => drop(desk.claim("r", number, (at(0), until), &key)),
                     2 => desk.end(number, &key),
-                    3 => drop(desk.adopt("r", number, until, 2)),
+                    3 => drop(desk.adopt("r", number, (at(0), until), 2)),
                     _ => drop(desk.renew(number, until, at(clock))),
                 }
-                let mut all: Vec<&String> = desk.claims.iter().flat_map(|claim| &claim.keys).chain(&desk.orphans).collect();
+                let mut all: Vec<&String> = desk.claims.iter().flat_map(|claim| &claim.rows).map(|held| &held.key).chain(&desk.orphans).collect();
                 let before = all.len();
                 all.sort();
                 all.dedup();

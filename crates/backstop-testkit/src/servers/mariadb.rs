@@ -1,6 +1,7 @@
 //! A MariaDB of its own: a database of users', never a store.
 
 use super::account::Account;
+use super::postgres::{Tls, copy};
 use super::process::{Launch, NotStarted, Process, on_a_free_port, running};
 use super::{program, unique_name};
 use std::net::SocketAddr;
@@ -23,14 +24,26 @@ pub struct Mariadb {
 impl Mariadb {
     /// Starts one.
     pub fn start() -> Self {
-        on_a_free_port("MariaDB", Self::start_at)
+        on_a_free_port("MariaDB", |addr| Self::start_at(addr, None))
     }
 
-    fn start_at(addr: SocketAddr) -> Result<Self, NotStarted> {
+    /// Starts one that shows a certificate to clients that want an encrypted connection.
+    pub fn start_with_tls(tls: &Tls) -> Self {
+        on_a_free_port("MariaDB", |addr| Self::start_at(addr, Some(tls)))
+    }
+
+    fn start_at(addr: SocketAddr, tls: Option<&Tls>) -> Result<Self, NotStarted> {
         let account = Account::not_root();
         let folder = account.folder()?;
         init(account, &folder.join("data"))?;
-        let arguments = arguments(addr, &folder);
+        let mut arguments = arguments(addr, &folder);
+        if let Some(tls) = tls {
+            for (option, from) in [("ssl-cert", &tls.certificate), ("ssl-key", &tls.key)] {
+                let to = folder.join(option);
+                copy(account, from, &to)?;
+                arguments.push(format!("--{option}={}", to.display()));
+            }
+        }
         let launch = Launch { account, folder, signal: "TERM", program: "mariadbd", arguments };
         let process = Process::start(launch, || admin(addr, "SELECT 1").is_ok())?;
         admin(addr, &format!("CREATE USER {USER}@'%' IDENTIFIED BY '{PASSWORD}'"))?;

@@ -147,7 +147,7 @@ fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
     Ok(())
 }
 
-fn copy(account: Account, from: &Path, to: &Path) -> Result<(), NotStarted> {
+pub(super) fn copy(account: Account, from: &Path, to: &Path) -> Result<(), NotStarted> {
     let content = std::fs::read(from);
     let content = content.map_err(|error| NotStarted::Failed(format!("{}: {error}", from.display())))?;
     account.write(to, &content)

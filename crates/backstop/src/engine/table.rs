@@ -5,6 +5,7 @@ use crate::tables::{Adopted, LOOK_MAX, Pass, Table, TableError, When, Which};
 use backstop_core::Span;
 use backstop_core::port::Answer;
 use futures_util::future::join_all;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -16,13 +17,16 @@ pub(crate) async fn table_loop(engine: &Engine, stop: &CancellationToken) {
     join_all(engine.tables.iter().map(|table| keep_working(engine, table, stop))).await;
 }
 
+/// One pass after the other. One whose rows have all begun, and that only waits for a handler that takes long, holds up none of those
+/// after it: they have the places that are left.
 async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) {
     let adopted = Adopted::by(&engine.backstop, table, &engine.name, stop.clone());
+    let mut waiting = JoinSet::new();
     while !stop.is_cancelled() {
         let wait = match adopted.turn().await {
             Ok(None) => adopted.wait().await.unwrap_or(LOOK_MAX),
             Ok(Some(which)) => {
-                let is_done = run(engine, &adopted, which).await;
+                let is_done = run(engine, &adopted, which, &mut waiting).await;
                 // A database that is down is not asked many times a second.
                 if is_done { LOOK_MIN } else { LOOK_MAX }
             }
@@ -33,18 +37,27 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
+            Some(ended) = waiting.join_next() => { told(table, ended.flatten()); }
             () = tokio::time::sleep(wait.max(LOOK_MIN).min(LOOK_MAX).into()) => {}
         }
     }
+    tokio::select! {
+        () = async { while let Some(ended) = waiting.join_next().await { told(table, ended.flatten()); } } => {}
+        () = grace_is_over(engine, &adopted) => left(engine, table),
+    }
 }
 
+/// What became of a pass, or of the task it ran in.
+type Ended = Result<Result<Pass, TableError>, JoinError>;
+
 /// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no more rows; what has not ended within the
-/// grace is called off. Whether it came to its end.
-async fn run(engine: &Engine, adopted: &Adopted, which: Which) -> bool {
+/// grace is called off. Whether all its rows began. From then on it is among those that are `waiting`.
+async fn run(engine: &Engine, adopted: &Adopted, which: Which, waiting: &mut JoinSet<Ended>) -> bool {
+    let begun = CancellationToken::new();
     let pass = {
-        let adopted = adopted.clone();
-        async move { adopted.pass(When::Tick, which, &mut |_| {}).await }
+        let (adopted, begun) = (adopted.clone(), begun.clone());
+        async move { adopted.pass(When::Tick, which, &begun, &mut |_| {}).await }
     };
     let task = match &engine.callers {
         Some(runtime) => runtime.spawn(pass),
@@ -52,22 +65,40 @@ async fn run(engine: &Engine, adopted: &Adopted, which: Which) -> bool {
     };
     let mut task = AbortOnDropHandle::new(task);
     let ended = tokio::select! {
+        biased;
         ended = &mut task => ended,
+        () = begun.cancelled() => {
+            waiting.spawn(task);
+            return true;
+        }
         () = grace_is_over(engine, adopted) => {
-            tracing::warn!(table = adopted.table().name(), "rows were not done with within {}; their lease ends by itself", engine.timing.grace);
+            left(engine, adopted.table());
             return false;
         }
     };
+    told(adopted.table(), ended)
+}
+
+/// Tells what became of a pass; whether it came to its end.
+fn told(table: &Table, ended: Ended) -> bool {
     match ended {
         Ok(outcome) => {
-            tell(adopted.table(), &outcome);
+            tell(table, &outcome);
             outcome.is_ok()
         }
         Err(error) => {
-            tracing::error!(%error, table = adopted.table().name(), "a pass over a table did not end by itself");
+            tracing::error!(%error, table = table.name(), "a pass over a table did not end by itself");
             false
         }
     }
+}
+
+fn left(engine: &Engine, table: &Table) {
+    tracing::warn!(
+        table = table.name(),
+        "rows were not done with within {}; their lease ends by itself",
+        engine.timing.grace
+    );
 }
 
 async fn grace_is_over(engine: &Engine, adopted: &Adopted) {
@@ -98,6 +129,10 @@ fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
 impl Adopted {
     /// Whether it is this worker's turn, and for what: a pass of its own period, or rows that somebody left.
     async fn turn(&self) -> Answer<Option<Which>> {
+        if !self.has_place() {
+            // All handlers hang: this is somebody else's turn.
+            return Ok(None);
+        }
         let (clock, mut desk) = (self.now(), self.desk().await?);
         desk.expire(clock);
         let every = self.table().period();

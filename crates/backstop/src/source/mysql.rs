@@ -1,19 +1,85 @@
-//! Connections to MySQL and MariaDB. Without TLS: a server elsewhere is reached by a tunnel.
+//! Connections to MySQL and MariaDB: with TLS where the address asks for it, and then always with the server's certificate and name checked.
 
 use crate::address::Address;
 use backstop_core::Span;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, ServerError};
+use mysql_async::{Conn, Error, Opts, OptsBuilder, ServerError, SslOpts};
 
 /// The server stopped a statement at its time limit: MariaDB's number for it, and MySQL's.
 const STOPPED: [u16; 2] = [1_969, 3_024];
+/// The driver's own words for TLS, which could switch its checks off.
+const DRIVERS_WORDS: [&str; 4] = ["require_ssl", "verify_ca", "verify_identity", "built_in_roots"];
+
+/// An address in parts: what the driver takes, and what it does not.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Dial {
+    url: String,
+    tls: Tls,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Tls {
+    Off,
+    /// With whoever this file vouches for, or else this machine.
+    Verified(Option<String>),
+}
+
+impl Dial {
+    /// What an address says; or what is wrong with what it says about TLS.
+    pub(crate) fn new(address: &str) -> Result<Self, String> {
+        let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (mut kept, mut mode, mut file) = (Vec::new(), None, None);
+        for param in query.split('&').filter(|param| !param.is_empty()) {
+            match param.split_once('=').unwrap_or((param, "")) {
+                ("ssl-mode", value) => mode = Some(value.to_ascii_lowercase()),
+                ("ssl-ca", value) => file = Some(value.to_owned()),
+                (word, _) if DRIVERS_WORDS.contains(&word) => {
+                    return Err(format!("`{word}` is not for here; write ssl-mode=verify-identity for TLS"));
+                }
+                _ => kept.push(param),
+            }
+        }
+        let tls = match mode.as_deref() {
+            None if file.is_none() => Tls::Off,
+            Some("disabled") => Tls::Off,
+            None | Some("required" | "verify-identity") => Tls::Verified(file),
+            Some(other) => {
+                return Err(format!(
+                    "ssl-mode={other} is not one of disabled, required and verify-identity; with either of the last two the server's \
+                     certificate and name are checked"
+                ));
+            }
+        };
+        let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
+        Ok(Self { url: format!("mysql://{place}{query}"), tls })
+    }
+
+    fn opts(&self) -> Result<OptsBuilder, Error> {
+        let opts = OptsBuilder::from_opts(Opts::from_url(&self.url)?);
+        let Tls::Verified(file) = &self.tls else { return Ok(opts) };
+        // Fails only if the program has chosen one already, and then that one is used.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let roots = match file {
+            Some(file) => {
+                let read = std::fs::read(file);
+                vec![read.map_err(|error| Error::Other(format!("ssl-ca={file}: {error}").into()))?]
+            }
+            None => {
+                let known = rustls_native_certs::load_native_certs().certs;
+                known.into_iter().map(|certificate| certificate.to_vec()).collect()
+            }
+        };
+        let roots = roots.into_iter().map(Into::into).collect();
+        let ssl = SslOpts::default().with_disable_built_in_roots(true).with_root_certs(roots);
+        Ok(opts.ssl_opts(Some(ssl)))
+    }
+}
 
 /// A connection of one's own. A change counts the rows it found, also where it left them as they were.
 pub(crate) async fn connect(address: &Address) -> mysql_async::Result<Conn> {
-    let url = address.as_written();
-    let url = url.strip_prefix("mariadb://").map_or_else(|| url.to_owned(), |rest| format!("mysql://{rest}"));
-    let opts = OptsBuilder::from_opts(Opts::from_url(&url)?).client_found_rows(true);
-    Conn::new(opts).await
+    let dial = Dial::new(address.as_written()).map_err(|wrong| Error::Other(wrong.into()))?;
+    Conn::new(dial.opts()?.client_found_rows(true)).await
 }
 
 /// Whether it is MariaDB: its words for some things are its own.
@@ -35,4 +101,24 @@ pub(crate) fn time_limit(is_mariadb: bool, limit: Span) -> String {
 /// Whether the server stopped a statement at its time limit.
 pub(crate) fn is_stopped(said: &ServerError) -> bool {
     STOPPED.contains(&said.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_whether_tls_is_wanted_and_never_that_it_is_not_checked() {
+        let dial = |query: &str| Dial::new(&format!("mariadb://ada:x@db/shop{query}"));
+        let url = "mysql://ada:x@db/shop".to_owned();
+        assert_eq!(dial(""), Ok(Dial { url: url.clone(), tls: Tls::Off }));
+        assert_eq!(dial("?ssl-mode=DISABLED"), Ok(Dial { url: url.clone(), tls: Tls::Off }));
+        let checked = Dial { url: format!("{url}?wait_timeout=9"), tls: Tls::Verified(None) };
+        assert_eq!(dial("?ssl-mode=required&wait_timeout=9"), Ok(checked));
+        let own = Dial { url, tls: Tls::Verified(Some("/ca.pem".to_owned())) };
+        assert_eq!(dial("?ssl-ca=/ca.pem"), Ok(own));
+        for refused in ["?ssl-mode=preferred", "?ssl-mode=", "?require_ssl=true&verify_ca=false"] {
+            assert!(dial(refused).is_err_and(|wrong| wrong.contains("verify-identity")), "{refused}");
+        }
+    }
 }

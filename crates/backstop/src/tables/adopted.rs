@@ -1,17 +1,22 @@
 //! A table on a store: what can be asked of it, and done to it.
 
 use super::catalogue::Found;
+use super::claim::cursor;
 use super::link::{For, Link, LinkError, Statement, connect};
 use super::row::{Cell, Key};
 use super::shape::{Roles, Seen, Shape};
-use super::sql::{Place, pick, sample, sample_failures};
+use super::sql::{Place, pick, sample, sample_failures, survey, take};
+use super::work::{Taken, taken};
 use super::{Source, Table};
 use crate::client::Backstop;
 use crate::worker::usual_worker;
-use backstop_core::limits::{TABLE_RECORDS_MAX, TABLE_SAMPLE, TABLE_STATEMENT_MAX};
+use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_RECORDS_MAX, TABLE_SAMPLE, TABLE_STATEMENT_MAX};
 use backstop_core::port::StoreError;
+use backstop_core::table::{Desk, Survey};
 use backstop_core::{Time, WorkerName};
 use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// A table on a store.
@@ -22,6 +27,8 @@ pub struct Adopted {
     pub(super) runner: WorkerName,
     /// When it says so, no more rows are taken.
     pub(super) stop: CancellationToken,
+    /// One for each handler that may be at work, in whatever pass.
+    pub(super) places: Arc<Semaphore>,
 }
 
 /// A row that is due.
@@ -68,9 +75,33 @@ pub enum TableError {
     },
     /// A column that says no time.
     #[error(
-        "table {table}: column {column} is of type {type_name}, which says no time; use a timestamp, text, or a number since 1970"
+        "table {table}: column {column} is of type {type_name}, which says no time, or none as `dates` has it; use a timestamp, text, or a whole number since 1970"
     )]
     NoDate {
+        /// The table, as it is called here.
+        table: String,
+        /// The column.
+        column: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// A column that is no key.
+    #[error(
+        "table {table}: column {column} is of type {type_name}, which rounds: it is no key; use a whole number, text, or a UUID"
+    )]
+    NoKey {
+        /// The table, as it is called here.
+        table: String,
+        /// The column.
+        column: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// A column that says no number.
+    #[error(
+        "table {table}: column {column} is of type {type_name}, which says no number of failures; use a column of whole numbers"
+    )]
+    NoCount {
         /// The table, as it is called here.
         table: String,
         /// The column.
@@ -127,7 +158,8 @@ impl Adopted {
         runner: &WorkerName,
         stop: CancellationToken,
     ) -> Self {
-        Self { backstop: backstop.clone(), table: table.clone(), runner: runner.clone(), stop }
+        let places = Arc::new(Semaphore::new(table.concurrency));
+        Self { backstop: backstop.clone(), table: table.clone(), runner: runner.clone(), stop, places }
     }
 
     /// The table.
@@ -144,23 +176,89 @@ impl Adopted {
         self.backstop.now()
     }
 
+    /// Whether a handler could begin now.
+    pub(crate) fn has_place(&self) -> bool {
+        self.places.available_permits() > 0
+    }
+
     /// Waits until it was told to stop.
     pub(crate) async fn stopped(&self) {
         self.stop.cancelled().await;
     }
 
-    /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as many as one pass takes. Runs
-    /// nothing and changes nothing.
+    /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as many as one pass takes. What a runner
+    /// left comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
+    /// Runs nothing and changes nothing.
     pub async fn due(&self, at: Time, max: Option<usize>) -> Result<Vec<DueRow>, TableError> {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
-        let view = self.view(at).await?;
+        let mut desk = self.desk().await?;
+        desk.expire(self.backstop.now());
+        let (mut opened, _) = self.open_surveyed().await?;
+        let mut due = self.due_orphans(&mut opened, &desk, at, max).await?;
+        loop {
+            let view = self.view_of(&mut desk, at, &opened.shape);
+            let wanted = (max + desk.held() + 1).min(2 * TABLE_RECORDS_MAX);
+            let picked = opened.pick(&self.table, &view, wanted).await?;
+            let is_free = |key: &Key| !desk.is_held(&key.token());
+            for key in picked.places.into_iter().map(|place| place.key).filter(is_free) {
+                if due.len() < max && !due.contains(&key) {
+                    due.push(key);
+                }
+            }
+            // As a pass does: an open round first, then the one of this time.
+            if due.len() >= max || view.at == at || self.table.rules.counts_failures() {
+                break;
+            }
+            let place = view.behind.as_ref().map(cursor);
+            desk.complete(place.as_ref());
+        }
+        Ok(due.into_iter().map(|key| DueRow { key: key.json() }).collect())
+    }
+
+    async fn due_orphans(
+        &self,
+        opened: &mut Opened,
+        desk: &Desk,
+        at: Time,
+        max: usize,
+    ) -> Result<Vec<Key>, TableError> {
+        let mut due = Vec::new();
+        let keys: Vec<Key> = desk.orphans.iter().filter_map(|token| Key::from_token(token)).collect();
+        for part in keys.chunks(TABLE_CLAIM_MAX) {
+            let view = View { at, last_pass: None, behind: None };
+            let rows = opened.look_at(&self.table, part).await?;
+            let is_due =
+                |key: &&Key| rows.iter().any(|row| row.key() == *key && row.is_due(&self.table, &view));
+            due.extend(part.iter().filter(is_due).cloned());
+        }
+        due.truncate(max);
+        Ok(due)
+    }
+
+    /// Looks at every open row for those that no query for due rows can see, and notes what it finds: a pass does so once an hour.
+    pub async fn survey(&self) -> Result<Survey, TableError> {
         let mut opened = self.open().await?;
-        let picked = opened.pick(&self.table, &view, max).await?;
-        Ok(picked.into_iter().map(|place| DueRow { key: place.key.json() }).collect())
+        let survey = opened.survey(&self.table, self.backstop.now()).await?;
+        self.change_desk(|desk| desk.survey = Some(survey)).await?;
+        Ok(survey)
     }
 
     pub(super) async fn open(&self) -> Result<Opened, TableError> {
         Opened::new(&self.table).await
+    }
+
+    /// The same with what the last survey found, or a new one does.
+    pub(super) async fn open_surveyed(&self) -> Result<(Opened, Survey), TableError> {
+        let (clock, mut opened) = (self.backstop.now(), self.open().await?);
+        let known = self.desk().await?.survey.filter(|survey| survey.is_fresh(clock));
+        let survey = match known {
+            Some(survey) => survey,
+            None => opened.survey(&self.table, clock).await?,
+        };
+        if survey.is_mixed {
+            opened.shape.mixed();
+        }
+        Ok((opened, survey))
     }
 }
 
@@ -211,22 +309,72 @@ impl Opened {
         rows.map_err(|error| self.told(&error))
     }
 
-    /// What is due, newest first.
+    /// What is due, newest first. Rows that turn out to have no key take nobody's place: more are asked for then.
     pub(super) async fn pick(
         &mut self,
         table: &Table,
         view: &View,
         max: usize,
-    ) -> Result<Vec<Place>, TableError> {
+    ) -> Result<Picked, TableError> {
+        const ASKED_MAX: usize = 4 * TABLE_RECORDS_MAX;
         let criteria = table.rules.criteria(view.last_pass, view.at);
-        let Some(statement) = pick(table, &self.shape, &criteria, view.behind.as_ref(), max) else {
-            return Ok(Vec::new());
-        };
-        let rows = self.rows(&statement).await?;
-        let place =
-            |row: &Vec<Cell>| Some(Place { key: Key::of(row.first()?)?, inserted: Key::of(row.get(1)?)? });
-        Ok(rows.iter().filter_map(place).collect())
+        let mut asked = max;
+        loop {
+            let Some(statement) = pick(table, &self.shape, &criteria, view.behind.as_ref(), asked) else {
+                return Ok(Picked::default());
+            };
+            let rows = self.rows(&statement).await?;
+            let places: Vec<Place> = rows.iter().filter_map(|row| place(row)).take(max).collect();
+            let unkeyed = rows.len() - rows.iter().filter_map(|row| place(row)).count();
+            if unkeyed == 0 || places.len() == max || rows.len() < asked || asked >= ASKED_MAX {
+                return Ok(Picked { places, unkeyed });
+            }
+            asked = (max + 2 * unkeyed).clamp(asked + 1, ASKED_MAX);
+        }
     }
+
+    /// A look at every open row.
+    pub(super) async fn survey(&mut self, table: &Table, at: Time) -> Result<Survey, TableError> {
+        let counted = match read(self.link.as_mut(), &survey(table, &self.shape, at)).await {
+            Ok(rows) => rows,
+            Err(LinkError::TooSlow) => {
+                tracing::warn!(
+                    table = table.name(),
+                    "the open rows could not be looked through in {TABLE_STATEMENT_MAX}; `backstop table check` says which index helps"
+                );
+                Vec::new()
+            }
+            Err(error) => return Err(self.told(&error)),
+        };
+        let count = |at: usize| match counted.first().and_then(|row| row.get(at)) {
+            Some(Cell::Whole(count)) => u64::try_from(*count).unwrap_or_default(),
+            _ => 0,
+        };
+        Ok(Survey { at, undated: count(0), unkeyed: count(1), is_mixed: count(2) > 0 })
+    }
+
+    /// Rows as they are, without a claim to them.
+    pub(super) async fn look_at(&mut self, table: &Table, keys: &[Key]) -> Result<Vec<Taken>, TableError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.rows(&take(table, &self.shape, keys, "")).await?;
+        Ok(taken(&self.shape, rows))
+    }
+}
+
+/// What a query for due rows found.
+#[derive(Default)]
+pub(super) struct Picked {
+    pub(super) places: Vec<Place>,
+    /// Rows whose key cannot be noted down.
+    pub(super) unkeyed: usize,
+}
+
+/// The place of a row, by its key and its time of insertion.
+pub(super) fn place(row: &[Cell]) -> Option<Place> {
+    let key = Key::of(row.first()?).filter(Key::is_short)?;
+    Some(Place { key, inserted: Key::of(row.get(1)?)? })
 }
 
 /// The cells of one column; none if nothing was to be asked.

@@ -36,6 +36,8 @@ pub(super) struct Column {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Whole,
+    /// Numbers that have a part.
+    Real,
     Text,
     Time,
     Bytes,

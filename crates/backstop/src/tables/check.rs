@@ -2,12 +2,15 @@
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::catalogue::{Catalogue, Column, Found, Index, Kind};
+use super::count;
 use super::link::{For, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
 use super::sql::{change_nothing, pick, quoted};
 use super::{Columns, Table};
 use backstop_core::Time;
+use backstop_core::limits::TABLE_KEY_BYTES_MAX;
 use backstop_core::sweep::Dialect;
+use backstop_core::table::Survey;
 
 /// Characters of a name that an index gets.
 const NAME_MAX: usize = 40;
@@ -92,7 +95,9 @@ impl Adopted {
                 return Err(TableError::NoTable { place, table: table.relation.to_string(), there });
             }
         };
-        let opened = self.open().await;
+        let opened = self.open_surveyed().await;
+        let survey = opened.as_ref().map(|(_, survey)| *survey).unwrap_or_default();
+        let opened = opened.map(|(opened, _)| opened);
         let shape = opened.as_ref().ok().map(|opened| &opened.shape);
         let columns = columns(table, &catalogue, shape);
         let mut checked = Checked {
@@ -104,12 +109,17 @@ impl Adopted {
             plan_indexed: None,
             may_read: Ok(()),
             may_write: Ok(()),
-            notes: notes(shape),
+            notes: notes(shape, survey),
             columns,
         };
         match opened {
             Ok(mut opened) => self.look_closer(&mut opened, &mut checked).await?,
-            Err(TableError::NoColumn { .. } | TableError::NoDate { .. }) => {}
+            Err(
+                TableError::NoColumn { .. }
+                | TableError::NoDate { .. }
+                | TableError::NoKey { .. }
+                | TableError::NoCount { .. },
+            ) => {}
             Err(error) => checked.may_read = Err(error.to_string()),
         }
         Ok(checked)
@@ -176,24 +186,42 @@ fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String>
         ("id", _) if !catalogue.is_unique(&column.name) => {
             Some("no primary key or unique index is on it alone: two rows could be taken for one".to_owned())
         }
-        ("failures", kind) if !matches!(kind, Kind::Whole | Kind::Any) => {
-            Some("it is no column of whole numbers".to_owned())
+        ("failures", _) if !count::is_counted(column) => Some("it is no column of numbers".to_owned()),
+        ("last_failure", Kind::Time) if column.type_name.eq_ignore_ascii_case("date") => {
+            Some("it keeps the day only: a wait would count from its first moment".to_owned())
         }
-        ("inserted" | "last_failure", Kind::Bytes | Kind::Other) => {
+        ("inserted" | "last_failure", Kind::Real | Kind::Bytes | Kind::Other) => {
             Some("it says no time; use a timestamp, text, or a number since 1970".to_owned())
         }
         _ => None,
     }
 }
 
-fn notes(shape: Option<&Shape>) -> Vec<String> {
+fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
     use backstop_core::table::date::{Form, TextForm};
     let mut notes = Vec::new();
     let Some(shape) = shape else { return notes };
+    let Survey { undated, unkeyed, .. } = survey;
+    if undated > 0 {
+        notes.push(format!(
+            "{undated} open rows have a date or a count that cannot be read: they are never tried"
+        ));
+    }
+    if unkeyed > 0 {
+        notes.push(format!(
+            "{unkeyed} open rows have no key, or one of more than {TABLE_KEY_BYTES_MAX} bytes: they are never tried"
+        ));
+    }
     if matches!(shape.inserted.form, Form::Text(TextForm { is_uniform: false, .. })) {
         notes.push(format!(
             "column {} has dates in more than one form, or in zones other than UTC: they are understood, and found more slowly",
             shape.inserted.column.name
+        ));
+    }
+    if let Some(failed) = shape.failed.as_ref().filter(|failed| failed.failures.kind != Kind::Whole) {
+        notes.push(format!(
+            "column {} is of type {}, and not of whole numbers: failures are understood, and found more slowly",
+            failed.failures.name, failed.failures.type_name
         ));
     }
     notes
@@ -264,7 +292,8 @@ fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
         columns: vec![status, inserted],
         needed: (2, 1),
     };
-    let by_failures = shape.failed.as_ref().map(|failed| Wanted {
+    let counted = shape.failed.as_ref().filter(|failed| failed.failures.kind == Kind::Whole);
+    let by_failures = counted.map(|failed| Wanted {
         name: "due",
         why: "rows that failed, by when they are due",
         columns: vec![status, &failed.failures, &failed.last_failure.column, inserted],

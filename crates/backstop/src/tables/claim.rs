@@ -2,6 +2,7 @@
 
 use super::adopted::{Adopted, View};
 use super::row::Key;
+use super::shape::Shape;
 use super::sql::Place;
 use crate::shared::{read, update};
 use backstop_core::Time;
@@ -70,19 +71,13 @@ impl Adopted {
         update(&self.backstop, &self.table.cell(), Desk::default(), change).await
     }
 
-    /// As of when a pass at this time would look, and where from. Changes nothing.
-    pub(super) async fn view(&self, at: Time) -> Answer<View> {
-        let mut desk = self.desk().await?;
-        Ok(self.view_of(&mut desk, at))
-    }
-
-    /// The same on a desk: a pass by age goes on with the round that is open.
-    pub(super) fn view_of(&self, desk: &mut Desk, at: Time) -> View {
+    /// As of when a pass at this time looks, and where from: a pass by age goes on with the round that is open.
+    pub(super) fn view_of(&self, desk: &mut Desk, at: Time, shape: &Shape) -> View {
         if self.table.rules.counts_failures() {
             return View { at, last_pass: None, behind: None };
         }
         let round = desk.round(at);
-        let behind = round.cursor.as_ref().and_then(place);
+        let behind = round.cursor.as_ref().and_then(|cursor| place(cursor, shape));
         if behind.is_none() {
             // Nobody can go on from a place that cannot be read.
             desk.round = Some(Round { cursor: None, ..round.clone() });
@@ -91,9 +86,10 @@ impl Adopted {
     }
 }
 
-/// A place that was noted; `None` if it cannot be read, and the round begins anew.
-fn place(cursor: &Cursor) -> Option<Place> {
-    Some(Place { inserted: Key::from_token(&cursor.inserted)?, key: Key::from_token(&cursor.key)? })
+/// A place that was noted; `None` if it cannot be read, or if rows are in another order by now: it begins anew then.
+pub(super) fn place(cursor: &Cursor, shape: &Shape) -> Option<Place> {
+    let (inserted, key) = (Key::from_token(&cursor.inserted)?, Key::from_token(&cursor.key)?);
+    Some(Place { inserted, key }).filter(|place| shape.has_place(place))
 }
 
 pub(super) fn cursor(place: &Place) -> Cursor {
@@ -167,7 +163,7 @@ impl<'a> Claims<'a> {
                     return (None, has_orphans);
                 }
                 let runner = self.adopted.runner.as_str();
-                let answers = desk.claim(runner, self.number, clock.after(TABLE_LEASE), &keys);
+                let answers = desk.claim(runner, self.number, (clock, clock.after(TABLE_LEASE)), &keys);
                 let answered = answers.iter().take_while(|answer| **answer != Err(Refused::NoRoom)).count();
                 if let (true, Some(last)) = (by_age, places[..answered].last()) {
                     desk.advance(from.as_ref(), cursor(last));
@@ -193,7 +189,8 @@ impl<'a> Claims<'a> {
     pub(super) async fn adopt(&self, max: usize) -> Answer<Vec<Key>> {
         let began = Instant::now();
         let adopt = |desk: &mut Desk, clock: Time| {
-            desk.adopt(self.adopted.runner.as_str(), self.number, clock.after(TABLE_LEASE), max)
+            let times = (clock, clock.after(TABLE_LEASE));
+            desk.adopt(self.adopted.runner.as_str(), self.number, times, max)
         };
         let tokens = self.change_held(adopt).await?.unwrap_or_default();
         let keys: Vec<Key> = tokens.iter().filter_map(|token| Key::from_token(token)).collect();

@@ -1,18 +1,21 @@
 //! Rows that are never tried again: listed, and copied to the dead letters if somebody wants that.
 
+use super::adopted::place;
 use super::adopted::{Adopted, Opened, TableError};
+use super::buried::mark;
+use super::claim::{cursor, place as place_of};
 use super::row::Key;
 use super::sql;
-use super::work::{Taken, row_id, taken};
+use super::work::row_id;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
-use backstop_core::limits::{BURY_MAX, PAYLOAD_BYTES_MAX, TABLE_TOLD_MAX};
+use backstop_core::limits::{BURY_MAX, PAYLOAD_BYTES_MAX, TABLE_CLAIM_MAX, TABLE_TOLD_MAX};
 use backstop_core::port::{Burial, Enqueued};
-use backstop_core::table::Cursor;
 use backstop_core::verdict::Reason;
 use backstop_core::{Kind, NewJob, Payload, Span, Time};
 use serde_json::Value;
+use std::collections::HashSet;
 
-/// Rows that one pass copies at most.
+/// Expired rows that one pass looks at.
 const BATCH: usize = 500;
 
 /// A row that becomes a dead letter.
@@ -30,29 +33,14 @@ pub(super) struct Letter {
 pub(super) struct Buried {
     /// Letters that were not there before.
     pub(super) new: u64,
-    /// Rows before the first that found no room: their letters are there.
-    pub(super) lying: usize,
+    /// Whether one found no room.
+    pub(super) is_full: bool,
 }
 
-/// A place among rows that grew too old: many may have come in at the same time.
-pub(super) struct AgedPlace {
-    pub(super) inserted: Time,
-    pub(super) key: Key,
-}
-
-impl AgedPlace {
-    fn at(row: &Taken) -> Self {
-        Self { inserted: row.inserted(), key: row.key().clone() }
-    }
-
-    /// A place that was noted; `None` if it cannot be read, and it begins anew: a letter that is there already stays as it is.
-    fn of(cursor: &Cursor) -> Option<Self> {
-        Some(Self { inserted: cursor.inserted.parse().ok()?, key: Key::from_token(&cursor.key)? })
-    }
-
-    fn cursor(&self) -> Cursor {
-        Cursor { inserted: self.inserted.to_string(), key: self.key.token() }
-    }
+/// An expired row that is no dead letter yet.
+struct Found {
+    key: Key,
+    mark: String,
 }
 
 impl Adopted {
@@ -64,24 +52,52 @@ impl Adopted {
         Ok(rows.iter().filter_map(|row| Key::of(row.first()?)).map(|key| key.json()).collect())
     }
 
-    /// Copies rows that grew too old, those that were not copied before; answers how many.
-    pub(super) async fn bury_aged(&self, opened: &mut Opened, at: Time) -> Result<u64, TableError> {
-        let behind = self.desk().await?.aged.as_ref().and_then(AgedPlace::of);
-        let asked = sql::take_aged(&self.table, &opened.shape, behind.as_ref(), at, BATCH);
+    /// Goes on with the walk over expired rows, and copies those that were not copied before; answers how many. Letters come first, then the
+    /// note that they are there, then the next place: whoever is killed in between is followed by one who does the rest. A letter
+    /// that lies there already stays as it is.
+    pub(super) async fn bury_expired(&self, opened: &mut Opened, at: Time) -> Result<u64, TableError> {
+        let seen = self.desk().await?.walk;
+        let mut walk = seen.onward(self.backstop.now());
+        let past = walk.cursor.as_ref().and_then(|cursor| place_of(cursor, &opened.shape));
+        let asked = sql::walk_expired(&self.table, &opened.shape, past.as_ref(), at, BATCH);
         let rows = opened.rows(&asked).await?;
-        let rows = taken(&opened.shape, rows);
-        let places: Vec<Cursor> = rows.iter().map(|row| AgedPlace::at(row).cursor()).collect();
-        let why = format!(
-            "it was inserted more than {} ago, and is not tried any more",
-            self.table.rules.max_age()
-        );
-        let letters = rows.into_iter().map(|row| row.letter(Reason::MaxAge, why.clone())).collect();
-        let buried = self.bury(letters).await?;
+        let known = if rows.is_empty() { HashSet::new() } else { self.buried().await? };
+        let mut found = Vec::new();
+        for row in &rows {
+            let Some(place) = place(row) else { continue };
+            let inserted = row.get(2).and_then(|cell| opened.shape.inserted.read(cell).time());
+            let mark = mark(&place.key, inserted.unwrap_or_default());
+            walk.cursor = Some(cursor(&place));
+            if !known.contains(&mark) {
+                found.push(Found { key: place.key, mark });
+            }
+        }
+        walk.is_through = rows.len() < BATCH;
+        let buried = self.bury_found(opened, found, at).await?;
         // Not past one that found no room: it is tried again until there is some.
-        if let Some(last) = places.into_iter().take(buried.lying).next_back() {
-            self.change_desk(|desk| desk.aged = Some(last.clone())).await?;
+        if !buried.is_full {
+            self.change_desk(|desk| desk.walk_on(&seen, walk.clone())).await?;
         }
         Ok(buried.new)
+    }
+
+    async fn bury_found(
+        &self,
+        opened: &mut Opened,
+        found: Vec<Found>,
+        at: Time,
+    ) -> Result<Buried, TableError> {
+        let mut letters = Vec::with_capacity(found.len());
+        for part in found.chunks(TABLE_CLAIM_MAX) {
+            let keys: Vec<Key> = part.iter().map(|found| found.key.clone()).collect();
+            let rows = opened.look_at(&self.table, &keys).await?;
+            letters.extend(rows.into_iter().filter_map(|row| row.expired_letter(&self.table, at)));
+        }
+        let buried = self.bury(letters).await?;
+        if !buried.is_full {
+            self.remember_buried(found.into_iter().map(|found| found.mark).collect()).await?;
+        }
+        Ok(buried)
     }
 
     /// Puts rows into the dead letters, up to the first that finds no room there.
@@ -93,8 +109,8 @@ impl Adopted {
                 letters.by_ref().take(BURY_MAX).map(|letter| self.burial(letter)).collect();
             let answers = self.backstop.store().bury(part, self.backstop.now()).await?;
             buried.new += answers.iter().filter(|answer| **answer == Enqueued::Inserted).count() as u64;
-            buried.lying += answers.iter().take_while(|answer| **answer != Enqueued::Full).count();
-            if answers.contains(&Enqueued::Full) {
+            buried.is_full = answers.contains(&Enqueued::Full);
+            if buried.is_full {
                 tracing::warn!(table = self.table.name(), queue = %self.table.letters_queue(), "expired rows found no room in the dead letters; raise `dead.max` of the queue, or clear some");
                 break;
             }

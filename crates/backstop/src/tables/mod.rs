@@ -26,9 +26,11 @@
 //! A worker runs a pass over each table it is given by itself, every [`Table::every`]; of many workers one does.
 
 mod adopted;
+mod buried;
 mod catalogue;
 mod check;
 mod claim;
+mod count;
 mod expired;
 mod handler;
 mod link;
@@ -48,13 +50,13 @@ mod work;
 
 pub use crate::source::{BadSource, Source};
 pub use adopted::{Adopted, DueRow, TableError};
-pub use backstop_core::table::BadRules;
 pub use backstop_core::table::date::Said as Dates;
+pub use backstop_core::table::{BadRules, Survey};
 pub use check::{Checked, CheckedColumn, CheckedIndex};
 pub use handler::{Command, Row, RowHandler};
 pub use pass::{FailedRow, Pass, PassProgress};
 pub(crate) use pass::{When, Which};
-pub use status::{AgeBand, Status};
+pub use status::{AgeBand, InHand, Status};
 
 use backstop_core::limits::{
     TABLE_CONCURRENCY_MAX, TABLE_EVERY_MIN, TABLE_LEASE, TABLE_NAME_MAX, TABLE_RECORDS_MAX,
@@ -123,7 +125,7 @@ pub enum OnExpired {
     /// It stays as it is, listed and counted.
     #[default]
     Keep,
-    /// It is copied to the dead letters as well, once.
+    /// It is copied to the dead letters as well, once: also if its letter is removed there before the row is here.
     Dead,
 }
 
@@ -254,13 +256,14 @@ impl Table {
         Ok(self)
     }
 
-    /// One pass has at most so many handlers at work.
+    /// One runner has at most so many handlers at work.
     pub fn concurrency(mut self, concurrency: usize) -> Result<Self, BadTable> {
         self.concurrency = within("concurrency", concurrency, TABLE_CONCURRENCY_MAX)?;
         Ok(self)
     }
 
-    /// A handler that takes longer has failed.
+    /// A handler that takes longer has failed. Without a limit a handler that hangs keeps its place for as long as its worker lives; other
+    /// rows go on in the places that are free, and [`Adopted::status`] tells of it.
     #[must_use]
     pub fn timeout(mut self, timeout: Option<Span>) -> Self {
         self.timeout = timeout;
@@ -338,6 +341,11 @@ impl Table {
     /// The name of the cell that its runners share.
     fn cell(&self) -> String {
         format!("tables/{}/desk", self.name)
+    }
+
+    /// The name of a cell of rows that were copied to the dead letters.
+    fn buried_cell(&self, number: usize) -> String {
+        format!("tables/{}/buried/{number}", self.name)
     }
 }
 

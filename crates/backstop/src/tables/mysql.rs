@@ -261,6 +261,7 @@ fn texts(rows: Vec<Vec<Cell>>) -> Vec<String> {
 fn column_of(name: &str, type_name: &str, base: &str, digits: i128) -> Column {
     let kind = match base.to_ascii_lowercase().as_str() {
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Whole,
+        "decimal" | "float" | "double" => Kind::Real,
         "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" => Kind::Text,
         "datetime" | "timestamp" | "date" => Kind::Time,
         "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Kind::Bytes,

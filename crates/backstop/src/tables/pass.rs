@@ -16,7 +16,7 @@ use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
 use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
-use backstop_core::table::last_tick;
+use backstop_core::table::{Desk, Survey, last_tick};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -57,6 +57,10 @@ pub struct Pass {
     pub expired: u64,
     /// Those that were copied to the dead letters by this pass.
     pub buried: u64,
+    /// Open rows that nobody can tell whether they are due, as of the last survey: a date or a count that cannot be read.
+    pub undated: u64,
+    /// Open rows whose key is none, or too long to be noted down, as of the last survey. They are never taken.
+    pub unkeyed: u64,
     /// Whether there was more than a pass takes.
     pub is_cut: bool,
     /// The first thousand failures.
@@ -141,8 +145,7 @@ impl Adopted {
         &self,
         progress: &mut (impl FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let pass = self.pass(When::Now, Which::Due, progress).await?;
-        self.wait_for_orphans(When::Now, pass, progress).await
+        self.run_when(When::Now, progress).await
     }
 
     /// As [`Adopted::run_telling`], as if it were `at`, from its beginning to its end.
@@ -151,8 +154,16 @@ impl Adopted {
         at: Time,
         progress: &mut (impl FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let pass = self.pass(When::At(at), Which::Due, progress).await?;
-        self.wait_for_orphans(When::At(at), pass, progress).await
+        self.run_when(When::At(at), progress).await
+    }
+
+    async fn run_when(
+        &self,
+        when: When,
+        progress: &mut (dyn FnMut(PassProgress) + Send),
+    ) -> Result<Pass, TableError> {
+        let pass = self.pass(when, Which::Due, &CancellationToken::new(), progress).await?;
+        self.wait_for_orphans(when, pass, progress).await
     }
 
     /// What a runner had that was killed is ours once its lease has ended. One that lives renews it meanwhile, and keeps its rows.
@@ -165,7 +176,7 @@ impl Adopted {
         if pass.taken == 0 || !self.has_orphans_in_time().await? {
             return Ok(pass);
         }
-        let rest = self.pass(when, Which::Orphans, progress).await?;
+        let rest = self.pass(when, Which::Orphans, &CancellationToken::new(), progress).await?;
         Ok(pass.with(rest))
     }
 
@@ -186,15 +197,16 @@ impl Adopted {
         }
     }
 
-    /// One pass, counted and told to the metrics.
+    /// One pass, counted and told to the metrics. `begun` is told once all its rows have begun, and it only waits for their ends.
     pub(crate) async fn pass(
         &self,
         when: When,
         which: Which,
+        begun: &CancellationToken,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
         let began = self.backstop.now();
-        let outcome = self.perform(when, which, progress).await;
+        let outcome = self.perform(when, which, begun, progress).await;
         let took = self.backstop.now().since(began);
         let outcome = outcome.map(|pass| Pass { took, ..pass });
         metrics::pass(&self.table, &outcome, took);
@@ -205,6 +217,7 @@ impl Adopted {
         &self,
         when: When,
         which: Which,
+        begun: &CancellationToken,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
         let Some(handler) = self.table.handler.clone() else {
@@ -217,14 +230,17 @@ impl Adopted {
         };
         // The tick of a worker's pass has passed: a failure after it is not in the future yet.
         let clock = if let When::At(at) = when { at } else { self.backstop.now().max(at) };
-        let mut opened = self.open().await?;
-        let mut pass = Pass { at, redated: opened.redate(self, clock, at).await?, ..Pass::default() };
+        let (mut opened, survey) = self.open_surveyed().await?;
+        self.note_survey(survey).await?;
+        let Survey { undated, unkeyed, .. } = survey;
+        let redated = opened.redate(self, clock, at).await?;
+        let mut pass = Pass { at, redated, undated, unkeyed, ..Pass::default() };
         let lost = CancellationToken::new();
         let claims = Claims::new(self, lost.clone());
         let mut work = Work::new(self, handler, when, &mut opened, &claims, lost, &mut pass, progress);
         let worked = tokio::select! {
             biased;
-            worked = work.run(at, which) => worked,
+            worked = work.run(at, which, begun) => worked,
             never = claims.keep() => match never {},
         };
         claims.leave().await;
@@ -244,7 +260,23 @@ impl Adopted {
         let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
         pass.expired = opened.count(&counted).await?;
         if self.table.on_expired == OnExpired::Dead && pass.expired > 0 {
-            pass.buried += self.bury_aged(opened, at).await?;
+            pass.buried += self.bury_expired(opened, at).await?;
+        }
+        Ok(())
+    }
+
+    /// What a survey found is known to all, and told once.
+    async fn note_survey(&self, survey: Survey) -> Result<(), TableError> {
+        let note = |desk: &mut Desk| desk.survey.replace(survey) != Some(survey);
+        let (_, is_new) = self.change_desk(note).await?;
+        if is_new && survey.undated + survey.unkeyed > 0 {
+            let Survey { undated, unkeyed, .. } = survey;
+            tracing::warn!(
+                table = self.table.name(),
+                undated,
+                unkeyed,
+                "open rows are never tried: their dates, failures or keys cannot be read; try: backstop table status"
+            );
         }
         Ok(())
     }
@@ -289,8 +321,12 @@ pub(super) struct Candidates {
 
 impl Work<'_> {
     /// Works off what is due, and what others left. However that ends, nothing is at work any more afterwards.
-    async fn run(&mut self, at: Time, which: Which) -> Result<(), TableError> {
-        let worked = self.work_off_all(at, which).await;
+    async fn run(&mut self, at: Time, which: Which, begun: &CancellationToken) -> Result<(), TableError> {
+        let mut worked = self.work_off_all(at, which).await;
+        begun.cancel();
+        if worked.is_ok() {
+            worked = self.settle_all().await;
+        }
         if worked.is_err() {
             self.wind_up().await;
         }
@@ -309,13 +345,18 @@ impl Work<'_> {
         }
         // A round that an earlier pass left open comes first; then the one of this time.
         for _ in 0..=1 {
-            let (_, view) = self.adopted.change_desk(|desk| self.adopted.view_of(desk, at)).await?;
+            let view = self.view(at).await?;
             let as_of = view.at;
             if !self.work_off_due(view).await? || as_of == at {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    async fn view(&mut self, at: Time) -> Result<View, TableError> {
+        let (adopted, shape) = (self.adopted, &self.opened.shape);
+        Ok(adopted.change_desk(|desk| adopted.view_of(desk, at, shape)).await?.1)
     }
 
     async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
@@ -327,7 +368,7 @@ impl Work<'_> {
             has_orphans = self.take_orphans(at).await?;
             self.settle_some().await?;
         }
-        self.settle_all().await
+        self.begin_all().await
     }
 
     /// Takes over rows of runners that are gone; whether there were any.
@@ -354,20 +395,20 @@ impl Work<'_> {
                 return Ok(is_through);
             }
             // Another runner has moved the round on.
-            let at = view.at;
-            let (_, moved) = self.adopted.change_desk(|desk| self.adopted.view_of(desk, at)).await?;
-            view = moved;
+            view = self.view(view.at).await?;
         }
     }
 
-    /// What is due and in nobody's hands, no more than there is room for.
+    /// What is due, in nobody's hands and not tried in this pass, no more than there is room for.
     async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
         let (room, desk) = (self.room(), self.adopted.desk().await?);
-        let max = (room + desk.held() + 1).min(2 * TABLE_RECORDS_MAX);
+        let max = (room + desk.held() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
         let picked = self.opened.pick(&self.adopted.table, view, max).await?;
-        let found = picked.len();
+        self.pass.unkeyed = self.pass.unkeyed.max(picked.unkeyed as u64);
+        let (found, mut places) = (picked.places.len(), picked.places);
+        places.retain(|place| !self.has_tried(&place.key));
         let (held, mut free): (VecDeque<_>, VecDeque<_>) =
-            picked.into_iter().partition(|place| desk.is_held(&place.key.token()));
+            places.into_iter().partition(|place| desk.is_held(&place.key.token()));
         self.pass.taken += held.len();
         let is_last = found < max && free.len() <= room;
         free.truncate(room);
@@ -385,7 +426,7 @@ impl Work<'_> {
             let given = self.claims.ask(&asked, candidates.behind.as_ref()).await?;
             if given.is_overtaken {
                 self.pass.due = self.pass.due.saturating_sub(candidates.places.len());
-                self.settle_all().await?;
+                self.begin_all().await?;
                 return Ok(false);
             }
             let answered = count - given.no_room;
@@ -405,7 +446,7 @@ impl Work<'_> {
             }
             self.settle_some().await?;
         }
-        self.settle_all().await?;
+        self.begin_all().await?;
         Ok(true)
     }
 }

@@ -226,6 +226,7 @@ impl Postgres {
 fn column_of(name: &str, type_name: &str, cast: &str, base: &str, modifier: i128) -> Column {
     let kind = match base {
         "int2" | "int4" | "int8" => Kind::Whole,
+        "numeric" | "float4" | "float8" => Kind::Real,
         "text" | "varchar" | "bpchar" => Kind::Text,
         "timestamptz" | "timestamp" | "date" => Kind::Time,
         "bytea" => Kind::Bytes,

@@ -1,6 +1,7 @@
 //! Values of a row: as a database gives them, as a key that can be noted down, and as JSON.
 
 use super::link::Param;
+use backstop_core::limits::TABLE_KEY_BYTES_MAX;
 use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
 use std::fmt::Write;
@@ -13,6 +14,8 @@ pub(super) enum Cell {
     Real(f64),
     Text(String),
     Bytes(Vec<u8>),
+    /// Text in letters that there are not.
+    Broken(Vec<u8>),
     /// A decimal number in digits.
     Digits(String),
     /// JSON as it is.
@@ -37,7 +40,7 @@ impl Key {
             }
             Cell::Text(text) => Some(Self::Text(text.clone())),
             Cell::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
-            Cell::Null | Cell::Real(_) | Cell::Json(_) => None,
+            Cell::Null | Cell::Real(_) | Cell::Json(_) | Cell::Broken(_) => None,
         }
     }
 
@@ -66,6 +69,15 @@ impl Key {
             Self::Whole(number) => Param::Whole(*number),
             Self::Text(text) => Param::Text(text.clone()),
             Self::Bytes(bytes) => Param::Bytes(bytes.clone()),
+        }
+    }
+
+    /// Whether it is short enough to be noted down.
+    pub(super) fn is_short(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Text(text) => text.len() <= TABLE_KEY_BYTES_MAX,
+            Self::Bytes(bytes) => bytes.len() <= TABLE_KEY_BYTES_MAX,
         }
     }
 
@@ -107,7 +119,7 @@ fn put(json: &mut String, cell: &Cell) {
             None => write!(json, "{}", Value::from(number.to_string())),
         },
         Cell::Digits(digits) if is_number(digits) => write!(json, "{digits}"),
-        Cell::Bytes(bytes) => write!(json, "\"{}\"", base64(bytes)),
+        Cell::Bytes(bytes) | Cell::Broken(bytes) => write!(json, "\"{}\"", base64(bytes)),
         Cell::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => write!(json, "{text}"),
         Cell::Text(text) | Cell::Digits(text) | Cell::Json(text) => {
             write!(json, "{}", Value::from(text.as_str()))

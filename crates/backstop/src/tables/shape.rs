@@ -1,7 +1,9 @@
 //! A table as it was found: which column is which, and how it says when.
 
 use super::catalogue::{Catalogue, Column, Kind};
-use super::row::Cell;
+use super::count;
+use super::row::{Cell, Key};
+use super::sql::Place;
 use super::{Table, TableError};
 use backstop_core::Time;
 use backstop_core::sweep::Dialect;
@@ -77,12 +79,26 @@ impl Shape {
         };
         let names = &table.columns;
         let id = need("id", &names.id, roles.id)?;
+        if is_rounded(&id) {
+            return Err(TableError::NoKey {
+                table: table.name().to_owned(),
+                column: id.name,
+                type_name: id.type_name,
+            });
+        }
         let status = need("status", &names.status, roles.status)?;
         let inserted = need("inserted", &names.inserted, roles.inserted)?;
         let (form, _) = form(table, &inserted, &seen.inserted, None)?;
         let inserted = DateColumn { column: inserted, form };
         let failed = if table.rules.counts_failures() {
             let failures = need("failures", &names.failures, roles.failures)?;
+            if !count::is_counted(&failures) {
+                return Err(TableError::NoCount {
+                    table: table.name().to_owned(),
+                    column: failures.name,
+                    type_name: failures.type_name,
+                });
+            }
             let last = need("last_failure", &names.last_failure, roles.last_failure)?;
             let (form, is_seen) = self::form(table, &last, &seen.last_failure, Some(inserted.form))?;
             Some(FailureColumns { failures, last_failure: DateColumn { column: last, form }, is_seen })
@@ -92,9 +108,25 @@ impl Shape {
         Ok(Self { dialect: table.source.dialect(), id, status, inserted, failed, catalogue })
     }
 
-    /// The index by which due rows are found without looking at the others, if there is one.
+    /// Its dates are in more than one form, wherever they are text.
+    pub(super) fn mixed(&mut self) {
+        self.inserted.mixed();
+        if let Some(failed) = &mut self.failed {
+            failed.last_failure.mixed();
+        }
+    }
+
+    /// Whether a place was noted down in the order that rows are in.
+    pub(super) fn has_place(&self, place: &Place) -> bool {
+        let is_key = self.id.kind != Kind::Whole || matches!(place.key, Key::Whole(_));
+        is_key && self.inserted.has_place(&place.inserted)
+    }
+
+    /// The index by which due rows are found without looking at the others, if there is one. It leads nowhere where failures are no
+    /// whole numbers.
     pub(super) fn has_failure_index(&self) -> bool {
-        self.failed.as_ref().is_some_and(|failed| {
+        let counted = self.failed.as_ref().filter(|failed| failed.failures.kind == Kind::Whole);
+        counted.is_some_and(|failed| {
             let columns = [
                 self.status.name.as_str(),
                 failed.failures.name.as_str(),
@@ -105,22 +137,74 @@ impl Shape {
     }
 }
 
+/// What a column of dates says in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Read {
+    /// That it was then.
+    At(Time),
+    /// Nothing.
+    Nothing,
+    /// Something that is no date.
+    Unreadable,
+}
+
+impl Read {
+    pub(super) const fn time(self) -> Option<Time> {
+        match self {
+            Self::At(time) => Some(time),
+            Self::Nothing | Self::Unreadable => None,
+        }
+    }
+}
+
 impl DateColumn {
-    /// The time that a cell says; `None` if it says none.
-    pub(super) fn read(&self, cell: &Cell) -> Option<Time> {
-        match (cell, self.form) {
+    /// Whether its dates are text that does not sort as times do.
+    pub(super) const fn is_mixed(&self) -> bool {
+        matches!(self.form, Form::Text(TextForm { is_uniform: false, .. }))
+    }
+
+    /// The same, with text that does not sort if there is any.
+    fn mixed(&mut self) {
+        if let Form::Text(form) = &mut self.form {
+            form.is_uniform = false;
+        }
+    }
+
+    /// What a cell says: the same that the queries take it for.
+    pub(super) fn read(&self, cell: &Cell) -> Read {
+        let read = match (cell, self.form) {
+            (Cell::Null, _) => return Read::Nothing,
             (Cell::Whole(micros), Form::Native { .. }) => i64::try_from(*micros).ok().map(Time::from_micros),
             (Cell::Whole(number), form) => {
                 i64::try_from(*number).ok().and_then(|number| form.read_number(number))
             }
-            (Cell::Digits(digits), form) => digits.parse().ok().and_then(|number| form.read_number(number)),
-            (Cell::Text(day), Form::Native { .. }) if day.len() == 10 => {
-                read_text(&format!("{day} 00:00:00")).map(|(time, _)| time)
-            }
-            (Cell::Text(text), _) => read_text(text).map(|(time, _)| time),
+            (Cell::Text(text), Form::Native { .. }) => Some(read_native(text)),
+            (Cell::Text(text), Form::Text(_)) => read_text(text).map(|(time, _)| time),
             _ => None,
-        }
+        };
+        read.map_or(Read::Unreadable, Read::At)
     }
+
+    /// Whether a place in the order of rows was noted down while they were in the order of this.
+    pub(super) fn has_place(&self, inserted: &Key) -> bool {
+        let is_whole = self.is_mixed() || self.form.unit().is_some();
+        matches!((inserted, is_whole), (Key::Whole(_), true) | (Key::Text(_), false))
+    }
+}
+
+/// A date as MySQL writes it: also one without a month or a day, which it has before the first of them, and one of nothing, which it has
+/// before all others.
+fn read_native(text: &str) -> Time {
+    const BEFORE_ALL: Time = Time::from_micros(-62_200_000_000_000_000);
+    let read = read_text(text).or_else(|| read_text(&text.replace("-00", "-01")));
+    read.map_or(BEFORE_ALL, |(time, _)| time)
+}
+
+/// Whether a column rounds what is written to it: two rows could have one key, and a key might not be found again.
+fn is_rounded(column: &Column) -> bool {
+    let name = column.type_name.to_ascii_lowercase();
+    column.kind == Kind::Real
+        && ["float", "double", "real"].iter().any(|type_name| name.starts_with(type_name))
 }
 
 /// How a column says when: as was said, as its type says, as its values look, or as the rows' other date does; and whether that is
@@ -134,8 +218,18 @@ fn form(
     if column.kind == Kind::Time {
         return Ok((Form::Native { digits: column.digits }, true));
     }
-    if let Some(said) = table.dates {
-        return Ok((Form::said(said), true));
+    let wrong = || TableError::NoDate {
+        table: table.name().to_owned(),
+        column: column.name.clone(),
+        type_name: column.type_name.clone(),
+    };
+    if let Some(said) = table.dates.map(Form::said) {
+        let fits = match column.kind {
+            Kind::Whole => said.unit().is_some(),
+            Kind::Text => said.unit().is_none(),
+            kind => kind == Kind::Any,
+        };
+        return if fits { Ok((said, true)) } else { Err(wrong()) };
     }
     let numbers = seen.iter().filter_map(|cell| match cell {
         Cell::Whole(number) => i64::try_from(*number).ok(),
@@ -155,13 +249,7 @@ fn form(
         Kind::Whole => (numbers, other.filter(is_number).unwrap_or(Form::Seconds)),
         Kind::Text => (texts, other.filter(is_text).unwrap_or(plain)),
         Kind::Any => (texts.or(numbers), other.unwrap_or(plain)),
-        Kind::Time | Kind::Bytes | Kind::Other => {
-            return Err(TableError::NoDate {
-                table: table.name().to_owned(),
-                column: column.name.clone(),
-                type_name: column.type_name.clone(),
-            });
-        }
+        Kind::Time | Kind::Real | Kind::Bytes | Kind::Other => return Err(wrong()),
     };
     Ok((found.unwrap_or(guess), found.is_some()))
 }

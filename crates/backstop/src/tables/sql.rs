@@ -13,11 +13,13 @@
 
 mod dates;
 mod pick;
+mod rows;
+mod survey;
 
 pub(super) use pick::{Place, failed_after, next_due, pick};
+pub(super) use survey::survey;
 
 use super::catalogue::{Column, Kind};
-use super::expired::AgedPlace;
 use super::link::{Param, Statement};
 use super::row::Key;
 use super::shape::{DateColumn, FailureColumns, Roles, Shape};
@@ -254,11 +256,7 @@ pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> State
     sql.say(" WHERE ").has_key(&shape.id, std::slice::from_ref(change.key)).say(" AND ");
     status_is(&mut sql, shape, change.seen.word(&table.states));
     if let Some(failed) = &shape.failed {
-        sql.say(" AND ").name(&failed.failures);
-        match change.failures {
-            Some(failures) => sql.say(" = ").value(Param::Whole(failures), &failed.failures),
-            None => sql.say(" IS NULL"),
-        };
+        sql.say(" AND ").failed_as_seen(&failed.failures, change.failures);
     }
     sql.done()
 }
@@ -285,7 +283,8 @@ pub(super) fn redate(
     set_date(&mut sql, &failed.last_failure, to);
     sql.say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").name(&failed.failures).say(" > 0 AND ").after(&failed.last_failure, after);
+    sql.say(" AND ").failed_at_least(&failed.failures, 1);
+    sql.say(" AND ").after(&failed.last_failure, after);
     sql.done()
 }
 
@@ -293,9 +292,10 @@ pub(super) fn redate(
 fn is_expired(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
     let from = now.before(table.rules.max_age());
     is_open(sql, shape, &table.states);
-    sql.say(" AND (").before(&shape.inserted, from);
+    sql.say(" AND ").usable_key(&shape.id).say(" AND (").before(&shape.inserted, from);
     if let (Some(failed), Some(max)) = (&shape.failed, table.rules.max_failures()) {
-        sql.say(" OR ").name(&failed.failures).say(" >= ").value(Param::Whole(max.into()), &failed.failures);
+        sql.say(" OR (").failed_at_least(&failed.failures, max);
+        sql.say(" AND ").readable(&shape.inserted).say(")");
     }
     sql.say(")");
 }
@@ -314,30 +314,26 @@ pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) 
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT ").key(&shape.id).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
     is_expired(&mut sql, table, shape, now);
-    sql.say(" ORDER BY ").name(&shape.inserted.column).say(", ").name(&shape.id).say(" LIMIT ").number(max);
+    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(", ").name(&shape.id).say(" LIMIT ").number(max);
     sql.done()
 }
 
-/// Whole rows that grew too old, the oldest first, behind a place.
-pub(super) fn take_aged(
+/// Keys, places and dates of insertion of expired rows behind a place, the oldest first.
+pub(super) fn walk_expired(
     table: &Table,
     shape: &Shape,
-    behind: Option<&AgedPlace>,
+    past: Option<&Place>,
     now: Time,
     max: usize,
 ) -> Statement {
-    let (inserted, id) = (&shape.inserted, &shape.id);
     let mut sql = Sql::new(shape.dialect);
-    select_rows(&mut sql, table, shape);
-    sql.say(" WHERE ");
-    is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").before(inserted, now.before(table.rules.max_age()));
-    if let Some(place) = behind {
-        sql.say(" AND ").at_or_after(inserted, place.inserted);
-        sql.say(" AND (").after(inserted, place.inserted);
-        sql.say(" OR ").name(id).say(" > ").value(place.key.param(), id).say(")");
+    sql.say("SELECT ").key(&shape.id).say(", ").read_ordinal(&shape.inserted).say(", ");
+    sql.read_date(&shape.inserted).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    is_expired(&mut sql, table, shape, now);
+    if let Some(place) = past {
+        pick::put_past(&mut sql, shape, place);
     }
-    sql.say(" ORDER BY ").ordinal(inserted).say(", t.").name(id).say(" LIMIT ").number(max);
+    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(", ").name(&shape.id).say(" LIMIT ").number(max);
     sql.done()
 }
 

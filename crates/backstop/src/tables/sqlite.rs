@@ -150,7 +150,8 @@ fn cell(value: ValueRef<'_>) -> Cell {
         ValueRef::Null => Cell::Null,
         ValueRef::Integer(number) => Cell::Whole(number.into()),
         ValueRef::Real(number) => Cell::Real(number),
-        ValueRef::Text(bytes) => Cell::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Text(bytes) => String::from_utf8(bytes.to_vec())
+            .map_or_else(|error| Cell::Broken(error.into_bytes()), Cell::Text),
         ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
     }
 }

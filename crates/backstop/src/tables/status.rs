@@ -1,14 +1,19 @@
 //! How a table stands: rows by state and by age, what is due, what is not, and when the next will be.
 
 use super::adopted::{Adopted, Opened, TableError, View};
+use super::count;
 use super::link::Statement;
-use super::row::Cell;
+use super::row::{Cell, Key};
+use super::shape::FailureColumns;
 use super::sql::{self, Open};
 use super::{States, Table};
+use backstop_core::limits::TABLE_TOLD_MAX;
 use backstop_core::retry::Band;
 use backstop_core::sweep::Dialect;
-use backstop_core::table::{Fate, OpenRow, last_tick};
+use backstop_core::table::date::Form;
+use backstop_core::table::{Claim, Desk, Fate, Held, OpenRow, last_tick};
 use backstop_core::{Span, Time};
+use serde_json::Value;
 
 /// Due and expired rows that are counted.
 const COUNTED_MAX: usize = 1_000_000_000;
@@ -42,12 +47,28 @@ pub struct Status {
     pub waiting: u64,
     /// Open rows that are never tried again.
     pub expired: u64,
-    /// Open rows whose date cannot be read: nobody knows when they are due.
+    /// Open rows with a date or a count that cannot be read: nobody knows when they are due, and they are never tried.
     pub undated: u64,
+    /// Open rows whose key is none, or too long to be noted down. They are never tried.
+    pub unkeyed: u64,
     /// Rows that runners have in their hands.
     pub in_hand: usize,
+    /// These, the longest first; of more than a thousand so many. One that has been there for long has a handler that hangs.
+    pub hands: Vec<InHand>,
     /// When the next row is due, if one ever is.
     pub next_due: Option<Time>,
+}
+
+/// A row in a runner's hands.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct InHand {
+    /// Its key.
+    pub key: Value,
+    /// Whose hands.
+    pub runner: String,
+    /// Since when.
+    pub since: Time,
 }
 
 /// Open rows of one age.
@@ -68,28 +89,48 @@ impl Adopted {
     /// How the table stands, as if it were `at`. Changes nothing; counts every row.
     pub async fn status(&self, at: Time) -> Result<Status, TableError> {
         let (table, desk) = (&self.table, self.desk().await?);
-        let view = self.view(at).await?;
         let mut opened = self.open().await?;
+        let survey = opened.survey(table, at).await?;
+        if survey.is_mixed {
+            opened.shape.mixed();
+        }
+        let view = self.view_of(&mut desk.clone(), at, &opened.shape);
         let mut status = Status {
             at,
             last_pass: desk.last_pass,
             next_pass: last_tick(table.every, at).after(table.every),
             in_hand: desk.held() + desk.orphans.len(),
+            hands: hands(&desk),
+            undated: survey.undated,
+            unkeyed: survey.unkeyed,
             ..Status::default()
         };
         count_states(&mut opened, &table.states, &mut status).await?;
         status.bands = bands(&mut opened, table, at).await?;
-        let dated: u64 = status.bands.iter().map(|band| band.new + band.error).sum();
-        let open = status.new + status.error;
-        status.undated = open.saturating_sub(dated);
         status.due = opened.count_due(table, &view).await?;
         let expired = sql::count_expired(table, &opened.shape, at, COUNTED_MAX);
         status.expired = opened.count(&expired).await?;
-        status.waiting = dated.saturating_sub(status.due + status.expired);
+        let others = status.due + status.expired + status.undated + status.unkeyed;
+        status.waiting = (status.new + status.error).saturating_sub(others);
         status.next_due =
             if status.due > 0 { Some(at) } else { opened.next_due(table, &status, &view).await? };
         Ok(status)
     }
+}
+
+fn hands(desk: &Desk) -> Vec<InHand> {
+    let of_claim = |claim: &Claim| {
+        let runner = claim.runner.clone();
+        let row = move |held: &Held| {
+            let key = Key::from_token(&held.key)?.json();
+            Some(InHand { key, runner: runner.clone(), since: held.since })
+        };
+        claim.rows.iter().filter_map(row).collect::<Vec<_>>()
+    };
+    let mut hands: Vec<InHand> = desk.claims.iter().flat_map(of_claim).collect();
+    hands.sort_by_key(|row| row.since);
+    hands.truncate(TABLE_TOLD_MAX);
+    hands
 }
 
 async fn count_states(opened: &mut Opened, states: &States, status: &mut Status) -> Result<(), TableError> {
@@ -162,10 +203,13 @@ impl Opened {
             let rows = self.rows(&asked).await?;
             let until = |row: &Vec<Cell>| {
                 let failures = match row.first()? {
-                    Cell::Whole(failures) => u32::try_from(*failures).unwrap_or(u32::MAX),
-                    _ => return None,
+                    // PostgreSQL's, in digits.
+                    Cell::Text(digits) => digits.parse::<f64>().ok().map(|number| number as u32)?,
+                    Cell::Real(number) => *number as u32,
+                    cell => u32::try_from(count::read(cell, &failed.failures, self.shape.dialect)?)
+                        .unwrap_or(u32::MAX),
                 };
-                let last_failure = failed.last_failure.read(row.get(1)?);
+                let last_failure = first(&failed, row.get(1)?);
                 match table.rules.judge(OpenRow { inserted: at, failures, last_failure }, None, at) {
                     Fate::Waits(until) => Some(until),
                     Fate::Due | Fate::Expired => None,
@@ -176,5 +220,13 @@ impl Opened {
         let ticks =
             status.bands.iter().filter(|band| band.new + band.error > 0).filter_map(|band| band.every);
         Ok(ticks.map(|every| last_tick(every, at).after(every)).min())
+    }
+}
+
+/// The first of many dates, as its statement gives it.
+fn first(failed: &FailureColumns, cell: &Cell) -> Option<Time> {
+    match (cell, failed.last_failure.form) {
+        (Cell::Whole(micros), Form::Text(_)) => i64::try_from(*micros).ok().map(Time::from_micros),
+        (cell, _) => failed.last_failure.read(cell).time(),
     }
 }

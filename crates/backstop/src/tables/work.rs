@@ -1,13 +1,15 @@
 //! Handlers at work: rows that were taken, what became of them, and how that is written.
 
 use super::adopted::{Adopted, Opened, TableError, View};
+use super::buried::mark;
 use super::claim::Claims;
+use super::count;
 use super::expired::Letter;
 use super::handler::{Row, RowHandler};
 use super::link::{For, LinkError, Statement};
 use super::pass::{Pass, PassProgress, When};
 use super::row::{Cell, Key, object};
-use super::shape::Shape;
+use super::shape::{Read, Shape};
 use super::sql::{self, Became, Change, Open};
 use super::{OnExpired, Table};
 use crate::engine::execute::{panicked, timed_out};
@@ -17,10 +19,11 @@ use backstop_core::verdict::{Ending, Reason};
 use backstop_core::{JobId, Span, Time};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -31,13 +34,15 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// Waits before what became of rows is written once more on a new connection.
 const WRITE_AGAIN: [Duration; 3] = [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(3)];
 
-/// A row in our hands.
+/// A row as it was read.
 pub(super) struct Taken {
     key: Key,
     seen: Open,
     /// Its failures as they are written; `None` for no number.
     failures: Option<i128>,
     row: OpenRow,
+    /// Whether its last failure is a date, as far as it has one.
+    is_dated: bool,
     json: String,
 }
 
@@ -53,8 +58,21 @@ pub(super) struct Work<'a> {
     progress: &'a mut (dyn FnMut(PassProgress) + Send),
     pub(super) ready: VecDeque<Taken>,
     running: JoinSet<(Taken, Ending)>,
-    /// Rows that were taken in this pass.
-    begun: usize,
+    /// A place that was waited for.
+    place: Option<OwnedSemaphorePermit>,
+    /// Rows that were taken in this pass: none is taken twice.
+    tried: HashSet<String>,
+}
+
+/// How far handlers are let work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// They want more rows.
+    Hungry,
+    /// All rows have begun.
+    Begun,
+    /// All rows have ended.
+    Ended,
 }
 
 impl Taken {
@@ -67,15 +85,12 @@ impl Taken {
             Cell::Text(word) if word == "e" => Open::Error,
             _ => return None,
         };
-        let failures = match cells.next()? {
-            Cell::Whole(number) => Some(number),
-            Cell::Digits(digits) => digits.parse().ok(),
-            Cell::Text(digits) => digits.trim().parse().ok(),
-            _ => None,
-        };
-        let last_failure = cells.next()?;
-        let last_failure = shape.failed.as_ref().and_then(|failed| failed.last_failure.read(&last_failure));
-        let inserted = shape.inserted.read(&cells.next()?)?;
+        let (counted, last) = (cells.next()?, cells.next()?);
+        let (failures, last_failure) = shape.failed.as_ref().map_or((None, Read::Nothing), |failed| {
+            let failures = count::read(&counted, &failed.failures, shape.dialect);
+            (failures, failed.last_failure.read(&last))
+        });
+        let inserted = shape.inserted.read(&cells.next()?).time()?;
         let rest: Vec<Cell> = cells.collect();
         let json = match (&rest[..], shape.dialect) {
             ([Cell::Text(json)], backstop_core::sweep::Dialect::Postgres) => json.clone(),
@@ -84,7 +99,20 @@ impl Taken {
             }
         };
         let count = failures.map_or(0, |failures| u32::try_from(failures.max(0)).unwrap_or(u32::MAX));
-        Some(Self { key, seen, failures, row: OpenRow { inserted, failures: count, last_failure }, json })
+        let row = OpenRow { inserted, failures: count, last_failure: last_failure.time() };
+        Some(Self {
+            key,
+            seen,
+            failures,
+            row,
+            is_dated: last_failure != Read::Unreadable || count == 0,
+            json,
+        })
+    }
+
+    /// Whether it is due.
+    pub(super) fn is_due(&self, table: &Table, view: &View) -> bool {
+        self.is_dated && table.rules.judge(self.row, view.last_pass, view.at) == Fate::Due
     }
 
     /// The row as its handler gets it.
@@ -104,7 +132,7 @@ impl Taken {
     }
 
     /// Its dead letter.
-    pub(super) fn letter(self, reason: Reason, error: String) -> Letter {
+    fn letter(self, reason: Reason, error: String) -> Letter {
         Letter {
             key: self.key,
             json: self.json,
@@ -115,14 +143,24 @@ impl Taken {
         }
     }
 
+    /// The dead letter of a row that was found expired; `None` if it is not, or no longer.
+    pub(super) fn expired_letter(self, table: &Table, at: Time) -> Option<Letter> {
+        if table.rules.judge(self.row, None, at) != Fate::Expired {
+            return None;
+        }
+        let max_age = table.rules.max_age();
+        let (reason, why) = if self.row.inserted < at.before(max_age) {
+            (Reason::MaxAge, format!("it was inserted more than {max_age} ago, and is not tried any more"))
+        } else {
+            let failures = self.row.failures;
+            (Reason::AttemptsExhausted, format!("it failed {failures} times, and is not tried any more"))
+        };
+        Some(self.letter(reason, why))
+    }
+
     /// Its key.
     pub(super) const fn key(&self) -> &Key {
         &self.key
-    }
-
-    /// When it came in.
-    pub(super) const fn inserted(&self) -> Time {
-        self.row.inserted
     }
 }
 
@@ -148,8 +186,8 @@ impl<'a> Work<'a> {
         pass: &'a mut Pass,
         progress: &'a mut (dyn FnMut(PassProgress) + Send),
     ) -> Self {
-        let (ready, running) = (VecDeque::new(), JoinSet::new());
-        Self { adopted, handler, when, opened, claims, lost, pass, progress, ready, running, begun: 0 }
+        let (ready, running, place, tried) = (VecDeque::new(), JoinSet::new(), None, HashSet::new());
+        Self { adopted, handler, when, opened, claims, lost, pass, progress, ready, running, place, tried }
     }
 
     /// Whether no more rows are to be taken.
@@ -158,8 +196,17 @@ impl<'a> Work<'a> {
     }
 
     /// How many rows may still be taken in this pass.
-    pub(super) const fn room(&self) -> usize {
-        self.adopted.table.max_records.saturating_sub(self.begun)
+    pub(super) fn room(&self) -> usize {
+        self.adopted.table.max_records.saturating_sub(self.tried.len())
+    }
+
+    /// Whether a row was taken in this pass already.
+    pub(super) fn has_tried(&self, key: &Key) -> bool {
+        self.tried.contains(&key.token())
+    }
+
+    pub(super) fn tried(&self) -> usize {
+        self.tried.len()
     }
 
     /// How many rows are taken at a time: enough for the handlers, and no more than may run twice when we are killed.
@@ -187,24 +234,28 @@ impl<'a> Work<'a> {
         for key in keys {
             let at = rows.iter().position(|row| row.key == *key);
             let row = at.map(|at| rows.swap_remove(at));
-            let fate = |row: &Taken| self.adopted.table.rules.judge(row.row, view.last_pass, view.at);
-            match row.filter(|row| fate(row) == Fate::Due) {
+            match row.filter(|row| row.is_due(&self.adopted.table, view)) {
                 Some(row) => taken.push(row),
                 None => self.claims.end(key),
             }
         }
-        self.begun += taken.len();
+        self.tried.extend(taken.iter().map(|row| row.key.token()));
         Ok(taken)
     }
 
     /// Lets handlers work until they want more rows.
     pub(super) async fn settle_some(&mut self) -> Result<(), TableError> {
-        self.settle(self.adopted.table.concurrency).await
+        self.settle(Until::Hungry).await
+    }
+
+    /// Lets handlers work until all rows have begun: one that hangs holds up none of the others.
+    pub(super) async fn begin_all(&mut self) -> Result<(), TableError> {
+        self.settle(Until::Begun).await
     }
 
     /// Lets handlers work until there are no more rows.
     pub(super) async fn settle_all(&mut self) -> Result<(), TableError> {
-        self.settle(0).await
+        self.settle(Until::Ended).await
     }
 
     /// After an error: begins nothing more, and lets what has begun end and be written. Only then its rows can be given back.
@@ -216,23 +267,41 @@ impl<'a> Work<'a> {
         }
     }
 
-    async fn settle(&mut self, left: usize) -> Result<(), TableError> {
+    async fn settle(&mut self, until: Until) -> Result<(), TableError> {
         loop {
             self.start();
-            if self.running.is_empty() || self.ready.len() + self.running.len() <= left {
+            if self.is_settled(until) {
                 return Ok(());
             }
+            let (lost, stop, places) = (&self.lost, &self.adopted.stop, &self.adopted.places);
+            let (is_waiting, is_running) = (!self.ready.is_empty(), !self.running.is_empty());
             let ended = tokio::select! {
                 biased;
-                () = self.lost.cancelled() => return self.call_off().await,
-                ended = self.running.join_next() => ended,
+                () = lost.cancelled() => return self.call_off().await,
+                Some(ended) = self.running.join_next(), if is_running => ended,
+                // All are taken: by rows of a pass before this one.
+                Ok(place) = Arc::clone(places).acquire_owned(), if is_waiting => {
+                    self.place = Some(place);
+                    continue;
+                }
+                () = stop.cancelled(), if is_waiting => continue,
+                else => return Ok(()),
             };
-            let mut batch: Vec<(Taken, Ending)> = ended.into_iter().flatten().collect();
+            let mut batch: Vec<(Taken, Ending)> = ended.into_iter().collect();
             while let Some(more) = self.running.try_join_next() {
                 batch.extend(more);
             }
             self.write(batch).await?;
             self.tell();
+        }
+    }
+
+    fn is_settled(&self, until: Until) -> bool {
+        let (ready, running) = (self.ready.len(), self.running.len());
+        match until {
+            Until::Hungry => ready + running <= self.adopted.table.concurrency,
+            Until::Begun => ready == 0,
+            Until::Ended => ready + running == 0,
         }
     }
 
@@ -245,12 +314,19 @@ impl<'a> Work<'a> {
             self.pass.released += self.ready.len();
             self.ready.clear();
         }
-        while self.running.len() < self.adopted.table.concurrency {
+        while !self.ready.is_empty() {
+            let free = || Arc::clone(&self.adopted.places).try_acquire_owned().ok();
+            let Some(place) = self.place.take().or_else(free) else { return };
             let Some(taken) = self.ready.pop_front() else { return };
             let row = taken.for_handler(self.adopted, self.claims.number(), self.lost.child_token());
             let (handler, timeout) = (Arc::clone(&self.handler), self.adopted.table.timeout);
-            self.running.spawn(async move { (taken, call(handler, row, timeout).await) });
+            self.running.spawn(async move {
+                let ending = call(handler, row, timeout).await;
+                drop(place);
+                (taken, ending)
+            });
         }
+        self.place = None;
     }
 
     /// The lease is lost: others may have the rows. Handlers are called off, and what they say no longer counts.
@@ -265,7 +341,9 @@ impl<'a> Work<'a> {
         let _ =
             tokio::time::timeout(CANCEL_GRACE, async { while self.running.join_next().await.is_some() {} })
                 .await;
-        self.running.shutdown().await;
+        // One that blocks its thread does not notice, and is waited for by nobody.
+        self.running.abort_all();
+        self.running.detach_all();
         Ok(())
     }
 
@@ -305,7 +383,7 @@ impl<'a> Work<'a> {
             })
             .collect();
         let written = self.opened.change_all(table, &statements).await;
-        let mut letters = Vec::new();
+        let (mut letters, mut marks) = (Vec::new(), Vec::new());
         for ((taken, became, why), written) in ends.into_iter().zip(written) {
             self.claims.end(&taken.key);
             // What its owner changed meanwhile is the owner's, and what could not be written runs again.
@@ -316,10 +394,16 @@ impl<'a> Work<'a> {
                 && table.on_expired == OnExpired::Dead
                 && table.rules.max_failures().is_some_and(|max| failures >= max)
             {
+                marks.push(mark(&taken.key, taken.row.inserted));
                 letters.push(taken.letter(Reason::AttemptsExhausted, why));
             }
         }
-        self.pass.buried += self.adopted.bury(letters).await?.new;
+        let buried = self.adopted.bury(letters).await?;
+        self.pass.buried += buried.new;
+        // Whoever is killed before this leaves a row that the walk over expired rows finds.
+        if !buried.is_full {
+            self.adopted.remember_buried(marks).await?;
+        }
         Ok(())
     }
 

@@ -1,19 +1,22 @@
 //! Comparing the dates of a column with a time, in whatever form the column has them.
 //!
-//! A number or a native type is compared as it is. Text is compared by what it says: as microseconds on SQLite, as text of one form on the
-//! others. On SQLite there is a second, coarser comparison beside it, of the text as it stands, that an index can answer.
+//! A number or a native type is compared as it is. Text is compared by what it says, in microseconds, and says nothing where
+//! [`backstop_core::table::date`] reads no date: then no comparison holds. On SQLite there is a second, coarser comparison beside it, of
+//! the text as it stands, that an index can answer.
 
 use super::Sql;
 use crate::tables::link::Param;
 use crate::tables::shape::DateColumn;
 use backstop_core::sweep::Dialect;
-use backstop_core::table::date::{Form, TextForm, canonical};
+use backstop_core::table::date::{Form, TextForm, Zone, canonical};
 use backstop_core::{Span, Time};
 
-/// Whether dates are text that does not sort as times do.
-const fn is_mixed(column: &DateColumn) -> bool {
-    matches!(column.form, Form::Text(TextForm { is_uniform: false, .. }))
-}
+/// A day that there is, from the year 1 on.
+const DAY: &str = "(?!0000)([0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)\
+     |([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)";
+/// What may stand behind it. Nothing follows, not even the end of a line.
+const CLOCK: &str = "([ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?\
+     (Z|[+-](0[0-9]|1[0-4])(:[0-5][0-9])?)?)?(?![[:space:]])";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Is {
@@ -59,54 +62,59 @@ impl Sql {
         if let (Form::Text(form), Dialect::Sqlite) = (column.form, self.dialect) {
             self.coarsely(column, form, is, time).say(" AND ");
         }
-        if column.form.unit().is_some() {
-            return self.name(&column.column).say(is.sign()).number_bound(column, is, time);
+        if column.form.unit().is_none() {
+            return self.comparable(column).say(is.sign()).bound(column, time);
         }
-        self.comparable(column).say(is.sign()).bound(column, time)
+        self.name(&column.column).say(is.sign()).number_bound(column, is, time);
+        if self.dialect == Dialect::Sqlite {
+            // Whatever is no number is after all numbers there.
+            self.say(" AND ").readable(column);
+        }
+        self
     }
 
-    /// The column on one side of a comparison.
+    /// Whether the column says when.
+    pub(super) fn readable(&mut self, column: &DateColumn) -> &mut Self {
+        if column.form.unit().is_some() && self.dialect == Dialect::Sqlite {
+            return self.say("typeof(").name(&column.column).say(") = 'integer'");
+        }
+        self.comparable(column).say(" IS NOT NULL")
+    }
+
+    /// The column on one side of a comparison; nothing where it says nothing.
     pub(super) fn comparable(&mut self, column: &DateColumn) -> &mut Self {
-        let Form::Text(_) = column.form else { return self.name(&column.column) };
         let name = super::quoted(self.dialect, &column.column.name);
-        match self.dialect {
-            // The second without its part and with its zone, and the part: no date function has more than three digits of it.
-            Dialect::Sqlite => self.say(&format!(
-                "(unixepoch(substr({name}, 1, 19) || ltrim(substr({name}, 20), '.0123456789')) * 1000000 \
-                 + CAST(round(CAST('0' || substr({name}, 20, 7) AS REAL) * 1000000) AS INTEGER))"
-            )),
-            Dialect::Postgres => self.say(&format!(
-                "((replace(left({name}, 19), 'T', ' ') || '.' \
-                 || rpad(coalesce(substring({name} from '^.{{19}}\\.([0-9]{{1,6}})'), ''), 6, '0')) COLLATE \"C\")"
-            )),
-            Dialect::Mysql => self.say(&format!(
-                "CONCAT(REPLACE(LEFT({name}, 19), 'T', ' '), '.', \
-                 RPAD(IF(SUBSTRING({name}, 20, 1) = '.', REGEXP_SUBSTR(SUBSTRING({name}, 21, 6), '^[0-9]+'), ''), 6, '0'))"
-            )),
+        match (column.form, self.dialect) {
+            (Form::Text(_), Dialect::Sqlite) => self.say(&sqlite_micros(&name)),
+            (Form::Text(_), Dialect::Postgres) => self.say(&postgres_micros(&name)),
+            (Form::Text(_), Dialect::Mysql) => self.say(&mysql_micros(&name)),
+            (form, Dialect::Sqlite) if form.unit().is_some() => {
+                self.say(&format!("CASE WHEN typeof({name}) = 'integer' THEN {name} END"))
+            }
+            _ => self.say(&name),
         }
     }
 
     /// The column as rows are ordered by it: as it stands, where that is the order of time.
     pub(super) fn ordinal(&mut self, column: &DateColumn) -> &mut Self {
-        if is_mixed(column) { self.comparable(column) } else { self.name(&column.column) }
+        if column.is_mixed() { self.comparable(column) } else { self.name(&column.column) }
     }
 
     /// The same as it can be read, to come back to it.
     pub(super) fn read_ordinal(&mut self, column: &DateColumn) -> &mut Self {
-        if is_mixed(column) { self.comparable(column) } else { self.raw(&column.column) }
+        if column.is_mixed() { self.comparable(column) } else { self.raw(&column.column) }
     }
 
     /// A place in that order, as it was read.
     pub(super) fn place(&mut self, param: Param, column: &DateColumn) -> &mut Self {
-        if is_mixed(column) { self.cast(param, "text") } else { self.value(param, &column.column) }
+        if column.is_mixed() { self.cast(param, "bigint") } else { self.value(param, &column.column) }
     }
 
     /// The time on the other side.
     pub(super) fn bound(&mut self, column: &DateColumn, time: Time) -> &mut Self {
-        match (column.form, self.dialect) {
-            (Form::Text(_), Dialect::Sqlite) => self.cast(Param::Whole(time.as_micros().into()), "bigint"),
-            (Form::Text(_), _) => self.cast(Param::Text(canonical(time)), "text"),
-            (Form::Native { .. }, _) => self.value_of_date(Param::Text(canonical(time)), column),
+        match column.form {
+            Form::Text(_) => self.cast(Param::Whole(time.as_micros().into()), "bigint"),
+            Form::Native { .. } => self.value_of_date(Param::Text(canonical(time)), column),
             // A group of rows with the same wait: not after this.
             _ => self.number_bound(column, Is::AtOrBefore, time),
         }
@@ -139,11 +147,32 @@ impl Sql {
     pub(super) fn read_date(&mut self, column: &DateColumn) -> &mut Self {
         if self.dialect == Dialect::Postgres && matches!(column.form, Form::Native { .. }) {
             let name = super::quoted(self.dialect, &column.column.name);
-            return self.say(&format!(
-                "CASE WHEN isfinite({name}) THEN (extract(epoch FROM {name}) * 1000000)::bigint END"
-            ));
+            return self.say(&epoch_micros(&name));
         }
         self.key(&column.column)
+    }
+
+    /// The first date of a group, as it can be read.
+    pub(super) fn read_first(&mut self, column: &DateColumn) -> &mut Self {
+        let name = super::quoted(self.dialect, &column.column.name);
+        match (column.form, self.dialect) {
+            (Form::Text(_), _) => self.say("min(").comparable(column).say(")"),
+            (Form::Native { .. }, Dialect::Postgres) => self.say(&epoch_micros(&format!("min({name})"))),
+            _ => self.say(&format!("min({name})")),
+        }
+    }
+
+    /// Whether a text that says when is in the form of the column, so that it sorts with the others.
+    pub(super) fn in_form(&mut self, column: &DateColumn, form: TextForm) -> &mut Self {
+        let name = super::quoted(self.dialect, &column.column.name);
+        let separator = form.separator;
+        self.say(&format!("substr({name}, 11, 1) = '{separator}' AND "));
+        let part = if form.digits == 0 { 0 } else { usize::from(form.digits) + 1 };
+        match form.zone {
+            Zone::Unsaid => self.say(&format!("ltrim(substr({name}, 20), '.0123456789') = ''")),
+            Zone::Letter => self.say(&format!("substr({name}, {}) = 'Z'", 20 + part)),
+            Zone::Offset => self.say(&format!("substr({name}, {}) = '+00:00'", 20 + part)),
+        }
     }
 
     /// No row that the exact comparison takes is left out by this one: to the second where all texts look alike, to the day otherwise.
@@ -159,4 +188,52 @@ impl Sql {
         let sign = if is.is_lower_bound() { " >= " } else { " <= " };
         self.name(&column.column).say(sign).value(Param::Text(text), &column.column)
     }
+}
+
+/// Microseconds of a time of PostgreSQL's; what has no end is as far away as can be said.
+fn epoch_micros(time: &str) -> String {
+    format!("least(greatest(extract(epoch FROM {time}) * 1000000, -9e18), 9e18)::bigint")
+}
+
+/// SQLite has no regular expressions: shape by shape, and a day is one that there is if it comes back as it was.
+fn sqlite_micros(x: &str) -> String {
+    let rest = format!("substr({x}, 20)");
+    let zone = format!("ltrim({rest}, '.0123456789')");
+    let part = format!("substr({rest}, 1, length({rest}) - length({zone}))");
+    let is_zone = format!(
+        "({zone} IN ('', 'Z') OR (({zone} GLOB '[-+][01][0-9]' OR {zone} GLOB '[-+][01][0-9]:[0-5][0-9]') AND substr({zone}, 2, 2) < '15'))"
+    );
+    let is_part = format!(
+        "({part} = '' OR ({part} GLOB '.[0-9]*' AND length({part}) <= 10 AND instr(substr({part}, 2), '.') = 0))"
+    );
+    let is_clock = format!(
+        "substr({x}, 11, 9) GLOB '[ T][0-2][0-9]:[0-5][0-9]:[0-5][0-9]' AND substr({x}, 12, 2) < '24' \
+         AND (length({x}) = 19 OR ({is_zone} AND {is_part}))"
+    );
+    format!(
+        "CASE WHEN typeof({x}) = 'text' AND {x} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' AND {x} > '0001' \
+         AND date(substr({x}, 1, 10)) = substr({x}, 1, 10) AND (length({x}) = 10 OR ({is_clock})) \
+         THEN unixepoch(substr({x}, 1, 19)) * 1000000 + CAST(substr(substr({part}, 2) || '000000', 1, 6) AS INTEGER) \
+         - (CASE substr({zone}, 1, 1) WHEN '-' THEN -60000000 ELSE 60000000 END) \
+         * (CAST(substr({zone}, 2, 2) AS INTEGER) * 60 + CAST(substr({zone}, 5, 2) AS INTEGER)) END"
+    )
+}
+
+/// Digits behind the sixth are cut off, and not rounded.
+fn postgres_micros(x: &str) -> String {
+    let time = format!("regexp_replace({x}::text, '([.][0-9]{{6}})[0-9]+', '\\1')::timestamptz");
+    format!("CASE WHEN {x}::text ~ '^{DAY}{CLOCK}$' THEN {} END", epoch_micros(&time))
+}
+
+fn mysql_micros(x: &str) -> String {
+    let clock = format!("IF(CHAR_LENGTH({x}) = 10, '00:00:00', SUBSTRING({x}, 12, 8))");
+    let part =
+        format!("IF(SUBSTRING({x}, 20, 1) = '.', REGEXP_SUBSTR(SUBSTRING({x}, 21, 6), '^[0-9]+'), '')");
+    let zone = format!("COALESCE(REGEXP_SUBSTR(SUBSTRING({x}, 20), '[+-][0-9:]+$'), '')");
+    format!(
+        "CASE WHEN {x} REGEXP '(?-i)^{DAY}{CLOCK}$' THEN \
+         TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', CAST(CONCAT(LEFT({x}, 10), ' ', {clock}) AS DATETIME)) \
+         + CAST(RPAD({part}, 6, '0') AS SIGNED) - IF(LEFT({zone}, 1) = '-', -60000000, 60000000) \
+         * (CAST(CONCAT('0', SUBSTRING({zone}, 2, 2)) AS SIGNED) * 60 + CAST(CONCAT('0', SUBSTRING({zone}, 5, 2)) AS SIGNED)) END"
+    )
 }

@@ -2,7 +2,7 @@
 
 use super::{Open, Sql, is_open, status_is};
 use crate::tables::Table;
-use crate::tables::link::{Param, Statement};
+use crate::tables::link::Statement;
 use crate::tables::row::Key;
 use crate::tables::shape::{FailureColumns, Shape};
 use backstop_core::Time;
@@ -38,7 +38,8 @@ enum Condition {
     Undated(Group),
 }
 
-/// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be.
+/// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be. A row without a key that can be
+/// noted down is not among them, and takes nobody's place.
 pub(in crate::tables) fn pick(
     table: &Table,
     shape: &Shape,
@@ -59,6 +60,7 @@ pub(in crate::tables) fn pick(
         sql.ordinal(&shape.inserted).say(" AS backstop_o, ").name(&shape.id).say(" AS backstop_d");
         sql.say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
+        sql.say(" AND ").usable_key(&shape.id);
         if let Some(place) = behind {
             put_behind(&mut sql, shape, place);
         }
@@ -147,10 +149,10 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
         Condition::AnyGroup => put_any_group(sql, failed, groups),
         Condition::Fresh => put_fresh(sql, failed),
         Condition::Unfailed => {
-            sql.name(&failed.failures).say(" <= 0");
+            sql.unfailed(&failed.failures);
         }
         Condition::Uncounted => {
-            sql.name(&failed.failures).say(" IS NULL");
+            sql.uncounted(&failed.failures);
         }
         Condition::Group(group) => {
             put_failures(sql, failed, group);
@@ -163,8 +165,7 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
         Condition::Window(_) => {}
     }
     if let Some(max) = max_failures {
-        sql.say(" AND (").name(&failed.failures).say(" IS NULL OR ").name(&failed.failures).say(" < ");
-        sql.value(Param::Whole((*max).into()), &failed.failures).say(")");
+        sql.say(" AND ").failed_less_than(&failed.failures, *max);
     }
 }
 
@@ -176,12 +177,15 @@ fn put_window(sql: &mut Sql, shape: &Shape, window: &Window) {
 }
 
 fn put_fresh(sql: &mut Sql, failed: &FailureColumns) {
-    sql.say("(").name(&failed.failures).say(" IS NULL OR ").name(&failed.failures).say(" <= 0)");
+    sql.say("(").uncounted(&failed.failures).say(" OR ").unfailed(&failed.failures).say(")");
 }
 
 fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
-    sql.name(&failed.failures).say(if group.or_more { " >= " } else { " = " });
-    sql.value(Param::Whole(group.failures.into()), &failed.failures);
+    if group.or_more {
+        sql.failed_at_least(&failed.failures, group.failures);
+    } else {
+        sql.failed_times(&failed.failures, group.failures);
+    }
 }
 
 /// All groups at once, for a row that is looked at anyway.
@@ -192,8 +196,7 @@ fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
     if let Some((last, others)) = groups.split_last() {
         sql.say(" OR ").comparable(&failed.last_failure).say(" <= CASE");
         for group in others {
-            sql.say(" WHEN ").name(&failed.failures).say(" = ");
-            sql.value(Param::Whole(group.failures.into()), &failed.failures).say(" THEN ");
+            sql.say(" WHEN ").failed_times(&failed.failures, group.failures).say(" THEN ");
             sql.bound(&failed.last_failure, group.last_failure_until);
         }
         sql.say(" WHEN ");
@@ -209,6 +212,14 @@ fn put_behind(sql: &mut Sql, shape: &Shape, place: &Place) {
     sql.say(" AND (").ordinal(inserted).say(" < ").place(place.inserted.param(), inserted);
     sql.say(" OR (").ordinal(inserted).say(" = ").place(place.inserted.param(), inserted);
     sql.say(" AND ").name(id).say(" < ").value(place.key.param(), id).say("))");
+}
+
+/// Ahead of a place in the other order, the oldest first.
+pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place) {
+    let (inserted, id) = (&shape.inserted, &shape.id);
+    sql.say(" AND (").ordinal(inserted).say(" > ").place(place.inserted.param(), inserted);
+    sql.say(" OR (").ordinal(inserted).say(" = ").place(place.inserted.param(), inserted);
+    sql.say(" AND ").name(id).say(" > ").value(place.key.param(), id).say("))");
 }
 
 /// Whether an open row failed after a time.
@@ -242,21 +253,17 @@ pub(in crate::tables) fn next_due(
     inserted_from: Time,
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT ").key(&failed.failures).say(", ").read_date(&failed.last_failure);
-    sql.say(" FROM (SELECT ")
-        .name(&failed.failures)
-        .say(", min(")
-        .name(&failed.last_failure.column)
-        .say(") AS ");
-    sql.name(&failed.last_failure.column).say(" FROM ");
-    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+    // `GROUP BY 1` is by the first of these, whatever it is called.
+    sql.say("SELECT ").failures(&failed.failures).say(if shape.dialect == Dialect::Postgres {
+        "::text, "
+    } else {
+        ", "
+    });
+    sql.read_first(&failed.last_failure).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").at_or_after(&shape.inserted, inserted_from);
-    sql.say(" AND ")
-        .name(&failed.failures)
-        .say(" > 0 AND ")
-        .name(&failed.last_failure.column)
-        .say(" IS NOT NULL");
-    sql.say(" GROUP BY ").name(&failed.failures).say(") AS g");
+    sql.say(" AND ").failed_at_least(&failed.failures, 1);
+    sql.say(" AND ").readable(&failed.last_failure);
+    sql.say(" GROUP BY 1");
     sql.done()
 }

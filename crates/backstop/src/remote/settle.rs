@@ -183,7 +183,7 @@ fn run_of(job: Job, ticket: Ticket) -> Leased {
         lost_leases: ticket.past.lost_leases,
         inserted_at: job.inserted_at,
         run_at: job.run_at,
-        retry: job.retry,
+        terms: job.terms,
         history: rerun.map_or(job.history, |(_, history)| history),
         lease: ticket.lease(job.id),
     }

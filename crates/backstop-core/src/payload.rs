@@ -138,7 +138,9 @@ mod tests {
     #[test]
     fn depth_and_size_end_at_their_limits() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
-        for check in [Payload::json::<String>, Payload::parsed::<String>] {
+        let checks: [fn(String) -> Result<Payload, BadPayload>; 2] =
+            [|text| Payload::json(text), |text| Payload::parsed(text)];
+        for check in checks {
             assert!(check(nested(128)).is_ok());
             assert_eq!(check(nested(129)), Err(BadPayload::TooDeep(129)));
         }

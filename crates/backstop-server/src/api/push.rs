@@ -3,13 +3,14 @@
 use super::read::{Body, json};
 use super::{Problem, ProblemShape};
 use crate::App;
+use crate::meters::trace_of;
 use crate::wire::push::{BadJob, NewJobShape, NewJobsShape, PushedShape, PushedTogetherShape};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use backstop::NewJob;
 use backstop::core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
 use backstop::core::port::{Enqueued, StoreError};
+use backstop::{NewJob, TraceContext};
 
 /// About how many bytes one answer takes.
 const PUSHED_BYTES: usize = 72;
@@ -23,10 +24,11 @@ const PUSHED_BYTES: usize = 72;
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn one(State(app): State<App>, body: Body) -> Result<Response, Problem> {
+pub(super) async fn one(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobShape<'_> = body.read()?;
-    let job = written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))?;
+    let mut job = written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))?;
+    job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
     let result = backstop.push_jobs(vec![job]).await?.pop();
     let result = result.ok_or_else(|| StoreError::corrupt("pushing a job", "no answer for it"))?;
@@ -47,8 +49,12 @@ pub(super) async fn one(State(app): State<App>, body: Body) -> Result<Response, 
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn batch(State(app): State<App>, body: Body) -> Result<Response, Problem> {
-    let jobs = jobs(&app, &body)?;
+pub(super) async fn batch(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let jobs = jobs(&app, trace_of(&headers), &body)?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let answers = app.backstop().push_jobs(jobs).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Enqueued::Full) {
@@ -62,7 +68,7 @@ pub(super) async fn batch(State(app): State<App>, body: Body) -> Result<Response
     Ok(json(StatusCode::OK, &PushedTogetherShape { results }, size))
 }
 
-fn jobs(app: &App, body: &Body) -> Result<Vec<NewJob>, Problem> {
+fn jobs(app: &App, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobsShape<'_> = body.read()?;
     if written.jobs.len() > ENQUEUE_JOBS_MAX {
@@ -74,7 +80,8 @@ fn jobs(app: &App, body: &Body) -> Result<Vec<NewJob>, Problem> {
     let (mut jobs, mut bytes) = (Vec::<NewJob>::with_capacity(written.jobs.len()), 0);
     for (at, written) in written.jobs.into_iter().enumerate() {
         let job = written.job(&body.0, jobs.last(), now, || backstop.new_id());
-        let job = job.map_err(|error| bad(&error, Some(at)))?;
+        let mut job = job.map_err(|error| bad(&error, Some(at)))?;
+        job.trace = trace;
         bytes += job.payload.len();
         jobs.push(job);
     }

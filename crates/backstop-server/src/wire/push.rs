@@ -134,6 +134,7 @@ impl NewJobShape<'_> {
             run_at,
             unique: key.map(|key| Unique { key, period: None, states: States::LIVE }),
             retry: self.retry,
+            trace: None,
         })
     }
 }

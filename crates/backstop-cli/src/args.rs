@@ -2,7 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    breaker, completions, dead, demo, drill, job, policy, push, queue, schedule, stream, sweep, table, work,
+    breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve, stream,
+    sweep, table, token, work,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
+  backstop serve                                       the server, with its dashboard on http://127.0.0.1:7007/
   backstop demo                                        see it work, in ten seconds
   backstop push emails '{\"to\":\"ada@example.org\"}'      one job
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
@@ -74,6 +76,14 @@ pub(crate) struct Globals {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Run everything: the HTTP API, the dashboard, and the handlers of the configuration
+    Serve(serve::ServeArgs),
+    /// Tokens that let people and programs in from elsewhere: make, list, revoke
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// The configuration, as it would be used
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Put jobs into a queue: one, or a file of them
     Push(Box<push::PushArgs>),
     /// Run the jobs of queues with a command

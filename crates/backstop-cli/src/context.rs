@@ -4,8 +4,7 @@ use crate::args::Globals;
 use crate::output::Output;
 use crate::trouble::{Trouble, unopened};
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
-use backstop::{Address, Backstop, QueueSettings, RetryPolicy, Span};
-use backstop_core::Job;
+use backstop::{Address, Backstop, QueueSettings, Span};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,19 +18,32 @@ pub(crate) struct Context {
     pub(crate) named_file: Option<PathBuf>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
+    /// What the flags say.
+    flags: Overrides,
 }
 
 impl Context {
     /// Defaults, then the file, then the environment, then the flags.
     pub(crate) fn resolve(globals: &Globals) -> Result<Self, Trouble> {
-        let file = read_file(globals.config.as_deref())?;
-        let path = globals.config.clone().unwrap_or_else(|| PathBuf::from(USUAL_FILE)).display().to_string();
-        let written = file.as_deref().map(|text| Written { path: &path, text });
-        let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
-        let flags = Overrides { store: globals.store.clone(), durability: globals.durability };
-        let named_store = flags.store.clone();
-        let config = config::resolve(written, environment, flags)?;
-        Ok(Self { config, named_store, named_file: globals.config.clone(), output: Output::new(globals) })
+        let flags = Overrides {
+            store: globals.store.clone(),
+            durability: globals.durability,
+            ..Overrides::default()
+        };
+        let config = resolved(globals.config.as_deref(), flags.clone())?;
+        let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
+        Ok(Self { config, named_store, named_file, output: Output::new(globals), flags })
+    }
+
+    /// The configuration as it is written now, for a server that flags may place elsewhere.
+    pub(crate) fn read_again(&self, listen: Option<String>, base: Option<String>) -> Result<Config, Trouble> {
+        resolved(self.named_file.as_deref(), Overrides { listen, base, ..self.flags.clone() })
+    }
+
+    /// The configuration file that is read, if there is one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        let usual = || Some(PathBuf::from(USUAL_FILE)).filter(|path| path.exists());
+        self.named_file.clone().or_else(usual)
     }
 
     /// The store, made and brought up to date if need be.
@@ -73,12 +85,22 @@ impl Context {
         self.config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min().unwrap_or(usual)
     }
 
-    /// All runs a job may have: by its own policy, its queue's in the configuration, or the usual one.
-    pub(crate) fn max_attempts(&self, job: &Job) -> Option<u32> {
-        let of_queue = || self.config.queues.get(&job.queue).map(|queue| queue.settings.retry.clone());
-        let policy: RetryPolicy = job.retry.decode().or_else(of_queue).unwrap_or_default();
-        policy.max_attempts()
+    /// Whoever sits here, as the audit calls them: `user@host`.
+    pub(crate) fn who() -> String {
+        let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
+        let user = named("USER").or_else(|| named("LOGNAME"));
+        let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+        format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
     }
+}
+
+/// Defaults, then the file, then the environment, then the flags.
+fn resolved(named_file: Option<&Path>, flags: Overrides) -> Result<Config, Trouble> {
+    let file = read_file(named_file)?;
+    let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE)).display().to_string();
+    let written = file.as_deref().map(|text| Written { path: &path, text });
+    let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
+    Ok(config::resolve(written, environment, flags)?)
 }
 
 fn read_file(named: Option<&Path>) -> Result<Option<String>, Trouble> {

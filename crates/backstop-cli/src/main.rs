@@ -6,6 +6,7 @@ mod args;
 pub mod bench;
 mod commands;
 mod context;
+mod crew;
 mod logging;
 mod output;
 mod trouble;

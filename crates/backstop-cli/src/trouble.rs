@@ -65,6 +65,22 @@ impl Trouble {
         self
     }
 
+    /// With what it is about in front.
+    pub(crate) fn about(mut self, what: impl Display) -> Self {
+        if let Self::Told { cause, .. } = &mut self {
+            *cause = format!("{what}: {cause}");
+        }
+        self
+    }
+
+    /// What happened, in one line.
+    pub(crate) fn cause(&self) -> &str {
+        match self {
+            Self::Told { cause, .. } => cause,
+            Self::NobodyReads => "nobody reads the results",
+        }
+    }
+
     /// Tells it, and ends with the code it means.
     pub(crate) fn tell(self, format: Format) -> ExitCode {
         let Self::Told { cause, advice, blame } = self else { return ExitCode::SUCCESS };

@@ -225,6 +225,7 @@
       if (source) return;
       source = new EventSource(address);
       source.addEventListener("changed", due);
+      source.addEventListener("tick", due);
       source.addEventListener("open", () => lost(false));
       source.addEventListener("error", () => lost(true));
     }

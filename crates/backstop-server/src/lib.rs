@@ -7,6 +7,8 @@
 //! | `/v1` and `/openapi.json` | `api/` |
 //! | the JSON shapes that the API and the command line share | `wire/` |
 //! | the dashboard | `pages/` |
+//! | live updates | `events/` |
+//! | actions on all jobs that match, in the background | `bulk/` |
 //! | what happened in the last week, minute by minute | `history/` |
 //! | what a retry policy does, for the command line and the page | `lab/` |
 //! | numbers and times as people read them | `words.rs` |
@@ -16,6 +18,8 @@
 pub mod access;
 pub mod api;
 mod app;
+pub mod bulk;
+pub mod events;
 pub mod history;
 pub mod lab;
 pub mod meters;

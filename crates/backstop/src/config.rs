@@ -5,10 +5,14 @@
 
 mod raw;
 mod schedule;
+mod server;
 mod stream;
 mod sweep;
 mod table;
 
+pub use server::{
+    CONNECTIONS_MAX, SESSION_MAX, ServerConfig, TIMEOUT_MAX, TlsFiles, Transport, USUAL_LISTEN,
+};
 pub use stream::{KafkaSource, StreamConfig};
 pub use table::TableConfig;
 
@@ -33,6 +37,10 @@ pub const USUAL_STORE: &str = "sqlite:backstop.db";
 pub const ENV_STORE: &str = "BACKSTOP_STORE";
 /// The environment's word for the durability.
 pub const ENV_DURABILITY: &str = "BACKSTOP_DURABILITY";
+/// The environment's word for where the server listens.
+pub const ENV_LISTEN: &str = "BACKSTOP_LISTEN";
+/// The environment's word for the path in front of every address of the server.
+pub const ENV_BASE: &str = "BACKSTOP_BASE";
 
 /// What the program needs, checked.
 #[derive(Clone, Debug)]
@@ -53,6 +61,8 @@ pub struct Config {
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
+    /// How the server is reached, and what it bears.
+    pub server: ServerConfig,
 }
 
 impl Config {
@@ -121,6 +131,10 @@ pub struct Overrides {
     pub store: Option<Address>,
     /// What an acknowledged write survives.
     pub durability: Option<Durability>,
+    /// Where the server listens.
+    pub listen: Option<String>,
+    /// The path in front of every address of the server.
+    pub base: Option<String>,
 }
 
 /// A configuration that cannot be used.
@@ -185,6 +199,22 @@ pub enum BadConfig {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// What is said about the server does not make sense.
+    #[error("{path}: [server]: {problem}")]
+    Server {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+    /// A flag does not say what it should.
+    #[error("{name}: {problem}")]
+    Flag {
+        /// The flag.
+        name: &'static str,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
     /// A variable of the environment does not say what it should.
     #[error("environment variable {name}: {problem}")]
     Environment {
@@ -204,7 +234,8 @@ impl Overrides {
             name: ENV_DURABILITY,
             problem: problem.to_string(),
         })?;
-        Ok(Self { store: said(ENV_STORE).map(Address::new), durability })
+        let (listen, base) = (said(ENV_LISTEN), said(ENV_BASE));
+        Ok(Self { store: said(ENV_STORE).map(Address::new), durability, listen, base })
     }
 }
 
@@ -223,6 +254,11 @@ pub fn resolve(
     let sweeps = raw.sweeps.into_iter().map(|(name, sweep)| checked_sweep(path, name, sweep));
     let tables = raw.tables.into_iter().map(|(name, table)| checked_table(path, name, table));
     let schedules = raw.schedules.into_iter().map(|(name, schedule)| checked_schedule(path, &name, schedule));
+    let server = checked_server(
+        path,
+        raw.server,
+        [(environment.listen, environment.base), (flags.listen, flags.base)],
+    )?;
     Ok(Config {
         store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
         durability: durability.unwrap_or_default(),
@@ -232,7 +268,32 @@ pub fn resolve(
         tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
+        server,
     })
+}
+
+/// The entry, then what the environment and the flags say of where the server is.
+fn checked_server(
+    path: &str,
+    raw: server::RawServer,
+    [environment, flags]: [(Option<String>, Option<String>); 2],
+) -> Result<ServerConfig, BadConfig> {
+    let mut config = raw.checked().map_err(|problem| BadConfig::Server { path: path.to_owned(), problem })?;
+    let of_environment = |name| move |problem| BadConfig::Environment { name, problem };
+    let of_flag = |name| move |problem| BadConfig::Flag { name, problem };
+    if let Some(text) = environment.0 {
+        config.listen = server::listen(&text).map_err(of_environment(ENV_LISTEN))?;
+    }
+    if let Some(text) = environment.1 {
+        config.base = server::base(&text).map_err(of_environment(ENV_BASE))?;
+    }
+    if let Some(text) = flags.0 {
+        config.listen = server::listen(&text).map_err(of_flag("--listen"))?;
+    }
+    if let Some(text) = flags.1 {
+        config.base = server::base(&text).map_err(of_flag("--base"))?;
+    }
+    Ok(config)
 }
 
 fn checked_queue(path: &str, name: &str, raw: raw::RawQueue) -> Result<(QueueName, QueueConfig), BadConfig> {

@@ -166,6 +166,8 @@ pub struct WorkerBuilder {
     tables: BTreeMap<String, Table>,
     timing: Timing,
     services: Services,
+    /// How long ended jobs stay in queues it was told nothing of; `None` leaves those alone.
+    usual_shelf: Option<Shelf>,
 }
 
 impl WorkerBuilder {
@@ -181,6 +183,7 @@ impl WorkerBuilder {
             tables: BTreeMap::new(),
             timing: Timing::default(),
             services: Services::default(),
+            usual_shelf: None,
         }
     }
 
@@ -253,6 +256,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Keeps house for queues whose jobs others run, such as workers over HTTP: makes due jobs ready, takes over what dead
+    /// workers left, and prunes ended jobs of queues it was told nothing of as `shelf` says. Such a worker needs no handler.
+    pub fn keep_house(mut self, shelf: Shelf) -> Self {
+        self.usual_shelf = Some(shelf);
+        self
+    }
+
     /// With these intervals instead of the usual ones.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -302,6 +312,7 @@ impl WorkerBuilder {
             && self.schedules.is_empty()
             && self.sweeps.is_empty()
             && self.tables.is_empty()
+            && self.usual_shelf.is_none()
         {
             return Err(BadWorker::NoHandler);
         }
@@ -315,7 +326,7 @@ impl WorkerBuilder {
         let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
         let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
-        let engine = engine.working_off(self.tables.into_values().collect());
+        let engine = engine.working_off(self.tables.into_values().collect()).keeping_house(self.usual_shelf);
         Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
     }
 }

@@ -3,6 +3,7 @@
 mod figures;
 mod fill;
 mod held;
+mod http;
 mod measure;
 mod place;
 mod raw;
@@ -65,6 +66,8 @@ pub enum Subject {
     Jobs,
     /// Ordered streams, beside jobs
     Streams,
+    /// The API over a loopback connection, beside the library, on a file of its own
+    Http,
     /// Finding what is due in a large table of a user's, without the suggested indexes and with them
     Tables,
 }
@@ -91,6 +94,10 @@ pub async fn run(
     let report = match args.subject {
         Subject::Tables => {
             let figures = tables::measure(&args, &bar).await;
+            figures.and_then(|figures| if json { figures.json() } else { Ok(figures.text()) })
+        }
+        Subject::Http => {
+            let figures = http::measure(&args, &bar).await;
             figures.and_then(|figures| if json { figures.json() } else { Ok(figures.text()) })
         }
         Subject::Jobs | Subject::Streams => measure_store(&args, named, durability, json, &bar).await,

@@ -7,8 +7,8 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::breakers::{GuardName, GuardStatus};
 use backstop_core::breaker::Phase;
+use backstop_server::wire::breaker::{BreakerShape, BreakersShape, DoneShape, what};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 /// Look at breakers and gates, open and reset them.
 #[derive(Subcommand, Debug)]
@@ -67,7 +67,7 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let guards = backstop.breakers().list().await?;
     if context.output.is_json() {
-        context.output.json(&json!({ "breakers": guards.iter().map(shape).collect::<Vec<_>>() }))?;
+        context.output.json(&BreakersShape { breakers: guards.iter().map(BreakerShape::new).collect() })?;
     } else if guards.is_empty() {
         context
             .output
@@ -78,40 +78,11 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-fn shape(guard: &GuardStatus) -> Value {
-    let status = &guard.status;
-    json!({
-        "name": guard.name.to_string(),
-        "what": what(guard),
-        "queue": guard.name.queue(),
-        "kind": guard.name.kind(),
-        "state": status.state,
-        "shut": guard.shut,
-        "deaths": guard.deaths,
-        "failure_count": status.failure_count,
-        "success_count": status.success_count,
-        "total_calls": status.total_calls,
-        "rejected_calls": status.rejected_calls,
-        "last_failure_time": status.last_failure_time,
-        "opened_at": status.opened_at,
-        "next_probe_at": status.next_probe_at,
-        "config": guard.settings,
-        "events": status.events,
-    })
-}
-
-const fn what(guard: &GuardStatus) -> &'static str {
-    match guard.name {
-        GuardName::Breaker(_) => "breaker",
-        GuardName::Gate(..) => "gate",
-    }
-}
-
 fn table(guards: &[GuardStatus], now: Time) -> Table {
     let mut table = Table::new(&["NAME", "WHAT", "STATE", "FAILURES", "DEATHS", "NEXT PROBE", "LAST CHANGE"]);
     for guard in guards {
         let status = &guard.status;
-        let state = match (status.state, what(guard)) {
+        let state = match (status.state, what(&guard.name)) {
             (Phase::Closed, "gate") => ("open".to_owned(), Tone::Good),
             (Phase::Closed, _) => ("closed".to_owned(), Tone::Good),
             (Phase::HalfOpen, _) => ("half open".to_owned(), Tone::Warning),
@@ -122,7 +93,7 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
         let last = status.events.last();
         table.toned([
             plain(guard.name.to_string()),
-            plain(what(guard).to_owned()),
+            plain(what(&guard.name).to_owned()),
             state,
             plain(count(u64::from(status.failure_count))),
             plain(guard.deaths.map(count).unwrap_or_default()),
@@ -137,7 +108,7 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
 
 async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    if !backstop.breakers().reset(name, "reset by hand").await? {
+    if !backstop.changes(&Context::who()).reset(name).await? {
         return Err(
             Trouble::new(format!("there is no breaker or gate {name}")).advise("backstop breaker list")
         );
@@ -147,13 +118,13 @@ async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> 
 
 async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    backstop.breakers().open(&args.name, &args.why).await?;
+    backstop.changes(&Context::who()).open(&args.name, &args.why).await?;
     tell(&args.name, "open until it is reset; workers see it within a second", context)
 }
 
 fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&json!({ "name": name.to_string(), "done": done }))?;
+        context.output.json(&DoneShape { done, name: name.to_string() })?;
     } else {
         context.output.line(format!("{name}: {done}"))?;
     }

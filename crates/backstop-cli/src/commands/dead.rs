@@ -10,8 +10,8 @@ mod show;
 
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
+use backstop::Backstop;
 use backstop::dead::DeadLetters;
-use backstop::{Backstop, QueueName};
 use clap::{Args, Subcommand};
 use select::SelectionArgs;
 
@@ -150,15 +150,5 @@ pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verd
 
 /// The dead letters of a store, on behalf of whoever sits here.
 fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
-    let queues = context.config.queues.iter();
-    let policies = queues.map(|(name, queue): (&QueueName, _)| (name.clone(), queue.settings.retry.clone()));
-    backstop.dead().by(&who()).retrying_by(policies.collect())
-}
-
-/// `user@host`.
-fn who() -> String {
-    let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
-    let user = named("USER").or_else(|| named("LOGNAME"));
-    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
-    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+    context.config.dead(backstop, &Context::who())
 }

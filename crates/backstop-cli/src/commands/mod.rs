@@ -2,6 +2,7 @@
 
 pub(crate) mod breaker;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -13,9 +14,11 @@ pub(crate) mod push;
 pub(crate) mod queue;
 pub(crate) mod reconcile;
 pub(crate) mod schedule;
+pub(crate) mod serve;
 pub(crate) mod stream;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod token;
 pub(crate) mod work;
 
 use crate::args::Command;
@@ -27,6 +30,9 @@ use backstop::{Address, OpenError, StoreKind};
 /// Does what was asked for.
 pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict, Trouble> {
     match command {
+        Command::Serve(args) => serve::run(args, context).await,
+        Command::Token(command) => token::run(command, context).await,
+        Command::Config(command) => config::run(command, context).await,
         Command::Push(args) => push::run(args, context).await,
         Command::Work(args) => work::run(args, context).await,
         Command::Job(command) => job::run(command, context).await,

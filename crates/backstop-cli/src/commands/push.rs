@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::port::Enqueued;
 use backstop::core::unique::Sameness;
-use backstop::{Backstop, Draft, JobId, Kind, Priority, QueueName, Span, State, Time};
+use backstop::{Backstop, Draft, Kind, Priority, QueueName, Span, State, Time};
+use backstop_server::wire::push::PushedShape;
 use clap::{Args, ValueEnum};
 use line::Defaults;
-use serde::Serialize;
 use source::Source;
 use std::path::PathBuf;
 
@@ -132,14 +132,6 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
     })
 }
 
-#[derive(Serialize)]
-struct PushedShape {
-    id: JobId,
-    result: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<JobId>,
-}
-
 async fn push_one(
     args: &PushArgs,
     payload: &str,
@@ -160,19 +152,12 @@ async fn push_one(
     }
     let backstop = open_bounded(&args.queue, context).await?;
     let pushed = draft(args, payload, defaults, &backstop).push().await?;
-    let (result, holder) = match pushed.result {
-        Enqueued::Inserted => ("inserted", None),
-        Enqueued::Same => ("same", None),
-        Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
-        Enqueued::Full => ("full", None),
-    };
-    // The id of a job that was not taken names nothing; what stands for it is the holder of its key.
-    let id = holder.unwrap_or(pushed.id);
+    let shape = PushedShape::new(pushed.id, pushed.result);
     if context.output.is_json() {
-        context.output.json(&PushedShape { id, result, holder })?;
+        context.output.json(&shape)?;
     } else {
-        let why = if holder.is_some() { ": it holds the unique key" } else { "" };
-        context.output.line(format!("{id} {result}{why}"))?;
+        let why = if shape.holder.is_some() { ": it holds the unique key" } else { "" };
+        context.output.line(format!("{} {}{why}", shape.id, shape.result))?;
     }
     if pushed.result == Enqueued::Full {
         context.output.warn(format!(

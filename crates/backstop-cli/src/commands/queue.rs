@@ -1,16 +1,14 @@
 //! `backstop queue`: look at queues, pause, resume or clear them.
 
-use crate::commands::job::amend::amend_all;
 use crate::context::Context;
-use crate::output::json::QueueShape;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
+use backstop::operate::WAITING;
 use backstop::{QueueName, State, Time};
-use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::port::{Gate, QueueStatus};
+use backstop_server::wire::queue::{PausedShape, QueueShape, QueuesShape};
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use serde_json::json;
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -61,14 +59,6 @@ pub(crate) struct ClearArgs {
     #[arg(long, short)]
     yes: bool,
 }
-
-#[derive(Serialize)]
-struct QueuesShape<'a> {
-    queues: Vec<QueueShape<'a>>,
-}
-
-/// What waits: nobody has it in hand, and it has not ended.
-const WAITING: [State; 3] = [State::Scheduled, State::Ready, State::Retrying];
 
 /// Does what was asked for.
 pub(crate) async fn run(command: &QueueCommand, context: &Context) -> Result<Verdict, Trouble> {
@@ -133,10 +123,14 @@ fn table(queues: &[QueueStatus], now: Time) -> Table {
 
 async fn set_gate(queue: &QueueName, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    backstop.store().set_gate(queue.clone(), gate, backstop.now()).await?;
-    let is_paused = gate == Gate::Paused;
+    let (changes, is_paused) = (backstop.changes(&Context::who()), gate == Gate::Paused);
+    if is_paused {
+        changes.pause(queue).await?
+    } else {
+        changes.resume(queue).await?
+    }
     if context.output.is_json() {
-        context.output.json(&json!({ "name": queue, "paused": is_paused }))?;
+        context.output.json(&PausedShape { name: queue, paused: is_paused })?;
     } else if is_paused {
         context.output.line(format!("{queue} is paused; it takes jobs in and keeps them"))?;
     } else {
@@ -156,11 +150,7 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
             return Ok(Verdict::FallsShort);
         }
     }
-    let mut removed = 0;
-    for state in WAITING {
-        let filter = Filter { queue: Some(args.queue.clone()), state: Some(state), ..Filter::default() };
-        removed += amend_all(&backstop, &Selection::Matching(filter), &Action::Delete).await?.count;
-    }
+    let removed = backstop.changes(&Context::who()).clear(&args.queue).await?;
     if context.output.is_json() {
         context.output.json(&json!({ "count": removed }))?;
     } else {

@@ -7,8 +7,8 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::config::USUAL_FILE;
 use backstop::sweeps::{PastRun, Report, Sweep, SweepError, Sweeper};
 use backstop::{Backstop, Time};
+use backstop_server::wire::sweep::{ReportShape, SweepShape, SweepsShape};
 use clap::Args;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Which, and how.
@@ -66,14 +66,18 @@ pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, 
     let (mut shapes, mut verdict) = (Map::new(), Verdict::Fine);
     for sweep in &sweeps {
         let sweeper = backstop.sweeper(sweep);
-        let outcome = if args.dry_run { sweeper.dry_run(at).await } else { sweeper.run_at(at).await };
+        let outcome = if args.dry_run {
+            sweeper.dry_run(at).await
+        } else {
+            backstop.changes(&Context::who()).sweep(sweep, at).await
+        };
         if args.name.is_some() {
             return tell_one(sweep, &outcome.map_err(|error| failed(sweep, &error))?, args, context);
         }
         let shape = match &outcome {
             Ok(report) => {
                 verdict = worse(verdict, of(report));
-                serde_json::to_value(Shape::new(report, args)).map_err(Trouble::new)?
+                serde_json::to_value(ReportShape::new(report, args.dry_run)).map_err(Trouble::new)?
             }
             Err(error) => {
                 verdict = Verdict::FallsShort;
@@ -132,32 +136,9 @@ fn of(report: &Report) -> Verdict {
     if is_whole { Verdict::Fine } else { Verdict::FallsShort }
 }
 
-/// The lists of a run, in this order; `enqueued` only where something was done.
-#[derive(Serialize)]
-struct Shape<'a> {
-    found: &'a [Value],
-    alive: &'a [Value],
-    would_enqueue: &'a [Value],
-    dead: &'a [Value],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enqueued: Option<&'a [Value]>,
-}
-
-impl<'a> Shape<'a> {
-    fn new(report: &'a Report, args: &SweepArgs) -> Self {
-        Self {
-            found: &report.found,
-            alive: &report.alive,
-            would_enqueue: &report.would_enqueue,
-            dead: &report.dead,
-            enqueued: (!args.dry_run).then_some(&report.enqueued),
-        }
-    }
-}
-
 fn tell_one(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&Shape::new(report, args))?;
+        context.output.json(&ReportShape::new(report, args.dry_run))?;
         complain(sweep, report, context);
     } else {
         tell(sweep, report, args, context)?;
@@ -214,9 +195,8 @@ async fn history(sweeps: &[Sweep], backstop: &Backstop, context: &Context) -> Re
         all.push((sweep, sweeper.history().await?));
     }
     if context.output.is_json() {
-        let shapes: Map<String, Value> =
-            all.iter().map(|(sweep, runs)| (sweep.name().to_owned(), json!({ "runs": runs }))).collect();
-        context.output.json(&json!({ "sweeps": shapes }))?;
+        let sweeps = all.iter().map(|(sweep, runs)| (sweep.name(), SweepShape::runs(runs))).collect();
+        context.output.json(&SweepsShape { sweeps })?;
     } else if all.iter().all(|(_, runs)| runs.is_empty()) {
         context.output.note("no sweep has run yet; workers run them by themselves, `backstop sweep` by hand");
     } else {

@@ -1,17 +1,17 @@
 //! `backstop work`: run the jobs of queues with a command or a web service.
 
-pub(super) mod serve;
+pub(crate) mod serve;
 
 use super::policy;
 use crate::context::Context;
+use crate::crew::{self, Lane};
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
-use backstop::config::{Config, HandlerConfig, TableConfig, USUAL_FILE};
+use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
-use backstop::tables::Table;
 use backstop::{
-    Backstop, BadHttp, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
-    Schedule, ScheduleName, Span, WorkerBuilder,
+    Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Schedule,
+    ScheduleName, Span,
 };
 use clap::Args;
 use serde::Serialize;
@@ -79,13 +79,6 @@ pub(crate) struct WorkArgs {
     show_output: bool,
 }
 
-/// One queue to serve.
-struct Lane {
-    queue: QueueName,
-    handler: HandlerConfig,
-    settings: QueueSettings,
-}
-
 /// Works until it is told to stop, or until nothing is left.
 pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, Trouble> {
     let lanes = lanes(args, &context.config)?;
@@ -94,13 +87,13 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let signals = serve::Signals::listen()?;
     // Who stays to the end of a queue only has no time for what is looked for every half hour.
     let sweeps: Vec<Sweep> = context.config.sweeps.values().filter(|_| !args.until_empty).cloned().collect();
-    let tables = if args.until_empty { Vec::new() } else { tables(&context.config)? };
+    let tables = if args.until_empty { Vec::new() } else { crew::tables(&context.config)? };
     if args.until_empty {
         // What is due now belongs to what is to be done; the worker's own look might come after the queues were found empty.
         let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
         backstop.schedules().look(&schedules).await?;
     }
-    let running = start(&backstop, &lanes, &sweeps, &tables, &context.config)?;
+    let running = crew::worker(&backstop, &lanes, &sweeps, &tables, &context.config)?.start()?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
     if !sweeps.is_empty() {
@@ -119,39 +112,6 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     summarise(&worker, progress, started.elapsed(), context)?;
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
-}
-
-fn start(
-    backstop: &Backstop,
-    lanes: &[Lane],
-    sweeps: &[Sweep],
-    tables: &[Table],
-    config: &Config,
-) -> Result<Running, Trouble> {
-    let worker = sweeps.iter().cloned().fold(backstop.worker(), WorkerBuilder::sweep);
-    let worker = tables.iter().cloned().fold(worker, WorkerBuilder::table);
-    let mut worker = config.schedules.values().cloned().fold(worker, WorkerBuilder::schedule);
-    for lane in lanes {
-        let queue = lane.queue.as_str();
-        worker = match &lane.handler {
-            HandlerConfig::Exec(exec) => worker.handle_queue(queue, exec.clone()),
-            HandlerConfig::Http(http) => {
-                let handler = http.handler().map_err(|problem| uncallable(queue, &problem))?;
-                worker.handle_queue(queue, handler)
-            }
-        };
-        worker = worker.queue(queue, lane.settings.clone());
-    }
-    Ok(worker.start()?)
-}
-
-/// The tables that the configuration gives a handler.
-fn tables(config: &Config) -> Result<Vec<Table>, Trouble> {
-    let handled = config.tables.iter().filter(|(_, table)| table.handler.is_some());
-    let table = |(name, table): (&String, &TableConfig)| {
-        table.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
-    };
-    handled.map(table).collect()
 }
 
 /// The queues to serve: as the flags say, else as the configuration says.
@@ -184,12 +144,6 @@ pub(super) fn service(address: &str) -> Result<Http, Trouble> {
     http.map_err(|problem| {
         Trouble::misuse(format!("--http: {problem}")).advise("--http http://127.0.0.1:9000/detect")
     })
-}
-
-/// A description that is right and yet leads nowhere, because of a file or the machine.
-fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
-    Trouble::misuse(format!("queue {queue}: {problem}"))
-        .advise(format!("its handler in {USUAL_FILE} says how it is called; see `backstop work --help`"))
 }
 
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {

@@ -1,6 +1,5 @@
 //! The one way out: results to stdout, notes and progress to stderr.
 
-pub(crate) mod json;
 pub(crate) mod paint;
 pub(crate) mod progress;
 pub(crate) mod table;

@@ -1,5 +1,35 @@
 //! Who may do what.
+//!
+//! A request passes, in this order and before any byte of its body is read:
+//!
+//! | asked | where | else |
+//! |---|---|---|
+//! | does it come from where it says, and not from a foreign web page? | `origin.rs` | 403 |
+//! | who is it: a token, a session, or somebody on this machine? | `tokens.rs`, `sessions.rs` | 401, or the login page |
+//! | have too many wrong tokens come from that address? | `failures.rs` | 429 |
+//! | may they do this? | `rules.rs` | 403 |
+//!
+//! Decisions are functions of values; `guard.rs` is the only file that sees requests, and `app.rs` holds what is remembered.
 
 mod caller;
+mod failures;
+mod guard;
+mod headers;
+mod login;
+mod origin;
+mod refusal;
+mod rules;
+mod secret;
+mod sessions;
+mod tokens;
 
-pub use caller::{Caller, Scope, Scopes};
+pub use caller::{Caller, NotAScope, Scope, Scopes};
+pub(crate) use failures::Failures;
+pub use guard::Peer;
+pub(crate) use guard::guard;
+pub(crate) use headers::fortify;
+pub(crate) use login::routes;
+pub(crate) use refusal::Refusal;
+pub use rules::{Need, need};
+pub(crate) use tokens::Remembered;
+pub use tokens::{BadToken, Minted, NewToken, TOKENS_MAX, Token, Tokens};

@@ -37,7 +37,8 @@ pub struct ProblemShape<'a> {
 }
 
 impl Problem {
-    fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Display) -> Self {
+    /// Any other problem: `kind` for programs, `title` for people.
+    pub fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Display) -> Self {
         Self { status, kind, title, detail: detail.to_string(), retry_after_secs: None }
     }
 
@@ -89,6 +90,12 @@ impl Problem {
             Refusal::NotFound => Self::not_found(refusal),
             other => Self::conflict(other),
         }
+    }
+
+    /// With so many seconds to wait before the next try.
+    #[must_use]
+    pub fn retry_after(self, secs: u32) -> Self {
+        Self { retry_after_secs: Some(secs), ..self }
     }
 
     /// The status of the answer.

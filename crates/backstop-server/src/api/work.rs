@@ -55,7 +55,7 @@ pub(super) async fn lease(
         queues: asked.queues,
     };
     let config = app.config();
-    let handed = app.backstop().remote(&config, &attendance).lease(&ask).await?;
+    let handed = app.backstop().remote(&config, &attendance).lease_until(&ask, app.closing()).await?;
     let size = handed.iter().map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
     let jobs = handed.iter().map(HandedShape::new).collect();
     Ok(json(StatusCode::OK, &LeasedShape { jobs }, size))

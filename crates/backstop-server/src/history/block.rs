@@ -110,7 +110,8 @@ impl From<Block> for Vec<Vec<i64>> {
         let mut lines = Self::with_capacity(block.0.len());
         for (slot, row) in block.0 {
             let known = |at: usize| before.get(at).copied().unwrap_or_default();
-            let changes = row.iter().enumerate().map(|(at, number)| number.wrapping_sub(known(at)).cast_signed());
+            let changes =
+                row.iter().enumerate().map(|(at, number)| number.wrapping_sub(known(at)).cast_signed());
             lines.push([slot].into_iter().chain(changes).collect());
             before = row;
         }

@@ -67,9 +67,9 @@ impl Look {
         rows.insert(Subject::Total, total.row());
         rows.extend(others.map(|others| (Subject::Others, others.row())));
         let followed = streams.iter().filter(|status| roster.streams.contains(&status.name));
-        rows.extend(followed.map(|status| {
-            (Subject::Stream(status.name.clone()), StreamFigures::new(status).row())
-        }));
+        rows.extend(
+            followed.map(|status| (Subject::Stream(status.name.clone()), StreamFigures::new(status).row())),
+        );
         Self { at, rows }
     }
 }

@@ -57,7 +57,12 @@ impl History {
     }
 
     /// A stream over a window.
-    pub async fn stream(&self, backstop: &Backstop, name: &StreamName, window: Window) -> Answer<StreamSeries> {
+    pub async fn stream(
+        &self,
+        backstop: &Backstop,
+        name: &StreamName,
+        window: Window,
+    ) -> Answer<StreamSeries> {
         let of = Subject::Stream(name.clone());
         let (rows, now) = (self.rows(backstop, &of, window).await?, backstop.now());
         Ok(StreamSeries::of(&rows, window, now))

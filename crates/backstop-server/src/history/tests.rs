@@ -55,8 +55,7 @@ async fn what_happened_in_a_minute_is_there_for_a_server_that_starts_later() {
 #[tokio::test]
 async fn of_two_servers_the_first_writes_a_minute_and_nothing_counts_twice() {
     let test = testing::start();
-    let mut servers =
-        [0, 1].map(|_| Recorder::new(test.backstop.clone(), History::default()));
+    let mut servers = [0, 1].map(|_| Recorder::new(test.backstop.clone(), History::default()));
     for _ in 0..5 {
         push(&test, "mail", 60).await;
         for server in &mut servers {
@@ -115,7 +114,11 @@ async fn a_week_is_drawn_from_ten_minutes_and_what_is_older_goes() {
         test.clock.advance(Span::minutes(10));
     }
     let series = total(&test, Window::Week).await;
-    assert!(series.enqueued.points.iter().all(|point| point.value == Some(1.0 / 600.0)), "{:?}", series.enqueued);
+    assert!(
+        series.enqueued.points.iter().all(|point| point.value == Some(1.0 / 600.0)),
+        "{:?}",
+        series.enqueued
+    );
     let names = cells(&test).await;
     let oldest = |grain: Grain| {
         let name = names.iter().find(|name| name.starts_with(grain.prefix())).unwrap();

@@ -62,7 +62,9 @@ impl fmt::Display for Link {
 pub fn part(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut part, byte| {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => part.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                part.push(char::from(byte))
+            }
             _ => {
                 let _ = fmt::Write::write_fmt(&mut part, format_args!("%{byte:02X}"));
             }

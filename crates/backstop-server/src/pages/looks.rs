@@ -98,7 +98,8 @@ impl<T: Send + Sync + 'static> Looks<T> {
         let (looks, name) = (self.clone(), name.to_owned());
         tokio::spawn(async move {
             let seen = tokio::time::timeout(LOOK_MAX, look).await;
-            let seen = seen.unwrap_or_else(|_| Err(format!("no answer within {LOOK_MAX:?}; it was given up")));
+            let seen =
+                seen.unwrap_or_else(|_| Err(format!("no answer within {LOOK_MAX:?}; it was given up")));
             looks.end(&name, now, seen);
             drop(ended);
         });

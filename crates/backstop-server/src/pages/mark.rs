@@ -57,8 +57,7 @@ pub struct Spread {
 
 impl Spread {
     /// The states that are drawn: what has not ended, and what died.
-    const DRAWN: [State; 5] =
-        [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
+    const DRAWN: [State; 5] = [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
 
     /// Of these counts.
     pub fn of(counts: &backstop_core::port::Counts) -> Self {

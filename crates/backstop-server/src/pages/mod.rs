@@ -16,16 +16,25 @@
 //! (the heading), `still` (what is not refreshed) and `live` (what is). Nothing here counts by scanning.
 
 mod assets;
+mod audit;
+mod breakers;
 pub mod chart;
+mod dead;
 mod failure;
 mod frame;
+mod job;
+mod jobs;
 mod link;
+mod login;
 mod looks;
 mod mark;
 mod note;
+mod overview;
 mod payload;
 mod policy;
 mod posted;
+mod queues;
+mod runs;
 mod schedules;
 mod section;
 mod streams;
@@ -33,6 +42,7 @@ mod sweeps;
 mod tables;
 pub mod text;
 mod view;
+mod workers;
 
 pub use failure::PageFailure;
 pub use frame::Frame;
@@ -45,11 +55,40 @@ pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 
 use crate::App;
-use axum::Router;
+use crate::bulk::Runs;
+use axum::{Extension, Router};
 
-/// The pages, the style and the script.
+/// The pages, the style, the script and the live updates.
 pub fn routes() -> Router<App> {
-    let order_and_time =
-        Router::new().merge(streams::routes()).merge(schedules::routes()).merge(sweeps::routes()).merge(tables::routes());
-    Router::new().merge(assets::routes()).merge(order_and_time).merge(policy::routes())
+    let work = Router::new()
+        .merge(overview::routes())
+        .merge(queues::routes())
+        .merge(jobs::routes())
+        .merge(job::routes())
+        .merge(dead::routes())
+        .merge(runs::routes())
+        .layer(Extension(Runs::default()));
+    let order_and_time = Router::new()
+        .merge(streams::routes())
+        .merge(schedules::routes())
+        .merge(sweeps::routes())
+        .merge(tables::routes());
+    let operations = Router::new()
+        .merge(workers::routes())
+        .merge(breakers::routes())
+        .merge(policy::routes())
+        .merge(audit::routes());
+    Router::new()
+        .merge(assets::routes())
+        .merge(login::routes())
+        .merge(work)
+        .merge(order_and_time)
+        .merge(operations)
+        .merge(crate::events::routes())
+        .fallback(nowhere)
+}
+
+/// An address that nothing is at.
+async fn nowhere(view: View) -> PageFailure {
+    view.missing("There is nothing at this address.")
 }

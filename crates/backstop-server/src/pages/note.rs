@@ -77,10 +77,8 @@ impl Note {
 }
 
 fn cookie(base: &str, value: &str, max_age: u32) -> HeaderValue {
-    let text = format!(
-        "{}={value}; Path={base}/; Max-Age={max_age}; HttpOnly; SameSite=Strict",
-        Note::COOKIE
-    );
+    let text =
+        format!("{}={value}; Path={base}/; Max-Age={max_age}; HttpOnly; SameSite=Strict", Note::COOKIE);
     // A base that is no header text could not have been mounted.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
 }

@@ -28,7 +28,8 @@ impl ShownPayload {
 
 /// JSON with a line for each field and element. An empty list or object stays on its line.
 fn indented(json: &str) -> String {
-    let (mut out, mut depth, mut in_string, mut is_escaped) = (String::with_capacity(json.len() * 2), 0, false, false);
+    let (mut out, mut depth, mut in_string, mut is_escaped) =
+        (String::with_capacity(json.len() * 2), 0, false, false);
     let mut rest = json.chars().peekable();
     while let Some(next) = rest.next() {
         if in_string {

@@ -33,7 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Policies to start from.
 const EXAMPLES: [(&str, &str); 6] = [
-    ("exponential", r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"30s","jitter":0.25,"max_attempts":3}"#),
+    (
+        "exponential",
+        r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"30s","jitter":0.25,"max_attempts":3}"#,
+    ),
     ("fibonacci", r#"{"kind":"fibonacci","unit":"1m","max_attempts":8}"#),
     ("steps", r#"{"kind":"steps","delays":["10s","20s","30s","60s","60s"],"max_attempts":6}"#),
     ("polynomial", r#"{"kind":"polynomial","max_attempts":12}"#),
@@ -122,7 +125,9 @@ impl Fields {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let breaker = match self.breaker.trim() {
             "" => None,
-            json => Some(serde_json::from_str::<BreakerSettings>(json).map_err(|error| format!("Breaker: {error}"))?),
+            json => Some(
+                serde_json::from_str::<BreakerSettings>(json).map_err(|error| format!("Breaker: {error}"))?,
+            ),
         };
         let rate: Rate = self.rate.parse().map_err(|error| text(&error))?;
         let question = Question {
@@ -186,7 +191,8 @@ async fn simulate(asked: &Fields, turn: &Arc<Semaphore>) -> Result<Played, Strin
         played
     });
     let played = tokio::time::timeout(PATIENCE, played).await;
-    let played = played.map_err(|_| "It takes longer than a page can wait; use `backstop policy simulate`.".to_owned())?;
+    let played = played
+        .map_err(|_| "It takes longer than a page can wait; use `backstop policy simulate`.".to_owned())?;
     let played = played.map_err(|_| "The simulation failed; the server's log says why.".to_owned())?;
     played.map(|(scenario, simulated)| drawn(&scenario, &simulated)).map_err(|error| error.to_string())
 }
@@ -197,7 +203,10 @@ fn drawn(scenario: &Scenario, simulated: &Simulated) -> Played {
         (word.to_owned(), rest.trim().to_owned())
     };
     let lines = told(scenario, simulated).into_iter().take(4);
-    Played { told: lines.map(sentence).collect(), drawing: Drawing(picture(scenario, simulated, Setting::Page)) }
+    Played {
+        told: lines.map(sentence).collect(),
+        drawing: Drawing(picture(scenario, simulated, Setting::Page)),
+    }
 }
 
 /// The waits as bars: how long at least, and how much longer at most.

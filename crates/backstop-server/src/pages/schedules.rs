@@ -74,9 +74,11 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     }
     let known = view.ask(schedules.known()).await?;
     let others: Vec<_> = known.iter().filter(|(name, _)| !config.schedules.contains_key(name)).collect();
-    let left_out = config.schedules.len().saturating_sub(SCHEDULES_SHOWN)
-        + others.len().saturating_sub(SCHEDULES_SHOWN);
-    rows.extend(others.into_iter().take(SCHEDULES_SHOWN).map(|(name, standing)| heard_of(&view, name, standing, now)));
+    let left_out =
+        config.schedules.len().saturating_sub(SCHEDULES_SHOWN) + others.len().saturating_sub(SCHEDULES_SHOWN);
+    rows.extend(
+        others.into_iter().take(SCHEDULES_SHOWN).map(|(name, standing)| heard_of(&view, name, standing, now)),
+    );
     view.show(&Page { frame: view.frame(Section::Schedules, "Schedules").live(), schedules: rows, left_out })
 }
 

@@ -41,10 +41,7 @@ pub struct Group {
 
 /// The navigation, in its order.
 pub const NAVIGATION: [Group; 3] = [
-    Group {
-        name: "Work",
-        sections: &[Section::Overview, Section::Queues, Section::Jobs, Section::Dead],
-    },
+    Group { name: "Work", sections: &[Section::Overview, Section::Queues, Section::Jobs, Section::Dead] },
     Group {
         name: "Order and time",
         sections: &[Section::Streams, Section::Schedules, Section::Sweeps, Section::Tables],
@@ -119,11 +116,15 @@ impl Section {
             Self::Queues => "M2.5 3h11v2.6h-11zM2.5 6.8h11v2.6h-11zM2.5 10.6h11v2.6h-11z",
             Self::Jobs => "M5.5 3.5h8M5.5 8h8M5.5 12.5h8M2.5 3.5h.1M2.5 8h.1M2.5 12.5h.1",
             Self::Dead => "M2 4h12v8.5H2zM2 4.5l6 4.5 6-4.5M6 11l1.5-1.5M10 11 8.5 9.5",
-            Self::Streams => "M1.5 5c2 0 2 2 4.3 2S8 5 10.2 5s2.3 2 4.3 2M1.5 10c2 0 2 2 4.3 2s2.2-2 4.4-2 2.3 2 4.3 2",
+            Self::Streams => {
+                "M1.5 5c2 0 2 2 4.3 2S8 5 10.2 5s2.3 2 4.3 2M1.5 10c2 0 2 2 4.3 2s2.2-2 4.4-2 2.3 2 4.3 2"
+            }
             Self::Schedules => "M2.5 3.5h11v10h-11zM2.5 6.5h11M5.5 2v2.5M10.5 2v2.5M6 9.5l1.5 1.5L10.5 8.5",
             Self::Sweeps => "M10.5 2 8 7.5M5 7.5h6l1.5 6H3.5zM6.5 13.5V11M9.5 13.5V11",
             Self::Tables => "M2 3h12v10H2zM2 6.3h12M2 9.7h12M6.5 6.3V13",
-            Self::Workers => "M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M12.6 3.4l-1.4 1.4M4.8 11.2l-1.4 1.4",
+            Self::Workers => {
+                "M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M12.6 3.4l-1.4 1.4M4.8 11.2l-1.4 1.4"
+            }
             Self::Breakers => "M1.5 10.5h3.5L11 5M11 10.5h3.5M5 10.5h.1M11 10.5h.1",
             Self::Policy => "M6 2h4M7 2v4.5L3 13.5h10L9 6.5V2M5 10.5h6",
             Self::Audit => "M4 2h8v12H4zM6 5h4M6 8h4M6 11h2.5",

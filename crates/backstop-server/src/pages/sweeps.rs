@@ -115,6 +115,8 @@ fn link(view: &View, sweep: &Sweep) -> String {
 fn named(view: &View, name: &str) -> Result<Sweep, PageFailure> {
     let found = view.app().config().sweeps.get(name).cloned();
     found.ok_or_else(|| {
-        view.missing(format!("There is no sweep {name} in the configuration: it needs an entry in backstop.toml."))
+        view.missing(format!(
+            "There is no sweep {name} in the configuration: it needs an entry in backstop.toml."
+        ))
     })
 }

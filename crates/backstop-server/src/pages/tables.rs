@@ -133,7 +133,14 @@ fn facts(table: &Table) -> Vec<(&'static str, String)> {
     vec![
         ("Table", format!("{} in {}", table.table_name(), table.source().address())),
         ("Rows are tried", format!("{tried}, {until}")),
-        ("Pass", format!("every {}, at most {}", text::span(table.period()), text::many(table.records_max() as u64, "row", "rows"))),
+        (
+            "Pass",
+            format!(
+                "every {}, at most {}",
+                text::span(table.period()),
+                text::many(table.records_max() as u64, "row", "rows")
+            ),
+        ),
     ]
 }
 
@@ -165,11 +172,15 @@ fn standing(sight: &Sight, number: usize, now: Time) -> StatusShown {
 
 fn bands(bands: &[AgeBand], number: usize) -> Markup {
     let bar = |band: &AgeBand| {
-        let age = band.until.map_or_else(|| "older".to_owned(), |until| format!("up to {}", text::span(until)));
+        let age =
+            band.until.map_or_else(|| "older".to_owned(), |until| format!("up to {}", text::span(until)));
         let every = |every: Span| format!("{age}, every {}", text::span(every));
         Bar {
             name: band.every.map_or_else(|| age.clone(), every),
-            shares: vec![Share::new("new", Tone::Plain, band.new), Share::new("error", Tone::Bad, band.error)],
+            shares: vec![
+                Share::new("new", Tone::Plain, band.new),
+                Share::new("error", Tone::Bad, band.error),
+            ],
         }
     };
     let id = format!("ages-{number}");

@@ -36,7 +36,11 @@ pub fn span(span: Span) -> String {
 }
 
 fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
-    if small == 0 { format!("{large} {large_unit}") } else { format!("{large} {large_unit} {small} {small_unit}") }
+    if small == 0 {
+        format!("{large} {large_unit}")
+    } else {
+        format!("{large} {large_unit} {small} {small_unit}")
+    }
 }
 
 /// An instant to the second, in UTC: `2026-11-17T08:30:00Z`.
@@ -46,7 +50,11 @@ pub fn second(time: Time) -> String {
 
 /// How long ago, or how soon: `3 min ago`, `in 20 s`.
 pub fn when(time: Time, now: Time) -> String {
-    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
+    if time > now {
+        format!("in {}", span(time.since(now)))
+    } else {
+        format!("{} ago", span(now.since(time)))
+    }
 }
 
 /// One or many: `1 job`, `2 jobs`.

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// The header by which the script asks for the part of a page that changes.
 const FRAGMENT: &str = "backstop-fragment";
-/// The cookie of a login; whether it is a good one was decided before a page is made.
-const SESSION: &str = "backstop_session";
+/// The cookies of a login, with TLS and without; whether it is a good one was decided before a page is made.
+const SESSIONS: [&str; 2] = ["__Host-backstop_session", "backstop_session"];
 /// The cookie that remembers which theme somebody chose.
 const THEME: &str = "backstop_theme";
 
@@ -30,7 +30,6 @@ const THEME: &str = "backstop_theme";
 pub struct View {
     app: App,
     caller: Option<Caller>,
-    path: String,
     query: Vec<(String, String)>,
     is_fragment: bool,
     has_session: bool,
@@ -144,10 +143,9 @@ impl FromRequestParts<App> for View {
         Ok(Self {
             app: app.clone(),
             caller: parts.extensions.get::<Caller>().cloned(),
-            path: parts.uri.path().to_owned(),
             query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
             is_fragment: parts.headers.contains_key(FRAGMENT),
-            has_session: cookie(&parts.headers, SESSION).is_some(),
+            has_session: SESSIONS.iter().any(|name| cookie(&parts.headers, name).is_some()),
             theme: theme(cookie(&parts.headers, THEME).as_deref()),
             note: cookie(&parts.headers, Note::COOKIE).and_then(|text| Note::read(&text)),
         })

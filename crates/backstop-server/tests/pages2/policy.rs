@@ -34,7 +34,9 @@ async fn a_policy_of_every_kind_is_laid_out() {
 async fn an_outage_is_played_through_and_drawn() {
     let fields = [("rate", "5/s"), ("outage", "1m"), ("simulate", "yes")];
     let page = Site::new("").page(&address(&fields)).await;
-    for part in ["The outage, played through", "class=\"chart outage\"", "calls hit the service", "<dt>Deaths</dt>"] {
+    for part in
+        ["The outage, played through", "class=\"chart outage\"", "calls hit the service", "<dt>Deaths</dt>"]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
     let fields = [("rate", "5/s"), ("outage", "1m"), ("breaker", "{}"), ("simulate", "yes")];

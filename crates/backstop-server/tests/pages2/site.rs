@@ -76,7 +76,11 @@ impl Site {
         let status = answer.status();
         let location = answer.headers().get(header::LOCATION).map(|at| at.to_str().unwrap().to_owned());
         let body = to_bytes(answer.into_body(), 16 << 20).await.unwrap();
-        Got { status, location: location.unwrap_or_default(), body: String::from_utf8(body.to_vec()).unwrap() }
+        Got {
+            status,
+            location: location.unwrap_or_default(),
+            body: String::from_utf8(body.to_vec()).unwrap(),
+        }
     }
 
     /// What the audit says, the newest first.

@@ -17,7 +17,8 @@ fn record(key: &str, position: i64) -> Record {
         position,
         step: 60,
         tenant: Some(HOSTILE.into()),
-        payload: Payload::json(serde_json::json!({ "text": HOSTILE, "password": "hunter2" }).to_string()).unwrap(),
+        payload: Payload::json(serde_json::json!({ "text": HOSTILE, "password": "hunter2" }).to_string())
+            .unwrap(),
     }
 }
 
@@ -64,7 +65,9 @@ async fn the_list_says_what_is_held_and_the_rates() {
     let site = Site::new("");
     given(&site, "site-7", &[180, 240], waiting(&site)).await;
     let page = site.page("/streams").await;
-    for part in ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "(1 hold)"] {
+    for part in
+        ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "(1 hold)"]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
 }
@@ -83,7 +86,11 @@ async fn a_stream_shows_its_keys_page_by_page_and_by_filter() {
     assert!(second.contains("/keys/k59\"") && second.contains("First keys"), "{second}");
     let all = site.page("/streams/uptime?keys=all&window=24h").await;
     assert!(all.contains("in-order") && all.contains("in order</span>"), "{all}");
-    assert!(all.contains("?window=24h&#38;keys=all&#38;after=") || all.contains("?window=24h&amp;keys=all&amp;after="), "{all}");
+    assert!(
+        all.contains("?window=24h&#38;keys=all&#38;after=")
+            || all.contains("?window=24h&amp;keys=all&amp;after="),
+        "{all}"
+    );
 }
 
 #[tokio::test]
@@ -155,7 +162,10 @@ async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
     given(&site, "a", &[120, 180], halted.clone()).await;
     given(&site, "b", &[120, 180], halted).await;
     let page = site.page("/streams/uptime/keys/a").await;
-    assert!(page.contains("Halted at 120") && page.contains("action=\"/streams/uptime/keys/a/resume\""), "{page}");
+    assert!(
+        page.contains("Halted at 120") && page.contains("action=\"/streams/uptime/keys/a/resume\""),
+        "{page}"
+    );
     let resumed = site.post("/streams/uptime/keys/a/resume", "").await;
     assert_eq!(resumed.location, "/streams/uptime/keys/a");
     assert!(!site.page("/streams/uptime/keys/a").await.contains("Halted at"));
@@ -170,7 +180,10 @@ async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
 async fn a_disabled_key_is_enabled_again() {
     let site = Site::new(CONFIG);
     given(&site, "a", &[180], waiting(&site)).await;
-    assert_eq!(site.post("/streams/uptime/keys/a/disable", "confirm=yes").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(
+        site.post("/streams/uptime/keys/a/disable", "confirm=yes").await.status,
+        StatusCode::SEE_OTHER
+    );
     assert!(site.page("/streams/uptime/keys/a").await.contains("until it is enabled"));
     assert_eq!(site.post("/streams/uptime/keys/a/enable", "").await.status, StatusCode::SEE_OTHER);
     assert_eq!(site.get("/streams/uptime/keys/a").await.status, StatusCode::NOT_FOUND);
@@ -189,7 +202,9 @@ async fn who_may_only_look_sees_no_buttons() {
 async fn under_a_path_every_address_is_under_it() {
     let site = Site::mounted(CONFIG, "/ops/backstop", Scopes::ALL);
     given(&site, "a", &[180], waiting(&site)).await;
-    for address in ["/ops/backstop/streams", "/ops/backstop/streams/uptime", "/ops/backstop/streams/uptime/keys/a"] {
+    for address in
+        ["/ops/backstop/streams", "/ops/backstop/streams/uptime", "/ops/backstop/streams/uptime/keys/a"]
+    {
         all_under(&site.page(address).await, "/ops/backstop");
     }
     let done = site.post("/ops/backstop/streams/uptime/keys/a/forget", "confirm=yes").await;

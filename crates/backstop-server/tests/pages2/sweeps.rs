@@ -63,7 +63,8 @@ async fn a_run_by_hand_enqueues_is_audited_and_is_listed() {
 #[tokio::test]
 async fn a_broken_database_is_shown_as_its_error_and_the_page_stays() {
     let (folder, config) = database();
-    std::fs::write(folder.path().join("app.db"), "this is no database at all, and long enough to be none").unwrap();
+    std::fs::write(folder.path().join("app.db"), "this is no database at all, and long enough to be none")
+        .unwrap();
     let site = Site::new(&config);
     for look in ["dry", "compare"] {
         let page = site.page(&format!("/sweeps/changes?look={look}")).await;

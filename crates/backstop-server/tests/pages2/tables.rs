@@ -22,7 +22,8 @@ fn database() -> (TempDir, String) {
          INSERT INTO BACKLOG VALUES ('c', 'SUCCESS', '2025-12-25 00:00:00', 0, NULL);",
     )
     .unwrap();
-    base.execute("INSERT INTO BACKLOG VALUES (?1, 'NEW', '2020-01-01 00:00:00', 0, NULL)", [HOSTILE]).unwrap();
+    base.execute("INSERT INTO BACKLOG VALUES (?1, 'NEW', '2020-01-01 00:00:00', 0, NULL)", [HOSTILE])
+        .unwrap();
     let config = table("invoices", &file);
     (folder, config)
 }
@@ -37,7 +38,9 @@ async fn without_tables_the_page_teaches_how_to_get_one() {
 async fn rows_are_shown_by_state_and_age_and_expired_ones_by_name() {
     let (_folder, config) = database();
     let page = Site::new(&config).page("/tables").await;
-    for part in ["no handler", "Open rows by age", "up to 1 d: 1 new", "Expired rows", "alert(7)", "no pass yet"] {
+    for part in
+        ["no handler", "Open rows by age", "up to 1 d: 1 new", "Expired rows", "alert(7)", "no pass yet"]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
     assert!(page.contains("<dt>expired</dt><dd class=\"late\">1</dd>"), "{page}");

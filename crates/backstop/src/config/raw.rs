@@ -1,6 +1,7 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
 use super::schedule::RawSchedule;
+use super::server::RawServer;
 use super::stream::RawStream;
 use super::sweep::RawSweep;
 use super::table::RawTable;
@@ -32,6 +33,7 @@ pub(super) struct RawConfig {
     pub(super) tables: BTreeMap<String, RawTable>,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
+    pub(super) server: RawServer,
 }
 
 #[derive(Deserialize, Default)]

@@ -27,7 +27,7 @@ fn file(text: &str) -> Result<Config, BadConfig> {
 }
 
 fn store(url: &str) -> Overrides {
-    Overrides { store: Some(Address::new(url)), durability: None }
+    Overrides { store: Some(Address::new(url)), ..Overrides::default() }
 }
 
 /// `text` is refused, and the message has all of `parts`.
@@ -84,7 +84,7 @@ fn what_comes_later_wins() {
     assert_eq!(url(none(), none()), "sqlite:file.db");
     assert_eq!(url(store("sqlite:env.db"), none()), "sqlite:env.db");
     assert_eq!(url(store("sqlite:env.db"), store("memory:")), "memory:");
-    let full = Overrides { store: None, durability: Some(Durability::Full) };
+    let full = Overrides { durability: Some(Durability::Full), ..Overrides::default() };
     assert_eq!(resolve(written, full, none()).unwrap().durability, Durability::Full);
 }
 
@@ -95,7 +95,11 @@ fn the_environment_is_read_by_name_and_its_mistakes_are_named() {
         Overrides::from_environment(|name| values.get(name).cloned())
     };
     assert_eq!(environment("", "").unwrap(), Overrides::default());
-    let both = Overrides { store: Some(Address::new("memory:")), durability: Some(Durability::Relaxed) };
+    let both = Overrides {
+        store: Some(Address::new("memory:")),
+        durability: Some(Durability::Relaxed),
+        ..Overrides::default()
+    };
     assert_eq!(environment("memory:", "relaxed").unwrap(), both);
     let message = environment("", "often").unwrap_err().to_string();
     assert!(message.contains("BACKSTOP_DURABILITY") && message.contains("relaxed"), "{message}");

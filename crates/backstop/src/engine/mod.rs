@@ -65,8 +65,10 @@ pub(crate) struct Engine {
     pub(crate) backstop: Backstop,
     pub(crate) name: WorkerName,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
-    /// How long ended jobs stay, in the queues this worker was told about; all others are left alone.
+    /// How long ended jobs stay, in the queues this worker was told about.
     shelves: Vec<(QueueName, Shelf)>,
+    /// The same for all others; `None` leaves them alone.
+    usual_shelf: Option<Shelf>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
     /// What it fires by itself.
     pub(crate) schedules: Vec<Schedule>,
@@ -121,6 +123,7 @@ impl Engine {
             name,
             queues,
             shelves,
+            usual_shelf: None,
             handlers,
             schedules: Vec::new(),
             states,
@@ -150,6 +153,11 @@ impl Engine {
     /// With tables to work off.
     pub(crate) fn working_off(self, tables: Vec<Table>) -> Self {
         Self { tables, ..self }
+    }
+
+    /// With ended jobs of queues it was told nothing of pruned by this.
+    pub(crate) fn keeping_house(self, usual_shelf: Option<Shelf>) -> Self {
+        Self { usual_shelf, ..self }
     }
 
     /// With schedules that it fires.
@@ -197,7 +205,7 @@ impl Engine {
     }
 
     pub(crate) fn retention(&self) -> Retention {
-        Retention { usual: None, queues: self.shelves.clone(), max: PRUNE_MAX }
+        Retention { usual: self.usual_shelf, queues: self.shelves.clone(), max: PRUNE_MAX }
     }
 
     /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.

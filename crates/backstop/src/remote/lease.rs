@@ -10,6 +10,7 @@ use backstop_core::port::{Answer, Beat, Claim};
 use backstop_core::{Leased, QueueName, Span, WorkerName};
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The longest time between two looks for jobs; hints make it shorter.
 const POLL: Duration = Duration::from_secs(1);
@@ -49,6 +50,11 @@ impl Remote<'_> {
     /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused queues, behind open breakers and
     /// shut gates, or over a rate limit.
     pub async fn lease(&self, ask: &Ask) -> Answer<Vec<Handed>> {
+        self.lease_until(ask, &CancellationToken::new()).await
+    }
+
+    /// The same, and waits no longer once `closing` is cancelled: nobody is kept by a process that goes down, and no claim is cut off.
+    pub async fn lease_until(&self, ask: &Ask, closing: &CancellationToken) -> Answer<Vec<Handed>> {
         let term = ask.lease.unwrap_or_else(|| self.usual_term(&ask.queues)).clamp(LEASE_MIN, LEASE_MAX);
         let deadline = Instant::now() + Duration::from(ask.wait);
         // Before the first look: what is pushed during it is not missed.
@@ -67,11 +73,12 @@ impl Remote<'_> {
                     continue;
                 }
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || closing.is_cancelled() {
                 return Ok(Vec::new());
             }
             tokio::select! {
                 biased;
+                () = closing.cancelled() => return Ok(Vec::new()),
                 () = async {
                     hints.next().await;
                     tokio::time::sleep(HINT_GAP).await;

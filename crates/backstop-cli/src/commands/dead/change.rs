@@ -3,13 +3,12 @@
 use super::{SelectionArgs, letters};
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
-use crate::output::json::{DamagedShape, RefusedShape};
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::QueueName;
 use backstop::dead::{Changed, DeadSelection};
+use backstop_server::wire::dead::ChangedShape;
 use clap::Args;
-use serde::Serialize;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Refusals told one by one to people; programs get all of them.
@@ -47,15 +46,6 @@ pub(crate) struct ClearArgs {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
-}
-
-#[derive(Serialize)]
-struct ChangedShape {
-    count: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    refused: Vec<RefusedShape>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<DamagedShape>,
 }
 
 /// Makes letters ready again.
@@ -131,9 +121,7 @@ fn confirmed(meant: &str, command: &str) -> Result<bool, Trouble> {
 fn tell(changed: &Changed, done: &str, context: &Context) -> Result<Verdict, Trouble> {
     let output = context.output;
     if output.is_json() {
-        let refused = changed.refused.iter().map(|(id, refusal)| RefusedShape::new(*id, *refusal)).collect();
-        let damaged = changed.damaged.iter().map(DamagedShape::new).collect();
-        output.json(&ChangedShape { count: changed.count, refused, damaged })?;
+        output.json(&ChangedShape::new(changed))?;
     } else {
         output.line(format!("{} {done}", counted(changed.count, "dead letter")))?;
         for (id, refusal) in changed.refused.iter().take(REFUSED_TOLD_MAX) {

@@ -4,15 +4,14 @@ use super::letters;
 use super::select::FilterArgs;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
-use crate::output::json::DamagedShape;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{cut, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::core::limits::PAGE_MAX;
 use backstop::dead::DeadLetter;
+use backstop_server::wire::dead::DeadListShape;
 use clap::Args;
-use serde::Serialize;
 
 /// Characters of an error shown in a table.
 const ERROR_CHARS: usize = 60;
@@ -30,14 +29,6 @@ pub(crate) struct ListArgs {
     cursor: Option<String>,
 }
 
-#[derive(Serialize)]
-struct ListShape<'a> {
-    dead: &'a [DeadLetter],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<DamagedShape>,
-    next: Option<&'a str>,
-}
-
 /// Lists dead letters.
 pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
@@ -46,8 +37,7 @@ pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
     let limit = args.limit.clamp(1, PAGE_MAX);
     let page = letters(&backstop, context).list(&filter, args.cursor.clone(), limit).await?;
     if output.is_json() {
-        let damaged = page.damaged.iter().map(DamagedShape::new).collect();
-        output.json(&ListShape { dead: &page.letters, damaged, next: page.next.as_deref() })?;
+        output.json(&DeadListShape::new(&page))?;
         return Ok(Verdict::Fine);
     }
     if !page.letters.is_empty() {

@@ -6,6 +6,7 @@ use crate::output::table::{Table, Tone};
 use crate::output::words::{count, cut, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::QueueName;
+use backstop_server::wire::dead::GroupsShape;
 use clap::Args;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdi
     let backstop = context.look().await?;
     let groups = letters(&backstop, context).groups(args.queue.clone(), args.limit).await?;
     if context.output.is_json() {
-        context.output.json(&json!({ "groups": groups }))?;
+        context.output.json(&GroupsShape::new(&groups))?;
         return Ok(Verdict::Fine);
     }
     if groups.is_empty() {
@@ -88,7 +89,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
         return Ok(Verdict::Fine);
     }
     if entries.is_empty() {
-        context.output.note("nobody has changed a dead letter yet");
+        context.output.note("nobody has changed anything yet");
         return Ok(Verdict::Fine);
     }
     let now = backstop.now();

@@ -2,14 +2,11 @@
 
 use super::SelectionArgs;
 use crate::context::Context;
-use crate::output::json::{AmendedShape, RefusedShape};
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{Backstop, JobId};
+use backstop::JobId;
 use backstop_core::amend::{Action, Selection};
-use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::Amendment;
-use std::collections::BTreeSet;
+use backstop_server::wire::job::AmendedShape;
 
 /// Refusals told one by one to people; programs get all of them.
 const REFUSED_TOLD_MAX: usize = 20;
@@ -18,7 +15,7 @@ const REFUSED_TOLD_MAX: usize = 20;
 pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
     let selection = selection(args, &action)?;
     let backstop = context.look().await?;
-    let amended = amend_all(&backstop, &selection, &action).await?;
+    let amended = AmendedShape::from(backstop.changes(&Context::who()).amend(&selection, &action).await?);
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {
@@ -31,40 +28,6 @@ pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context)
         }
     }
     Ok(if amended.refused.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
-}
-
-/// Amends in as many calls as it takes.
-pub(crate) async fn amend_all(
-    backstop: &Backstop,
-    selection: &Selection,
-    action: &Action,
-) -> Result<AmendedShape, Trouble> {
-    let mut total = AmendedShape { count: 0, refused: Vec::new() };
-    let mut known = BTreeSet::new();
-    for selection in parts(selection) {
-        let action = action.clone();
-        let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
-        loop {
-            let amended = backstop.store().amend(amendment.clone(), backstop.now()).await?;
-            total.count += amended.applied as u64;
-            // An id that was named twice is told once.
-            let news = amended.refused.into_iter().filter(|(id, _)| known.insert(*id));
-            total.refused.extend(news.map(|(id, refusal)| RefusedShape::new(id, refusal)));
-            amendment.cursor = amended.next;
-            if amendment.cursor.is_none() {
-                break;
-            }
-        }
-    }
-    Ok(total)
-}
-
-/// One call takes a limited number of ids.
-fn parts(selection: &Selection) -> Vec<Selection> {
-    match selection {
-        Selection::Ids(ids) => ids.chunks(AMEND_MAX).map(|part| Selection::Ids(part.to_vec())).collect(),
-        other => vec![other.clone()],
-    }
 }
 
 fn selection(args: &SelectionArgs, action: &Action) -> Result<Selection, Trouble> {

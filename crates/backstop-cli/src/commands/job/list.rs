@@ -3,17 +3,16 @@
 use super::FilterArgs;
 use crate::context::Context;
 use crate::output::Output;
-use crate::output::json::{DamagedShape, JobShape};
 use crate::output::table::{Table, Tone};
 use crate::output::words::{cut, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, State, Time};
 use backstop_core::Job;
 use backstop_core::limits::PAGE_MAX;
-use backstop_core::port::{Damaged, Page, PageQuery};
+use backstop_core::port::{Damaged, Page};
 use backstop_core::redact::Redaction;
+use backstop_server::wire::job::{DamagedShape, JobShape, JobsShape};
 use clap::Args;
-use serde::Serialize;
 
 /// Characters of an error shown in a table.
 const ERROR_CHARS: usize = 60;
@@ -52,9 +51,9 @@ async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> R
         let jobs: Vec<_> = page
             .jobs
             .iter()
-            .map(|job| JobShape::listed(job, context.max_attempts(job), &context.config.redaction))
+            .map(|job| JobShape::listed(job, context.config.max_attempts(job), &context.config.redaction))
             .collect();
-        context.output.json(&ListShape { jobs: &jobs, next: page.next.as_deref() })?;
+        context.output.json(&JobsShape { jobs, damaged: Vec::new(), next: page.next.as_deref() })?;
         return Ok(Verdict::Fine);
     }
     if page.jobs.is_empty() {
@@ -68,35 +67,14 @@ async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> R
     Ok(Verdict::Fine)
 }
 
-#[derive(Serialize)]
-struct ListShape<'a> {
-    jobs: &'a [JobShape<'a>],
-    next: Option<&'a str>,
-}
-
 /// Pages may be short; reads on until `limit` jobs are there or the list ends.
 async fn full_page(
     args: &ListArgs,
     backstop: &Backstop,
-    mut cursor: Option<String>,
+    cursor: Option<String>,
     limit: usize,
 ) -> Result<Page, Trouble> {
-    let (mut jobs, mut damaged) = (Vec::new(), Vec::new());
-    loop {
-        let query = PageQuery {
-            filter: args.filter.filter(),
-            cursor,
-            limit: limit - jobs.len(),
-            ..PageQuery::default()
-        };
-        let page = backstop.store().jobs(query, backstop.now()).await?;
-        jobs.extend(page.jobs);
-        damaged.extend(page.damaged);
-        if jobs.len() >= limit || page.next.is_none() {
-            return Ok(Page { jobs, damaged, next: page.next });
-        }
-        cursor = page.next;
-    }
+    Ok(backstop.jobs(&args.filter.filter(), cursor, limit, usize::MAX).await?)
 }
 
 async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
@@ -111,7 +89,8 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
         warn_of(&page.damaged, output);
         if output.is_json() {
             for job in &page.jobs {
-                let shape = JobShape::listed(job, context.max_attempts(job), &context.config.redaction);
+                let shape =
+                    JobShape::listed(job, context.config.max_attempts(job), &context.config.redaction);
                 let text = serde_json::to_string(&shape).map_err(Trouble::new)?;
                 output.part(format_args!("{}{text}", if is_first { "" } else { "," }))?;
                 is_first = false;

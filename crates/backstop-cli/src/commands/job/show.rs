@@ -2,18 +2,18 @@
 
 use super::not_found;
 use crate::context::Context;
-use crate::output::json::JobShape;
 use crate::output::words::{one_line, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{JobId, State, Time};
 use backstop_core::Job;
 use backstop_core::failure::Failure;
+use backstop_server::wire::job::JobShape;
 
 /// Shows one job.
 pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let job = backstop.store().job(id, backstop.now()).await?.ok_or_else(|| not_found(id))?;
-    let max_attempts = context.max_attempts(&job);
+    let max_attempts = context.config.max_attempts(&job);
     if context.output.is_json() {
         context.output.json(&JobShape::new(&job, max_attempts, &context.config.redaction))?;
     } else {

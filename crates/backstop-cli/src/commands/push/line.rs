@@ -3,7 +3,7 @@
 use super::Lines;
 use backstop::core::unique::{Sameness, States, Unique, UniqueKey};
 use backstop::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time};
-use serde::Deserialize;
+use backstop_server::wire::push::{JOB_KEYS, NewJobShape};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -22,26 +22,6 @@ pub(super) struct Defaults {
     pub(super) batch: Option<String>,
     pub(super) lines: Lines,
 }
-
-/// A job as a line gives it: the shape of `POST /v1/jobs`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct JobLine<'a> {
-    queue: Option<QueueName>,
-    kind: Option<Kind>,
-    /// As it stands in the line, byte for byte.
-    #[serde(borrow)]
-    payload: &'a RawValue,
-    run_at: Option<Time>,
-    delay: Option<Span>,
-    unique_key: Option<String>,
-    priority: Option<Priority>,
-    retry: Option<RetryPolicy>,
-    id: Option<JobId>,
-}
-
-const JOB_KEYS: [&str; 9] =
-    ["queue", "kind", "payload", "run_at", "delay", "unique_key", "priority", "retry", "id"];
 
 /// The job that line `number` stands for. `fresh_id` is asked for an id if nothing else gives one.
 pub(super) fn job(
@@ -67,7 +47,7 @@ pub(super) fn job(
     job.run_at = defaults.at.or_else(|| defaults.delay.map(|delay| now.after(delay)));
     job.retry.clone_from(&defaults.retry);
     let job = match written {
-        Some(written) => written.fill(job, defaults, now)?,
+        Some(written) => fill(written, job, defaults, now)?,
         None => job,
     };
     unique_by(job, defaults)
@@ -82,33 +62,27 @@ fn unique_by(mut job: NewJob, defaults: &Defaults) -> Result<NewJob, String> {
     Ok(job)
 }
 
-fn read(text: &str) -> Result<JobLine<'_>, String> {
+fn read(text: &str) -> Result<NewJobShape<'_>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a job: {error}"))
 }
 
-impl JobLine<'_> {
-    /// What the line says wins over the defaults.
-    fn fill(self, mut job: NewJob, defaults: &Defaults, now: Time) -> Result<NewJob, String> {
-        if self.run_at.is_some() && self.delay.is_some() {
-            return Err("`run_at` and `delay` say the same thing in two ways; keep one".to_owned());
-        }
-        if let Some(queue) = self.queue {
-            job.queue = queue;
-        }
-        if let Some(kind) = self.kind {
-            job.kind = kind;
-        }
-        if let Some(priority) = self.priority {
-            job.priority = priority;
-        }
-        let run_at = self.run_at.or_else(|| self.delay.map(|delay| now.after(delay)));
-        job.run_at = run_at.or(job.run_at);
-        job.retry = self.retry.or(job.retry);
-        let key =
-            self.unique_key.map(|key| UniqueKey::new(&key).map_err(|error| error.to_string())).transpose()?;
-        job.unique = key.map(|key| unique(key, defaults));
-        Ok(job)
+/// What the line says wins over the defaults.
+fn fill(written: NewJobShape<'_>, mut job: NewJob, defaults: &Defaults, now: Time) -> Result<NewJob, String> {
+    let run_at = written.time(now).map_err(|error| error.to_string())?;
+    if let Some(queue) = written.queue {
+        job.queue = QueueName::new(&queue.0).map_err(|error| error.to_string())?;
     }
+    if let Some(kind) = written.kind {
+        job.kind = Kind::new(&kind.0).map_err(|error| error.to_string())?;
+    }
+    if let Some(priority) = written.priority {
+        job.priority = priority;
+    }
+    job.run_at = run_at.or(job.run_at);
+    job.retry = written.retry.or(job.retry);
+    let key = written.unique_key.map(|key| UniqueKey::new(&key.0).map_err(|error| error.to_string()));
+    job.unique = key.transpose()?.map(|key| unique(key, defaults));
+    Ok(job)
 }
 
 fn unique(key: UniqueKey, defaults: &Defaults) -> Unique {

@@ -5,16 +5,18 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::TriggerError;
 use backstop::{Backstop, ScheduleName};
+use backstop_server::wire::queue::PausedShape;
 use serde_json::json;
 
 pub(super) async fn trigger(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
     let schedule = configured(name, context)?;
     let backstop = context.open().await?;
-    let triggered = backstop.schedules().trigger(schedule).await.map_err(|error| match error {
-        TriggerError::Store(error) => error.into(),
-        TriggerError::Full(_) => Trouble::new(error).advise("backstop queue list"),
-        _ => Trouble::new(error),
-    })?;
+    let triggered =
+        backstop.changes(&Context::who()).trigger(schedule).await.map_err(|error| match error {
+            TriggerError::Store(error) => error.into(),
+            TriggerError::Full(_) => Trouble::new(error).advise("backstop queue list"),
+            _ => Trouble::new(error),
+        })?;
     if context.output.is_json() {
         context.output.json(&json!({
             "schedule": name,
@@ -30,7 +32,7 @@ pub(super) async fn trigger(name: &ScheduleName, context: &Context) -> Result<Ve
 pub(super) async fn pause(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
     check_known(name, &backstop, context).await?;
-    let is_new = backstop.schedules().pause(name).await?;
+    let is_new = backstop.changes(&Context::who()).pause_schedule(name).await?;
     let done = if is_new { "paused until it is resumed" } else { "was paused already" };
     tell(name, true, done, context)
 }
@@ -38,7 +40,7 @@ pub(super) async fn pause(name: &ScheduleName, context: &Context) -> Result<Verd
 pub(super) async fn resume(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
     check_known(name, &backstop, context).await?;
-    let was_paused = backstop.schedules().resume(name).await?;
+    let was_paused = backstop.changes(&Context::who()).resume_schedule(name).await?;
     let done = if was_paused { "goes on with its next instant" } else { "was not paused" };
     tell(name, false, done, context)
 }
@@ -54,7 +56,7 @@ async fn check_known(name: &ScheduleName, backstop: &Backstop, context: &Context
 
 fn tell(name: &ScheduleName, paused: bool, done: &str, context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&json!({ "name": name, "paused": paused }))?;
+        context.output.json(&PausedShape { name, paused })?;
     } else {
         context.output.line(format!("{name}: {done}"))?;
     }

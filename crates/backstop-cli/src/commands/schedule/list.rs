@@ -6,7 +6,8 @@ use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::{ScheduleStatus, Standing};
 use backstop::{Schedule, ScheduleName, Time};
-use serde_json::{Value, json};
+use backstop_server::wire::schedule::{SchedulesShape, configured, known};
+use serde_json::Value;
 
 /// A schedule of the configuration, or one that only the store has heard of.
 enum Listed<'a> {
@@ -20,11 +21,11 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     for schedule in context.config.schedules.values() {
         listed.push(Listed::Configured(schedule, backstop.schedules().status(schedule).await?));
     }
-    let known = backstop.schedules().known().await?.into_iter();
-    let others = known.filter(|(name, _)| !context.config.schedules.contains_key(name));
+    let others = backstop.schedules().known().await?.into_iter();
+    let others = others.filter(|(name, _)| !context.config.schedules.contains_key(name));
     listed.extend(others.map(|(name, standing)| Listed::Known(name, standing)));
     if context.output.is_json() {
-        context.output.json(&json!({ "schedules": listed.iter().map(shape).collect::<Vec<_>>() }))?;
+        context.output.json(&SchedulesShape { schedules: listed.iter().map(shape).collect() })?;
     } else if listed.is_empty() {
         context.output.note("no schedules yet; `backstop schedule list --help` shows how to configure one");
     } else {
@@ -35,31 +36,8 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
 
 fn shape(listed: &Listed<'_>) -> Value {
     match listed {
-        Listed::Configured(schedule, status) => json!({
-            "name": status.name,
-            "configured": true,
-            "cron": schedule.cron.as_str(),
-            "timezone": schedule.timezone.as_str(),
-            "queue": schedule.queue,
-            "kind": schedule.kind,
-            "since": status.since,
-            "next": status.next,
-            "last": status.last,
-            "paused": status.paused.is_some(),
-            "paused_since": status.paused,
-            "missing": status.missing,
-            "missed": schedule.missed,
-        }),
-        Listed::Known(name, standing) => json!({
-            "name": name,
-            "configured": false,
-            "since": standing.registered,
-            "next": null,
-            "last": standing.last,
-            "paused": standing.paused.is_some(),
-            "paused_since": standing.paused,
-            "missing": null,
-        }),
+        Listed::Configured(schedule, status) => configured(schedule, status),
+        Listed::Known(name, standing) => known(name, standing),
     }
 }
 

@@ -5,9 +5,9 @@ use crate::output::table::{Table, Tone};
 use crate::output::words::about;
 use crate::trouble::{Trouble, Verdict};
 use backstop::ScheduleName;
-use backstop::schedules::{Entry, What, Why};
+use backstop::schedules::{Entry, What};
+use backstop_server::wire::schedule::RunsShape;
 use clap::Args;
-use serde_json::{Value, json};
 
 /// Which schedule, and how many.
 #[derive(Args, Debug)]
@@ -26,30 +26,13 @@ pub(super) async fn run(args: &RunsArgs, context: &Context) -> Result<Verdict, T
         return Err(super::unknown(&args.name));
     }
     if context.output.is_json() {
-        let shapes: Vec<Value> = runs.iter().map(|entry| shape(entry, &args.name)).collect();
-        context.output.json(&json!({ "schedule": args.name, "runs": shapes }))?;
+        context.output.json(&RunsShape::new(&args.name, &runs))?;
     } else if runs.is_empty() {
         context.output.note(format!("nothing yet; {} has not been due since it was registered", args.name));
     } else {
         context.output.table(&table(&runs, &args.name))?;
     }
     Ok(Verdict::Fine)
-}
-
-fn shape(entry: &Entry, name: &ScheduleName) -> Value {
-    let into = match entry.what {
-        What::Coalesced(into) => Some(into),
-        _ => None,
-    };
-    json!({
-        "instant": entry.instant,
-        "what": entry.what.as_str(),
-        "at": entry.at,
-        "late_ms": entry.lateness().as_millis(),
-        "job": entry.job(name),
-        "into": into,
-        "why": entry.what.why().map(Why::as_str),
-    })
 }
 
 fn table(runs: &[Entry], name: &ScheduleName) -> Table {

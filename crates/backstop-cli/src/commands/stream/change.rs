@@ -4,9 +4,12 @@ use super::{KeyArgs, unknown};
 use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
+use backstop::operate::Changes;
 use backstop::streams::{Resume, Stream};
+use backstop_server::wire::stream::ForgottenShape;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 /// Which key, and for how long.
 #[derive(Args, Debug)]
@@ -28,31 +31,39 @@ pub(crate) struct ResumeArgs {
     skip: bool,
 }
 
-async fn stream(args: &KeyArgs, context: &Context) -> Result<Stream, Trouble> {
-    context.look().await?.stream(args.stream.as_str()).map_err(Trouble::misuse)
+async fn opened(args: &KeyArgs, context: &Context) -> Result<(Changes, Stream), Trouble> {
+    let backstop = context.look().await?;
+    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    Ok((backstop.changes(&Context::who()), stream))
 }
 
 pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let stream = stream(&args.which, context).await?;
+    let (changes, stream) = opened(&args.which, context).await?;
     let gone = if args.disable {
-        stream.disable(&args.which.key).await?
+        changes.disable(&stream, &args.which.key).await?
     } else {
-        stream.forget(&args.which.key).await?.ok_or_else(|| unknown(&args.which))?
+        changes.forget(&stream, &args.which.key).await?.ok_or_else(|| unknown(&args.which))?
     };
     let then = if args.disable { "; its records are ignored until it is enabled" } else { "" };
     let text = format!("{} forgotten with {}{then}", args.which.key, counted(gone.records, "held record"));
-    tell(context, &json!({ "key": args.which.key, "count": gone.records, "disabled": args.disable }), &text)
+    tell(
+        context,
+        &ForgottenShape { count: gone.records, disabled: args.disable, key: &args.which.key },
+        &text,
+    )
 }
 
 pub(super) async fn enable(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let was_disabled = stream(args, context).await?.enable(&args.key).await?;
+    let (changes, stream) = opened(args, context).await?;
+    let was_disabled = changes.enable(&stream, &args.key).await?;
     let text = if was_disabled { "is enabled; its next record is its first" } else { "was not disabled" };
     tell(context, &json!({ "key": args.key, "enabled": was_disabled }), &format!("{} {text}", args.key))
 }
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let resume = if args.skip { Resume::Past } else { Resume::Again };
-    let was_halted = stream(&args.which, context).await?.resume(&args.which.key, resume).await?;
+    let (changes, stream) = opened(&args.which, context).await?;
+    let was_halted = changes.resume_key(&stream, &args.which.key, resume).await?;
     if !was_halted {
         return Err(Trouble::new(format!(
             "key {} of stream {} is not halted",
@@ -68,7 +79,7 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdi
     )
 }
 
-fn tell(context: &Context, shape: &Value, text: &str) -> Result<Verdict, Trouble> {
+fn tell(context: &Context, shape: &impl Serialize, text: &str) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
         context.output.json(shape)?;
     } else {

@@ -6,13 +6,11 @@ use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::{count, counted};
 use crate::trouble::{Trouble, Verdict};
-use backstop::config::StreamConfig;
-use backstop::streams::{Offered, Record, StepField, Stream};
+use backstop::streams::{Offered, Reading, Record, StepField, Stream};
 use backstop::{Payload, StreamKey, StreamName};
+use backstop_server::wire::stream::OfferedShape;
 use clap::Args;
-use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 /// Records sent in one call.
@@ -59,32 +57,10 @@ pub(crate) struct PushArgs {
     tenant: Option<String>,
 }
 
-/// A line that says where its record belongs.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written<'a> {
-    key: String,
-    position: i64,
-    step: Option<i64>,
-    tenant: Option<String>,
-    #[serde(borrow)]
-    payload: Option<&'a RawValue>,
-}
-
-/// How lines become records.
-struct Reading {
-    config: StreamConfig,
-    /// By the command: wins over where the configuration says it is.
-    flagged: Option<i64>,
-    /// For lines that do not say otherwise.
-    step: Option<i64>,
-}
-
 pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
     let flagged = args.step.as_deref().map(read_step).transpose()?;
-    let step = flagged.or_else(|| config.step.as_ref().and_then(StepField::usual));
-    let reading = Reading { config, flagged, step };
+    let reading = Reading::new(&config, flagged);
     let source = match (&args.file, args.payload.as_deref()) {
         (Some(file), _) => Source::at(file),
         (None, Some("-")) => Source::Stdin,
@@ -109,14 +85,14 @@ fn read_step(text: &str) -> Result<i64, Trouble> {
 async fn push_one(
     args: &PushArgs,
     payload: &str,
-    reading: &Reading,
+    reading: &Reading<'_>,
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     let record = match (&args.key, args.position) {
         (Some(key), Some(position)) => Record {
             key: key.clone(),
             position,
-            step: reading.step.ok_or_else(no_step)?,
+            step: reading.step().ok_or_else(no_step)?,
             tenant: args.tenant.as_deref().map(Into::into),
             payload: Payload::json(payload.to_owned()).map_err(Trouble::misuse)?,
         },
@@ -127,59 +103,19 @@ async fn push_one(
     let backstop = context.open().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
     let (key, position) = (record.key.clone(), record.position);
-    let answer = stream.offer(vec![record]).await?.first().copied();
-    let word = match answer {
-        Some(Offered::Held) => "held",
-        Some(Offered::Duplicate) => "duplicate",
-        Some(Offered::Full) | None => "full",
-    };
+    let answer = stream.offer(vec![record]).await?.first().copied().unwrap_or(Offered::Full);
+    let shape = OfferedShape::new(key, position, answer);
     if context.output.is_json() {
-        context.output.json(&json!({ "key": key, "position": position, "result": word }))?;
+        context.output.json(&shape)?;
     } else {
-        context.output.line(format!("{key} {position} {word}"))?;
+        context.output.line(format!("{} {position} {}", shape.key, shape.result))?;
     }
-    Ok(if word == "full" { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if answer == Offered::Full { Verdict::FallsShort } else { Verdict::Fine })
 }
 
 fn no_step() -> Trouble {
     Trouble::misuse("how far apart are positions?")
         .advise("--step 1m, or `step` in [streams.NAME] of the configuration")
-}
-
-impl Reading {
-    fn record(&self, line: &[u8]) -> Result<Record, String> {
-        if self.config.fields.is_some() {
-            return self.itself(line);
-        }
-        let written: Written<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let payload = written.payload.map_or("null", RawValue::get);
-        let record = Record {
-            key: StreamKey::new(&written.key).map_err(|error| error.to_string())?,
-            position: written.position,
-            step: written
-                .step
-                .or(self.step)
-                .ok_or("it has no \"step\", and neither has the command or the configuration")?,
-            tenant: written.tenant.map(Into::into),
-            payload: Payload::json(payload.to_owned()).map_err(|error| error.to_string())?,
-        };
-        record.check().map_err(|error| error.to_string())?;
-        Ok(record)
-    }
-
-    /// A line that is the record itself.
-    fn itself(&self, line: &[u8]) -> Result<Record, String> {
-        let Some(fields) = &self.config.fields else {
-            return Err(
-                "which key and position? Give --key and --position, or say in [streams.NAME] where they are"
-                    .to_owned(),
-            );
-        };
-        let mut record = fields.record(line.to_vec()).map_err(|error| error.to_string())?;
-        record.step = self.flagged.unwrap_or(record.step);
-        record.check().map_err(|error| error.to_string())?;
-        Ok(record)
-    }
 }
 
 /// What a load came to.
@@ -194,7 +130,7 @@ struct Tally {
 async fn load(
     stream: &Stream,
     source: &Source,
-    reading: &Reading,
+    reading: &Reading<'_>,
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     let bar = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");

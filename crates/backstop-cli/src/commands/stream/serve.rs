@@ -1,20 +1,17 @@
 //! Handle a stream with a command or a web service.
 
-mod source;
-
 use crate::commands::work::serve::Signals;
 use crate::commands::work::service;
 use crate::context::Context;
+use crate::crew::ServedStream;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, StreamConfig};
-use backstop::streams::{Command, Count, Counts, RunningStream, Standing, Stream, WhichKeys, letters_queue};
-use backstop::{Backstop, Exec, Running, Span, StreamName};
+use backstop::streams::{Count, Counts, Standing, Stream, WhichKeys};
+use backstop::{Backstop, Exec, Span, StreamName};
 use backstop_core::limits::PAGE_MAX;
 use clap::Args;
 use serde_json::json;
-use source::Source;
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often an emptied stream is looked for.
@@ -54,20 +51,13 @@ pub(crate) struct ServeArgs {
     until_empty: bool,
 }
 
-/// A stream that is served, with its requeued dead letters and its source.
-struct Served {
-    stream: Arc<RunningStream>,
-    letters: Running,
-    source: Source,
-}
-
 pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = config(args, context)?;
     let backstop = context.open().await?;
     let before = counts(&backstop, &args.stream).await?;
     let mut signals = Signals::listen()?;
-    let served = serve(&backstop, &args.stream, config)?;
-    context.output.announce(format!("{} serves stream {}", served.stream.worker(), args.stream));
+    let served = ServedStream::start(&backstop, &args.stream, config)?;
+    context.output.announce(format!("{} serves stream {}", served.worker(), args.stream));
     tokio::select! {
         () = signals.next() => context.output.announce("stopping: calls under way may end; the rest is put by"),
         ended = emptied(&backstop, &args.stream), if args.until_empty => ended?,
@@ -94,36 +84,6 @@ fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> 
         config.settings.timeout = args.timeout;
     }
     Ok(config)
-}
-
-fn serve(backstop: &Backstop, name: &StreamName, config: StreamConfig) -> Result<Served, Trouble> {
-    let timeout = config.settings.timeout;
-    let (wanted, fields) = (config.source, config.fields);
-    let handler = config.handler.map(|handler| handler.within(timeout)).ok_or_else(|| {
-        Trouble::misuse(format!("stream {name} has no handler in the configuration"))
-            .advise(format!("backstop stream serve {name} --exec CMD | --http URL"))
-    })?;
-    let handler = match handler {
-        HandlerConfig::Exec(exec) => Command::new(exec),
-        HandlerConfig::Http(http) => Command::new(http.handler().map_err(Trouble::misuse)?),
-    };
-    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
-    let stream = Arc::new(stream.serve(config.settings, handler).map_err(Trouble::misuse)?);
-    let letters = backstop.worker().handle_queue(letters_queue(name).as_str(), stream.letters()).start()?;
-    let source = Source::start(wanted.zip(fields), &stream)?;
-    Ok(Served { stream, letters, source })
-}
-
-impl Served {
-    /// The source first: what it brings must find the stream still there.
-    async fn stop(self) {
-        self.source.stop().await;
-        self.letters.stop();
-        self.letters.stopped().await;
-        if let Some(stream) = Arc::into_inner(self.stream) {
-            stream.stop().await;
-        }
-    }
 }
 
 /// Waits until nothing is held that could be handled without somebody's help.

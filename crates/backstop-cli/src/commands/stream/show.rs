@@ -1,15 +1,12 @@
 //! One key of a stream.
 
-use super::list::state;
 use super::{KeyArgs, unknown};
 use crate::context::Context;
 use crate::output::words::{counted, cut, one_line, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::core::stream::StoredRecord;
+use backstop::Time;
 use backstop::streams::{Standing, StoredKey};
-use backstop::{Payload, Time};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use backstop_server::wire::stream::{KeyWholeShape, redacted, state};
 
 /// Characters of a payload on a line.
 const PAYLOAD_CHARS: usize = 60;
@@ -17,13 +14,11 @@ const PAYLOAD_CHARS: usize = 60;
 pub(super) async fn run(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
-    let Some(mut stored) = stream.key(&args.key).await? else { return Err(unknown(args)) };
-    for record in &mut stored.records {
-        record.payload = Payload::stored(context.config.redaction.payload(record.payload.as_bytes()));
-    }
+    let Some(stored) = stream.key(&args.key).await? else { return Err(unknown(args)) };
+    let stored = redacted(stored, &context.config.redaction);
     let standing = Standing::from_bytes(&stored.standing).map_err(Trouble::new)?;
     if context.output.is_json() {
-        context.output.json(&shape(args, &stored, &standing))?;
+        context.output.json(&KeyWholeShape::new(&args.stream, &stored, &standing))?;
     } else {
         for line in lines(args, &stored, &standing, backstop.now()) {
             context.output.line(line)?;
@@ -32,47 +27,9 @@ pub(super) async fn run(args: &KeyArgs, context: &Context) -> Result<Verdict, Tr
     Ok(Verdict::Fine)
 }
 
-fn shape(args: &KeyArgs, stored: &StoredKey, standing: &Standing) -> Value {
-    let record = |record: &StoredRecord| {
-        let payload: Option<Box<RawValue>> = serde_json::from_slice(record.payload.as_bytes()).ok();
-        json!({
-            "position": record.position,
-            "step": record.step,
-            "tenant": record.tenant.as_deref(),
-            "at": record.at,
-            "payload": payload,
-        })
-    };
-    let failing = standing.failing.as_ref().map(|failing| {
-        json!({
-            "position": failing.position,
-            "failures": failing.failures,
-            "next": Time::from_micros(failing.due),
-            "error": failing.error,
-        })
-    });
-    json!({
-        "stream": args.stream,
-        "key": args.key,
-        "state": state(Some(standing), stored.count).0,
-        "watermark": stored.watermark,
-        "step": standing.step,
-        "records": stored.count,
-        "held": stored.records.iter().map(record).collect::<Vec<_>>(),
-        "attempt": standing.wait.map(|wait| wait.attempt),
-        "waits_until": standing.wait.map(|wait| Time::from_micros(wait.due)),
-        "failing": failing,
-        "halted_at": standing.halted,
-        "disabled": standing.disabled,
-        "gives_up_to": standing.drain_to,
-        "missed": standing.missed.runs().map(|(first, step, count)| json!({"first": first, "step": step, "count": count})).collect::<Vec<_>>(),
-        "late": standing.late.iter().map(|(position, at)| json!({"position": position, "at": Time::from_micros(*at)})).collect::<Vec<_>>(),
-    })
-}
-
 fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> Vec<String> {
     let mut lines = Vec::new();
-    let word = state(Some(standing), stored.count).0;
+    let word = state(Some(standing), stored.count);
     let watermark =
         stored.watermark.map_or("nothing handled yet".to_owned(), |at| format!("dealt with up to {at}"));
     lines.push(format!("{}: {word}, {watermark}", stored.key));

@@ -5,11 +5,11 @@ use crate::context::Context;
 use crate::output::table::Table as Lines;
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
+use backstop::Time;
 use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{AgeBand, Status, Table};
-use backstop::{Span, Time};
+use backstop::tables::{Status, Table};
+use backstop_server::wire::table::StatusShape;
 use clap::Args;
-use serde::Serialize;
 use serde_json::Value;
 
 /// Which table, and what of it.
@@ -30,39 +30,6 @@ pub(crate) struct StatusArgs {
     expired: bool,
 }
 
-#[derive(Serialize)]
-struct StatusShape<'a> {
-    at: Time,
-    states: StatesShape,
-    bands: Vec<BandShape>,
-    due: u64,
-    waiting: u64,
-    expired: u64,
-    undated: u64,
-    in_hand: usize,
-    next_due: Option<Time>,
-    last_pass: Option<Time>,
-    next_pass: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expired_rows: Option<&'a [Value]>,
-}
-
-#[derive(Serialize)]
-struct StatesShape {
-    new: u64,
-    error: u64,
-    success: u64,
-    other: u64,
-}
-
-#[derive(Serialize)]
-struct BandShape {
-    until: Option<Span>,
-    every: Option<Span>,
-    new: u64,
-    error: u64,
-}
-
 pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
@@ -75,30 +42,11 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
         None
     };
     if context.output.is_json() {
-        context.output.json(&shape(&status, expired.as_deref()))?;
+        context.output.json(&StatusShape::new(&status, expired.as_deref()))?;
     } else {
         tell(table, &status, expired.as_deref(), context)?;
     }
     Ok(Verdict::Fine)
-}
-
-fn shape<'a>(status: &Status, expired_rows: Option<&'a [Value]>) -> StatusShape<'a> {
-    let &Status { new, error, success, other, .. } = status;
-    let band = |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
-    StatusShape {
-        at: status.at,
-        states: StatesShape { new, error, success, other },
-        bands: status.bands.iter().map(band).collect(),
-        due: status.due,
-        waiting: status.waiting,
-        expired: status.expired,
-        undated: status.undated,
-        in_hand: status.in_hand,
-        next_due: status.next_due,
-        last_pass: status.last_pass,
-        next_pass: status.next_pass,
-        expired_rows,
-    }
 }
 
 fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Context) -> Result<(), Trouble> {

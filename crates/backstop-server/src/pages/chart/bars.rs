@@ -1,8 +1,8 @@
 //! Shares of wholes, one bar below the other, all on one scale.
 
-use super::{Markup, Tone};
 use super::scale::{Unit, sound};
 use super::svg::{Anchor, Place, Svg, escaped, figure, table};
+use super::{Markup, Tone};
 use crate::words::count;
 
 const WIDTH: f64 = 720.0;

@@ -1,8 +1,8 @@
 //! What became of the instants of days: a column a day, filled from below by what became of how many.
 
-use super::{Markup, Tone};
 use super::bars::Share;
 use super::svg::{Anchor, Place, Svg, figure, table};
+use super::{Markup, Tone};
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 720.0;
@@ -47,7 +47,8 @@ impl CalendarDay {
 
     fn told(&self) -> String {
         let there = self.shares.iter().filter(|share| share.count > 0);
-        let fates: Vec<String> = there.map(|share| format!("{} {}", count(share.count), share.name)).collect();
+        let fates: Vec<String> =
+            there.map(|share| format!("{} {}", count(share.count), share.name)).collect();
         match fates.len() {
             0 => format!("{}: nothing entered", self.name),
             _ => format!("{}: {}", self.name, fates.join(", ")),

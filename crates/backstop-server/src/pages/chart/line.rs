@@ -1,8 +1,8 @@
 //! Values over time: lines with gaps where nobody looked.
 
-use super::{Markup, Tone};
 use super::scale::{Unit, marks, moments, sound, stamp};
 use super::svg::{Anchor, Place, Svg, escaped, figure, table};
+use super::{Markup, Tone};
 use crate::history::Series;
 use backstop_core::Time;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! A line in a word's place: how something went lately, without axes.
 
-use super::{Markup, Tone};
 use super::scale::sound;
 use super::svg::escaped;
+use super::{Markup, Tone};
 use crate::history::Series;
 use std::fmt::Write as _;
 

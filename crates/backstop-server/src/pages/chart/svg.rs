@@ -125,7 +125,8 @@ pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
         html.push_str("<tr>");
         for (at, cell) in row.iter().enumerate() {
             let cell = escaped(cell);
-            let cell = if at == 0 { format!("<th scope=\"row\">{cell}</th>") } else { format!("<td>{cell}</td>") };
+            let cell =
+                if at == 0 { format!("<th scope=\"row\">{cell}</th>") } else { format!("<td>{cell}</td>") };
             html.push_str(&cell);
         }
         html.push_str("</tr>");

@@ -121,7 +121,8 @@ fn bars_are_drawn_for_nothing_and_for_the_most() {
     ] {
         check(Bars { id: "ages", title: HOSTILE, of: "Age", bars }.figure());
     }
-    let seen = Bars { id: "a", title: "a", of: "b", bars: vec![bar("x", [1_000_000, 1])] }.figure().to_string();
+    let seen =
+        Bars { id: "a", title: "a", of: "b", bars: vec![bar("x", [1_000_000, 1])] }.figure().to_string();
     assert!(seen.contains("x: 1 error"), "one of a million has a place: {seen}");
 }
 

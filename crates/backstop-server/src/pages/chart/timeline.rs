@@ -2,8 +2,8 @@
 //!
 //! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and says its length.
 
-use super::{Markup, Tone};
 use super::svg::{Anchor, Place, Svg, figure, table};
+use super::{Markup, Tone};
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 720.0;

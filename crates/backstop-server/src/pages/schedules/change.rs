@@ -8,21 +8,33 @@ use axum::response::Response;
 use backstop::schedules::TriggerError;
 use backstop_core::ScheduleName;
 
-pub(super) async fn trigger(view: View, Path(name): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn trigger(
+    view: View,
+    Path(name): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let name = named(&view, &name)?;
     let config = view.app().config();
     let Some(schedule) = config.schedules.get(&name) else {
-        return Err(view.missing(format!("Schedule {name} is not in the configuration of this server, so it cannot be run from here.")));
+        return Err(view.missing(format!(
+            "Schedule {name} is not in the configuration of this server, so it cannot be run from here."
+        )));
     };
     let note = match view.changes().trigger(schedule).await {
-        Ok(triggered) => Note::done(format!("{name} runs now: job {} is in queue {}.", triggered.id, schedule.queue)),
+        Ok(triggered) => {
+            Note::done(format!("{name} runs now: job {} is in queue {}.", triggered.id, schedule.queue))
+        }
         Err(TriggerError::Store(error)) => return Err(view.store_failed(error)),
         Err(error) => Note::refused(format!("{error}.")),
     };
     Ok(back(&view, &name, &posted, &note))
 }
 
-pub(super) async fn pause(view: View, Path(name): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn pause(
+    view: View,
+    Path(name): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
     let note = if view.ask(view.changes().pause_schedule(&name)).await? {
         Note::done(format!("{name} is paused on all workers; its instants are skipped until it is resumed."))
@@ -32,7 +44,11 @@ pub(super) async fn pause(view: View, Path(name): Path<String>, posted: Posted) 
     Ok(back(&view, &name, &posted, &note))
 }
 
-pub(super) async fn resume(view: View, Path(name): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn resume(
+    view: View,
+    Path(name): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
     let note = if view.ask(view.changes().resume_schedule(&name)).await? {
         Note::done(format!("{name} goes on with its next instant; what fell into the pause stays skipped."))

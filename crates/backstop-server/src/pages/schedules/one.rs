@@ -80,8 +80,14 @@ struct Asked {
 impl Asked {
     fn of(view: &View) -> Self {
         let day = view.query("day").filter(|day| format!("{day}T00:00:00Z").parse::<Time>().is_ok());
-        let fate = view.query("what").and_then(|what| FATES.iter().map(|(fate, _)| *fate).find(|fate| *fate == what));
-        Self { day: day.map(str::to_owned), fate, before: view.query("before").and_then(|at| at.parse().ok()) }
+        let fate = view
+            .query("what")
+            .and_then(|what| FATES.iter().map(|(fate, _)| *fate).find(|fate| *fate == what));
+        Self {
+            day: day.map(str::to_owned),
+            fate,
+            before: view.query("before").and_then(|at| at.parse().ok()),
+        }
     }
 
     fn fits_day(&self, entry: &Entry) -> bool {
@@ -110,7 +116,9 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
     };
     let standing = view.ask(schedules.known()).await?.into_iter().find(|(known, _)| *known == name);
     if schedule.is_none() && standing.is_none() && entries.is_empty() {
-        return Err(view.missing(format!("There is no schedule {name}: it needs an entry [schedules.{name}] in the configuration.")));
+        return Err(view.missing(format!(
+            "There is no schedule {name}: it needs an entry [schedules.{name}] in the configuration."
+        )));
     }
     let paused = standing.as_ref().and_then(|(_, standing)| standing.paused);
     let (asked, here) = (Asked::of(&view), link(&view, &name));
@@ -124,7 +132,10 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
         facts: schedule.map(|schedule| facts(schedule, status.as_ref())).unwrap_or_default(),
         paused: When::maybe(paused, now),
         missing: status.as_ref().map_or(0, |status| status.missing),
-        coming: schedule.filter(|_| paused.is_none()).map(|schedule| coming(schedule, now)).unwrap_or_default(),
+        coming: schedule
+            .filter(|_| paused.is_none())
+            .map(|schedule| coming(schedule, now))
+            .unwrap_or_default(),
         strip: (!entries.is_empty()).then(|| strip(&entries, &asked, &here, now)),
         chips: chips(&entries, &asked, &here),
         next: next.map(|last| asked.link(&here).with("before", last.instant).to_string()),
@@ -177,7 +188,8 @@ fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
     }
     let day = |day: Day| {
         let (name, counts) = (day.to_string(), counts.get(&day).copied().unwrap_or_default());
-        let shares = FATES.iter().zip(counts).map(|((fate, tone), count)| Share::new(words(fate), *tone, count));
+        let shares =
+            FATES.iter().zip(counts).map(|((fate, tone), count)| Share::new(words(fate), *tone, count));
         CalendarDay {
             address: format!("{}#runs", Link::to(here).with("day", &name)),
             is_chosen: asked.day.as_deref() == Some(&name),
@@ -186,7 +198,8 @@ fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
         }
     };
     let days = Day::through(Day::of(now.before(DAYS)), Day::of(now));
-    Calendar { id: "ledger", title: "The last month, a column a day (UTC)", days: days.map(day).collect() }.figure()
+    Calendar { id: "ledger", title: "The last month, a column a day (UTC)", days: days.map(day).collect() }
+        .figure()
 }
 
 /// A fate without the ledger's underscore.
@@ -198,7 +211,9 @@ const fn words(fate: &'static str) -> &'static str {
 }
 
 fn chips(entries: &[Entry], asked: &Asked, here: &str) -> Vec<Chip> {
-    let of = |fate: &str| entries.iter().filter(|entry| asked.fits_day(entry) && entry.what.as_str() == fate).count();
+    let of = |fate: &str| {
+        entries.iter().filter(|entry| asked.fits_day(entry) && entry.what.as_str() == fate).count()
+    };
     let chip = |(fate, _): &(&'static str, Tone)| {
         let there = Asked { day: asked.day.clone(), fate: Some(fate), before: None };
         Chip {

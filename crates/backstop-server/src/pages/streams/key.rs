@@ -96,7 +96,8 @@ async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailu
     let key = StreamKey::new(key).map_err(|error| view.bad(error))?;
     let stream = view.app().backstop().stream(name.as_str()).map_err(|error| view.bad(error))?;
     let Some(mut stored) = view.ask(stream.key(&key)).await? else {
-        return Err(view.missing(format!("Stream {name} has no key {key}: no record of it came, or it was forgotten.")));
+        return Err(view
+            .missing(format!("Stream {name} has no key {key}: no record of it came, or it was forgotten.")));
     };
     let config = view.app().config();
     for record in &mut stored.records {
@@ -157,7 +158,10 @@ fn facts(stored: &StoredKey, standing: &Standing) -> Vec<(&'static str, String)>
     };
     let mut facts = vec![(
         "Watermark",
-        stored.watermark.map_or_else(|| "nothing handled yet".to_owned(), |at| format!("dealt with up to {}", position(at))),
+        stored.watermark.map_or_else(
+            || "nothing handled yet".to_owned(),
+            |at| format!("dealt with up to {}", position(at)),
+        ),
     )];
     facts.extend(standing.step.map(|step| ("Step", step.to_string())));
     facts.extend(stored.highest.map(|at| ("Highest held", position(at))));
@@ -191,7 +195,10 @@ fn held(stored: &StoredKey, until: Option<Time>, now: Time) -> Vec<Held> {
             Some(0) => "off the grid".to_owned(),
             Some(number) => {
                 let from = before.unwrap_or_default().saturating_add(record.step);
-                format!("{} from {from} on", text::many(number, "position is missing", "positions are missing"))
+                format!(
+                    "{} from {from} on",
+                    text::many(number, "position is missing", "positions are missing")
+                )
             }
         };
         held.push(Held {
@@ -214,7 +221,8 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
     if let Some(watermark) = stored.watermark {
         let lost = standing.missed.runs().flat_map(|(first, step, count)| {
             let shown = count.min(BEHIND_SHOWN as u64);
-            (count - shown..count).map(move |nth| first.saturating_add(step.saturating_mul(nth.cast_signed())))
+            (count - shown..count)
+                .map(move |nth| first.saturating_add(step.saturating_mul(nth.cast_signed())))
         });
         let mut lost: Vec<i64> = lost.filter(|position| *position < watermark).collect();
         lost.sort_unstable();
@@ -236,7 +244,10 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
             let from = before.unwrap_or_default().saturating_add(record.step);
             let words = match number {
                 0 => "a step off the grid".to_owned(),
-                _ => format!("{} from {from} on", text::many(number, "position is missing", "positions are missing")),
+                _ => format!(
+                    "{} from {from} on",
+                    text::many(number, "position is missing", "positions are missing")
+                ),
             };
             marks.push(Mark::Gap { missing: number, words });
         }

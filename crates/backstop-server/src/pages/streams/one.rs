@@ -144,9 +144,19 @@ fn figures(status: &StreamStatus, now: Time) -> Vec<Figure> {
     use backstop::core::stream::Alarm;
     vec![
         figure("held now", text::count(status.records), oldest, false),
-        figure("keys that hold", text::count(status.holding), format!("of {}", text::count(status.keys)), false),
+        figure(
+            "keys that hold",
+            text::count(status.holding),
+            format!("of {}", text::count(status.keys)),
+            false,
+        ),
         figure("handled", text::count(counts[Count::Handled]), "ever".to_owned(), false),
-        figure("success rate", percent(counts.success_rate()), "waits that nothing was given up in".to_owned(), false),
+        figure(
+            "success rate",
+            percent(counts.success_rate()),
+            "waits that nothing was given up in".to_owned(),
+            false,
+        ),
         figure(
             "timeout rate",
             percent(counts.timeout_rate()),

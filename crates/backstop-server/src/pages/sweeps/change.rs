@@ -18,7 +18,9 @@ pub(super) async fn run(view: View, Path(name): Path<String>) -> Result<Response
         Err(_) => Note::done(format!("Sweep {name} is running; what it finds appears among its last runs.")),
         Ok(Ok(Ok(report))) => Note::done(told(&name, &report)),
         Ok(Ok(Err(SweepError::Store(error)))) => return Err(view.store_failed(error)),
-        Ok(Ok(Err(error))) => Note::refused(format!("Sweep {name} failed, and nothing was enqueued: {error}")),
+        Ok(Ok(Err(error))) => {
+            Note::refused(format!("Sweep {name} failed, and nothing was enqueued: {error}"))
+        }
         Ok(Err(_)) => Note::refused(format!("Sweep {name} was cut off; the server's log says why.")),
     };
     Ok(note.on(view.app().base(), &address))

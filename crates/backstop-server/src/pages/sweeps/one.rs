@@ -133,7 +133,9 @@ async fn asked(view: &View, sweep: &Sweep, looks: &Looks<Sight>) -> Option<Known
     let (backstop, sweep, now) = (view.app().backstop().clone(), sweep.clone(), view.now());
     match view.query("look")? {
         "dry" => Some(looks.look(&format!("dry {}", sweep.name()), now, dry_run(backstop, sweep, now)).await),
-        "compare" => Some(looks.look(&format!("compare {}", sweep.name()), now, compare(backstop, sweep)).await),
+        "compare" => {
+            Some(looks.look(&format!("compare {}", sweep.name()), now, compare(backstop, sweep)).await)
+        }
         _ => None,
     }
 }
@@ -158,7 +160,12 @@ fn dry(report: &Report) -> Dry {
         ],
         would_enqueue: Rows::of(&report.would_enqueue),
         dead: Rows::of(&report.dead),
-        unusable: report.unusable.iter().take(ROWS_SHOWN).map(|one| (one.row.to_string(), one.why.clone())).collect(),
+        unusable: report
+            .unusable
+            .iter()
+            .take(ROWS_SHOWN)
+            .map(|one| (one.row.to_string(), one.why.clone()))
+            .collect(),
         is_cut: report.is_cut,
     }
 }

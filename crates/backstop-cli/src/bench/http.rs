@@ -1,0 +1,241 @@
+//! The API over a loopback connection, beside what the library does with the same jobs on the same file.
+
+mod client;
+
+use super::BenchArgs;
+use super::figures::Rate;
+use super::measure::{self, QUEUE};
+use anyhow::{Context, Result, ensure};
+use backstop::config::{self, Overrides};
+use backstop::core::limits::LEASE_MAX;
+use backstop::core::plan::Want;
+use backstop::core::port::{Claim, Enqueued, Settled};
+use backstop::core::verdict::{Keep, Settlement};
+use backstop::core::{LeaseNumber, Outcome, WorkerName};
+use backstop::{Backstop, NewJob, QueueName};
+use backstop_server::App;
+use backstop_server::serve::{Server, Serving};
+use client::Client;
+use comfy_table::{Table, presets};
+use futures_util::future::try_join_all;
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Jobs of one request.
+const BATCH: usize = 100;
+/// Connections, each with one request under way; so many callers of the library too.
+const CONNECTIONS: usize = 8;
+/// What is to be reached, jobs a second.
+const PUSH_TARGET: usize = 40_000;
+const WORK_TARGET: usize = 20_000;
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Http {
+    push: Beside,
+    lease_and_settle: Beside,
+}
+
+/// The same over HTTP and by the library.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Beside {
+    http: Rate,
+    library: Rate,
+    /// The first as a share of the second.
+    ratio: f64,
+    /// What is to be reached over HTTP, a second.
+    target: usize,
+}
+
+impl Beside {
+    fn of(http: Vec<Rate>, library: Vec<Rate>, target: usize) -> Self {
+        let (http, library) = (Rate::median(http), Rate::median(library));
+        Self { http, library, ratio: http.ratio_to(library), target }
+    }
+}
+
+/// Measures both, by turns, on one file that is gone afterwards.
+pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http> {
+    let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+    let url = format!("sqlite:{}", folder.path().join("bench.db").display());
+    let backstop = Backstop::open(&url).await?;
+    let mut serving = serve(&backstop).await?;
+    let rounds = args.jobs.div_ceil(BATCH * CONNECTIONS).max(1);
+    let [mut pushed, mut worked, mut lib_pushed, mut lib_worked] = [const { Vec::new() }; 4];
+    for repetition in 1..=args.repeat {
+        let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
+        say("pushing by the library");
+        lib_pushed.push(library_push(&backstop, rounds).await?);
+        say("taking and ending by the library");
+        lib_worked.push(library_work(&backstop, rounds).await?);
+        say("pushing over HTTP");
+        pushed.push(push(serving.address(), rounds).await?);
+        say("taking and ending over HTTP");
+        worked.push(work(serving.address(), rounds).await?);
+    }
+    serving.stop();
+    serving.ended().await;
+    Ok(Http {
+        push: Beside::of(pushed, lib_pushed, PUSH_TARGET),
+        lease_and_settle: Beside::of(worked, lib_worked, WORK_TARGET),
+    })
+}
+
+async fn serve(backstop: &Backstop) -> Result<Serving> {
+    let mut config = config::resolve(None, Overrides::default(), Overrides::default())?;
+    config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    Ok(Server::bind(&App::new(backstop.clone(), config, "")).await?.start())
+}
+
+/// Runs one of these for each connection, and counts `rounds` batches of each.
+async fn all<F: Future<Output = Result<()>> + Send + 'static>(
+    rounds: usize,
+    each: impl Fn() -> F,
+) -> Result<Rate> {
+    let started = Instant::now();
+    let running: Vec<_> = (0..CONNECTIONS).map(|_| tokio::spawn(each())).collect();
+    for ended in try_join_all(running).await? {
+        ended?;
+    }
+    Ok(Rate::of(rounds * CONNECTIONS * BATCH, started.elapsed()))
+}
+
+async fn push(address: SocketAddr, rounds: usize) -> Result<Rate> {
+    let body = pushed_body();
+    let each = || {
+        let body = body.clone();
+        async move {
+            let mut client = Client::connect(address).await?;
+            for _ in 0..rounds {
+                let answer = client.post("/v1/jobs/batch", &body).await?;
+                ensure!(
+                    answer.matches("\"inserted\"").count() == BATCH,
+                    "not all jobs were taken in: {answer}"
+                );
+            }
+            Ok(())
+        }
+    };
+    all(rounds, each).await
+}
+
+/// A batch of jobs without ids: every one that is sent is new.
+fn pushed_body() -> String {
+    let jobs = (0..BATCH).map(|n| {
+        let payload = String::from_utf8_lossy(&measure::payload(n)).into_owned();
+        format!(r#"{{"queue":"{QUEUE}","kind":"noop","payload":{payload}}}"#)
+    });
+    format!(r#"{{"jobs":[{}]}}"#, jobs.collect::<Vec<_>>().join(","))
+}
+
+#[derive(Deserialize)]
+struct Leased<'a> {
+    #[serde(borrow)]
+    jobs: Vec<Job<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Job<'a> {
+    id: &'a str,
+    lease: &'a str,
+}
+
+async fn work(address: SocketAddr, rounds: usize) -> Result<Rate> {
+    let each = || async move {
+        let mut client = Client::connect(address).await?;
+        let ask = format!(r#"{{"queues":["{QUEUE}"],"max":{BATCH},"worker":"bench","lease_ms":600000}}"#);
+        for _ in 0..rounds {
+            let answer = client.post("/v1/lease", &ask).await?;
+            let leased: Leased<'_> = serde_json::from_str(&answer)?;
+            ensure!(leased.jobs.len() == BATCH, "{} jobs were handed out, not {BATCH}", leased.jobs.len());
+            let answer = client.post("/v1/settle", &settled_body(&leased)).await?;
+            ensure!(answer.matches("\"applied\"").count() == BATCH, "not all ends were accepted: {answer}");
+        }
+        Ok(())
+    };
+    all(rounds, each).await
+}
+
+fn settled_body(leased: &Leased<'_>) -> String {
+    let mut body = String::with_capacity(leased.jobs.len() * 128);
+    body.push_str(r#"{"settle":["#);
+    for (at, Job { id, lease }) in leased.jobs.iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let _ = write!(body, r#"{comma}{{"id":"{id}","lease":"{lease}","outcome":"done"}}"#);
+    }
+    body.push_str("]}");
+    body
+}
+
+async fn library_push(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+    let each = || {
+        let backstop = backstop.clone();
+        async move {
+            for _ in 0..rounds {
+                let jobs: Vec<NewJob> = measure::jobs(&backstop, QUEUE, BATCH)?;
+                let answers = backstop.push_jobs(jobs).await?;
+                ensure!(
+                    answers.iter().all(|answer| *answer == Enqueued::Inserted),
+                    "a new job was not taken in"
+                );
+            }
+            Ok(())
+        }
+    };
+    all(rounds, each).await
+}
+
+async fn library_work(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+    let queue = QueueName::new(QUEUE)?;
+    let each = || {
+        let (backstop, queue) = (backstop.clone(), queue.clone());
+        async move {
+            for _ in 0..rounds {
+                let (number, now) = (LeaseNumber::draw(rand::random()), backstop.now());
+                let (worker, wants) =
+                    (WorkerName::new("bench"), vec![Want { queue: queue.clone(), max: BATCH }]);
+                let claim = Claim { number, worker, until: now.after(LEASE_MAX), wants };
+                let claimed = backstop.store().claim(claim, now).await?;
+                ensure!(claimed.len() == BATCH, "{} jobs were claimed, not {BATCH}", claimed.len());
+                let done = claimed.into_iter();
+                let done =
+                    done.map(|run| Settlement { lease: run.lease, outcome: Outcome::Done(Keep::Listed) });
+                let settled = backstop.store().settle(done.collect(), backstop.now()).await?;
+                ensure!(settled.iter().all(|one| *one == Settled::Applied), "an end was not accepted");
+            }
+            Ok(())
+        }
+    };
+    all(rounds, each).await
+}
+
+impl Http {
+    pub(super) fn json(&self) -> Result<String> {
+        let report =
+            json!({ "store": "sqlite", "batch": BATCH, "connections": CONNECTIONS, "figures": self });
+        Ok(serde_json::to_string_pretty(&report)? + "\n")
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_header(["sqlite", "over HTTP, a second", "by the library", "ratio", "target"]);
+        for (what, beside) in [("push", self.push), ("lease and settle", self.lease_and_settle)] {
+            table.add_row([
+                what.to_owned(),
+                beside.http.count_per_second().to_string(),
+                beside.library.count_per_second().to_string(),
+                format!("{:.2}", beside.ratio),
+                format!("≥ {}", beside.target),
+            ]);
+        }
+        format!(
+            "{table}\nBatches of {BATCH} on {CONNECTIONS} connections that stay open; client and server share this machine; every push and every end \
+             durable when it is answered.\n"
+        )
+    }
+}

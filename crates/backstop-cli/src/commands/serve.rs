@@ -1,0 +1,206 @@
+//! `backstop serve`: the HTTP API, the dashboard, and everything the configuration gives a handler, in one process.
+
+use super::work::serve::Signals;
+use crate::context::Context;
+use crate::crew::Crew;
+use crate::trouble::{Trouble, Verdict};
+use backstop::Backstop;
+use backstop::config::{Config, Transport};
+use backstop_server::App;
+use backstop_server::serve::{CannotServe, Server, Serving};
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Where.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  backstop serve                                       on 127.0.0.1:7007, for this machine
+  backstop serve --store postgres://app@db/shop        several servers may share a store
+  backstop serve --base /backstop                      under a path, behind a proxy
+
+Serves the API under /v1, the dashboard at /, /metrics for Prometheus, /healthz and /readyz; runs the handlers, schedules, sweeps,
+tables and streams of backstop.toml; makes due jobs ready and takes over what dead workers left, also those over HTTP.
+
+For others than this machine:
+  backstop token create --scope admin --name ada       a token, shown once; scopes: push, work, read, admin
+  [server]
+  listen = \"0.0.0.0:7007\"
+  tls = { cert = \"cert.pem\", key = \"key.pem\" }         or plain_http = true, behind a proxy that has TLS
+  origins = [\"https://jobs.example.org\"]               where browsers find it, if the proxy changes the Host header
+
+SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. Ctrl-C or SIGTERM lets
+requests and running jobs end; a second one calls them off and gives them back.")]
+pub(crate) struct ServeArgs {
+    /// Where to listen [default: 127.0.0.1:7007] [env: BACKSTOP_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The path in front of every address, such as /backstop [env: BACKSTOP_BASE]
+    #[arg(long, value_name = "PATH")]
+    base: Option<String>,
+}
+
+/// Serves until it is told to stop.
+pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let config = context.read_again(args.listen.clone(), args.base.clone())?;
+    let backstop = context.open_at(&config.store).await?;
+    // From here on a signal ends things in good order.
+    let (signals, hangups) = (Signals::listen()?, signal(SignalKind::hangup())?);
+    let app = App::new(backstop.clone(), config.clone(), &config.server.base);
+    let server = Server::bind(&app).await.map_err(|error| unserved(error, &config))?;
+    let crew = Crew::start(&backstop, &config).await?;
+    let serving = server.start();
+    announce(&serving, &backstop, &config, context).await?;
+    let house = House {
+        args,
+        context,
+        backstop,
+        app,
+        serving,
+        crew,
+        retired: JoinSet::new(),
+        force: CancellationToken::new(),
+    };
+    Ok(house.keep(signals, hangups).await)
+}
+
+/// What is under way.
+struct House<'a> {
+    args: &'a ServeArgs,
+    context: &'a Context,
+    backstop: Backstop,
+    app: App,
+    serving: Serving,
+    crew: Crew,
+    /// Those that work by configurations of before, until what they run has ended.
+    retired: JoinSet<()>,
+    force: CancellationToken,
+}
+
+impl House<'_> {
+    async fn keep(mut self, mut signals: Signals, mut hangups: Signal) -> Verdict {
+        let verdict = loop {
+            tokio::select! {
+                () = signals.next() => break Verdict::Fine,
+                Some(()) = hangups.recv() => self.reload().await,
+                () = self.crew.broken() => {
+                    self.context.output.warn("the worker ended unexpectedly; the server stops with it");
+                    break Verdict::FallsShort;
+                }
+                Some(_) = self.retired.join_next() => {}
+            }
+        };
+        self.close(signals).await;
+        verdict
+    }
+
+    /// Goes on by the configuration as it is written now, if that is good.
+    async fn reload(&mut self) {
+        match self.replaced().await {
+            Ok(()) => self.context.output.announce("the configuration was read again and is in force"),
+            Err(trouble) => self.context.output.warn(format!(
+                "the configuration was read again and refused, the old one stays in force: {}",
+                trouble.cause()
+            )),
+        }
+    }
+
+    async fn replaced(&mut self) -> Result<(), Trouble> {
+        let config = self.context.read_again(self.args.listen.clone(), self.args.base.clone())?;
+        let standing = self.app.config();
+        let file = self.context.file().map(|path| path.display().to_string());
+        let noted = self.backstop.audit("SIGHUP").note("config reload", json!({ "file": file })).await?;
+        let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
+        let backstop = self.backstop.clone().redacting(config.redaction.clone());
+        let crew = Crew::start(&backstop, &config).await?;
+        self.serving.change(change);
+        let before = std::mem::replace(&mut self.crew, crew);
+        self.retired.spawn(before.dismiss(self.force.clone()));
+        for what in fixed(&standing, &config) {
+            self.context.output.warn(format!("{what} has changed; that takes a restart"));
+        }
+        Ok(())
+    }
+
+    /// Lets requests and running jobs end; a second signal calls them off.
+    async fn close(self, mut signals: Signals) {
+        let Self { context, mut serving, crew, mut retired, force, .. } = self;
+        context.output.announce("stopping: requests and running jobs may end; once more to call them off");
+        serving.stop();
+        retired.spawn(crew.dismiss(force.clone()));
+        loop {
+            tokio::select! {
+                () = async {
+                    serving.ended().await;
+                    while retired.join_next().await.is_some() {}
+                } => return,
+                () = signals.next() => {
+                    context.output.announce("stopping at once: running jobs are called off and given back");
+                    force.cancel();
+                    serving.force();
+                }
+            }
+        }
+    }
+}
+
+/// What cannot change while the server runs, and has.
+fn fixed(standing: &Config, config: &Config) -> Vec<&'static str> {
+    let kind = |config: &Config| std::mem::discriminant::<Transport>(&config.server.transport);
+    let changes = [
+        ("the store", standing.store != config.store || standing.durability != config.durability),
+        ("`listen` of [server]", standing.server.listen != config.server.listen),
+        ("`base` of [server]", standing.server.base != config.server.base),
+        ("`connections_max` of [server]", standing.server.connections_max != config.server.connections_max),
+        ("whether [server] has `tls` or `plain_http`", kind(standing) != kind(config)),
+    ];
+    changes.into_iter().filter(|(_, has_changed)| *has_changed).map(|(what, _)| what).collect()
+}
+
+/// Where it is, and what can be relied on.
+async fn announce(
+    serving: &Serving,
+    backstop: &Backstop,
+    config: &Config,
+    context: &Context,
+) -> Result<(), Trouble> {
+    let scheme = if matches!(config.server.transport, Transport::Tls(_)) { "https" } else { "http" };
+    let (address, base) = (serving.address(), &config.server.base);
+    let url = format!("{scheme}://{address}{base}");
+    let store = config.store.to_string();
+    if context.output.is_json() {
+        context.output.json(&json!({ "url": url, "dashboard": format!("{url}/"), "store": store }))?;
+    } else {
+        context.output.line(format!("backstop serves {store} at {url}/v1, dashboard at {url}/"))?;
+    }
+    match backstop.store().examine().await {
+        Ok(examination) => context.output.announce(context.output.paint_notes().dim(examination.promise)),
+        Err(error) => tracing::warn!(%error, "the store could not be examined"),
+    }
+    Ok(())
+}
+
+/// Why it does not start, with what to do.
+fn unserved(error: CannotServe, config: &Config) -> Trouble {
+    let encrypt = "tls = { cert = \"cert.pem\", key = \"key.pem\" } in [server], or plain_http = true behind a proxy that has TLS";
+    let is_encrypted = config.server.transport != Transport::Plain || config.server.is_loopback();
+    match error {
+        CannotServe::NoToken(_) => {
+            let token = "backstop token create --scope admin, with the same store";
+            let advice = if is_encrypted { token.to_owned() } else { format!("{token}; and {encrypt}") };
+            Trouble::misuse(error).advise(format!("{advice}; or listen on 127.0.0.1, where none is needed"))
+        }
+        CannotServe::NotEncrypted(_) => {
+            Trouble::misuse(error).advise(format!("{encrypt}; or listen on 127.0.0.1"))
+        }
+        CannotServe::Certificate(_) => {
+            Trouble::misuse(error).advise("`tls` in [server] names two PEM files: the certificate with those that vouch for it, and its key")
+        }
+        CannotServe::Store(error) => error.into(),
+        CannotServe::Address(..) => Trouble::new(error).advise("--listen with an address of this machine and a free port"),
+        other => Trouble::new(other),
+    }
+}

@@ -1,0 +1,144 @@
+//! `backstop token`: what lets people and programs in from elsewhere.
+
+use crate::context::Context;
+use crate::output::table::{Table, Tone};
+use crate::output::words::relative;
+use crate::trouble::{Trouble, Verdict};
+use backstop::{Span, Time};
+use backstop_server::access::{BadToken, NewToken, Scope, Token, Tokens};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+/// Tokens: make, list, revoke.
+#[derive(Subcommand, Debug)]
+pub(crate) enum TokenCommand {
+    /// Make a token; it is shown once and kept nowhere
+    #[command(after_help = "\
+Examples:
+  backstop token create --scope admin --name ada
+  backstop token create --scope push --scope work --name web --expires 90d --json
+
+Scopes: push (put jobs and records in), work (lease, settle, beat), read (look; secrets stay hidden), admin (everything).
+The store keeps only a hash. All servers of the store know the token at once. To exchange one, make the new one first, give it to
+whoever had the old one, and revoke that: both work meanwhile.")]
+    Create(CreateArgs),
+    /// All tokens, without what they open
+    #[command(after_help = "\
+Examples:
+  backstop token list
+  backstop token list --json | jq '.tokens[] | select(.expired)'")]
+    List,
+    /// End a token, and every session it opened; servers notice within seconds
+    #[command(after_help = "\
+Examples:
+  backstop token revoke 4f1c9a02be77")]
+    Revoke(RevokeArgs),
+}
+
+/// What for, and for how long.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// What it allows: push, work, read or admin; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    scopes: Vec<Scope>,
+    /// What it is for; the audit log names it
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+    /// How long it is good for [default: until it is revoked]
+    #[arg(long, value_name = "D")]
+    expires: Option<Span>,
+}
+
+/// Which.
+#[derive(Args, Debug)]
+pub(crate) struct RevokeArgs {
+    /// The id that `backstop token list` shows
+    id: String,
+}
+
+/// Does what was asked for.
+pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Verdict, Trouble> {
+    match command {
+        TokenCommand::Create(args) => create(args, context).await,
+        TokenCommand::List => list(context).await,
+        TokenCommand::Revoke(args) => revoke(&args.id, context).await,
+    }
+}
+
+async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.open().await?;
+    let mut scopes = args.scopes.clone();
+    scopes.sort_unstable();
+    scopes.dedup();
+    let new = NewToken { name: args.name.clone(), scopes, expires_in: args.expires };
+    let minted = Tokens::of(&backstop).create(&Context::who(), new).await.map_err(|error| match error {
+        BadToken::Store(error) => error.into(),
+        other => Trouble::misuse(other),
+    })?;
+    if context.output.is_json() {
+        context.output.json(&json!({ "id": minted.id, "token": minted.token }))?;
+    } else {
+        context.output.line(&minted.token)?;
+        context.output.note(format!("its id is {}; the token is not shown again", minted.id));
+    }
+    Ok(Verdict::Fine)
+}
+
+async fn list(context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let (tokens, now) = (Tokens::of(&backstop).list().await?, backstop.now());
+    if context.output.is_json() {
+        let tokens: Vec<Value> = tokens.iter().map(|token| shape(token, now)).collect();
+        context.output.json(&json!({ "tokens": tokens }))?;
+    } else if tokens.is_empty() {
+        context.output.note("no tokens yet; try: backstop token create --scope admin");
+    } else {
+        context.output.table(&table(&tokens, now))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn shape(token: &Token, now: Time) -> Value {
+    json!({
+        "id": token.id,
+        "name": token.name,
+        "scopes": token.scopes,
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "expired": token.is_expired(now),
+    })
+}
+
+fn table(tokens: &[Token], now: Time) -> Table {
+    let mut table = Table::new(&["ID", "NAME", "SCOPES", "MADE", "EXPIRES"]);
+    for token in tokens {
+        let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
+        let expires = match token.expires_at {
+            None => ("never".to_owned(), Tone::Plain),
+            Some(_) if token.is_expired(now) => ("expired".to_owned(), Tone::Bad),
+            Some(at) => (relative(at, now), Tone::Plain),
+        };
+        let plain = |text: String| (text, Tone::Plain);
+        table.toned([
+            plain(token.id.clone()),
+            plain(token.name.clone()),
+            plain(scopes.join(", ")),
+            plain(relative(token.created_at, now)),
+            expires,
+        ]);
+    }
+    table
+}
+
+async fn revoke(id: &str, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.open().await?;
+    if !Tokens::of(&backstop).revoke(&Context::who(), id).await? {
+        return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
+    }
+    if context.output.is_json() {
+        context.output.json(&json!({ "id": id, "revoked": true }))?;
+    } else {
+        context.output.line(format!("{id} is revoked; servers notice within seconds"))?;
+    }
+    Ok(Verdict::Fine)
+}

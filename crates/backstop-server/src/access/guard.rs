@@ -1,0 +1,186 @@
+//! Stands before every route: who asks is known, and may, before any byte of a body is read.
+
+use super::caller::{Caller, Scopes};
+use super::login::{login_address, session_ids};
+use super::origin::{Here, Provenance, Stranger, Told, judge};
+use super::refusal::{Audience, Refusal, see_other};
+use super::rules::{Need, need};
+use super::sessions;
+use crate::App;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use backstop::config::Transport;
+use backstop_core::port::StoreError;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+/// Headers that proxies add.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it speaks TLS.
+    pub is_encrypted: bool,
+}
+
+impl Default for Peer {
+    /// A program of this machine.
+    fn default() -> Self {
+        Self { address: Ipv4Addr::LOCALHOST.into(), is_encrypted: false }
+    }
+}
+
+/// Lets a request through with its [`Caller`], or answers why not.
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match admit(&app, &head).await {
+        Ok(caller) => {
+            head.extensions.insert(caller);
+            next.run(Request::from_parts(head, body)).await
+        }
+        Err(refusal) => turn_away(&app, &head, &refusal),
+    }
+}
+
+async fn admit(app: &App, head: &Parts) -> Result<Caller, Refusal> {
+    let config = app.config();
+    let (headers, is_open) = (&head.headers, !config.server.needs_tokens());
+    let here = Here { is_open, origins: &config.server.origins };
+    let told = told(head);
+    let provenance = judge(&told, &here).map_err(Refusal::Stranger)?;
+    let need = needed(app, head);
+    let caller = match bearer(headers).filter(|_| need != Need::Nothing) {
+        Some(text) => by_token(app, head, text).await?,
+        None if is_open => Caller::new("loopback", Scopes::ALL),
+        None if need == Need::Nothing => nobody(),
+        None => {
+            let caller = by_session(app, headers).await?;
+            // A browser adds a cookie by itself, whoever made it send the request.
+            if told.is_write && provenance == Provenance::Unsaid {
+                return Err(Refusal::Stranger(Stranger::Unsaid));
+            }
+            caller
+        }
+    };
+    match need {
+        Need::Scope(scope) if !caller.may(scope) => Err(Refusal::Needs(scope)),
+        _ => Ok(caller),
+    }
+}
+
+fn nobody() -> Caller {
+    Caller::new("nobody", Scopes::default())
+}
+
+/// What the route needs. Where there is none, being known is enough to be told so.
+fn needed(app: &App, head: &Parts) -> Need {
+    match head.extensions.get::<MatchedPath>() {
+        Some(matched) => need(&head.method, inner_path(app, matched.as_str())),
+        None => Need::Known,
+    }
+}
+
+/// A path without the one everything is mounted under.
+fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
+    match path.strip_prefix(app.base()) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    }
+}
+
+fn told(head: &Parts) -> Told<'_> {
+    let headers = &head.headers;
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let authority = head.uri.authority().map(axum::http::uri::Authority::as_str);
+    Told {
+        host: text(HOST).or(authority),
+        origin: text(ORIGIN),
+        site: text(HeaderName::from_static("sec-fetch-site")),
+        mode: text(HeaderName::from_static("sec-fetch-mode")),
+        destination: text(HeaderName::from_static("sec-fetch-dest")),
+        is_forwarded: [FORWARDED, FORWARDED_FOR, FORWARDED_HOST]
+            .iter()
+            .any(|name| headers.contains_key(name)),
+        is_write: !matches!(head.method, Method::GET | Method::HEAD),
+    }
+}
+
+/// What stands in the Authorization header, if there is one: also what is no token, so that it is refused as a wrong one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
+    let (scheme, text) = value.split_once(' ').unwrap_or((value, ""));
+    Some(if scheme.eq_ignore_ascii_case("bearer") { text.trim() } else { "" })
+}
+
+async fn by_token(app: &App, head: &Parts, text: &str) -> Result<Caller, Refusal> {
+    let found = app.tokens().find(app.backstop(), text).await.map_err(silent)?;
+    let refusal = match found {
+        Some(token) if !token.is_expired(app.backstop().now()) => return Ok(token.caller()),
+        Some(_) => Refusal::ExpiredToken,
+        None => Refusal::WrongToken,
+    };
+    // A right token is let in whatever came before: others behind the same address must not lock its holder out.
+    Err(failed(app, address(app, head), refusal))
+}
+
+/// Holds a failure against an address; after too many the answer is to wait.
+pub(super) fn failed(app: &App, address: IpAddr, refusal: Refusal) -> Refusal {
+    let now = Instant::now();
+    let mut failures = app.failures();
+    match failures.limited_for(address, now) {
+        Some(wait) => Refusal::TooMany(wait),
+        None => {
+            failures.note(address, now);
+            refusal
+        }
+    }
+}
+
+async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let backstop = app.backstop();
+    for id in session_ids(&app.config().server.transport, headers) {
+        let Some(session) = sessions::find(backstop, id).await.map_err(silent)? else { continue };
+        // A session ends with the token that opened it.
+        let token = app.tokens().by_id(backstop, &session.token).await.map_err(silent)?;
+        if let Some(token) = token.filter(|token| !token.is_expired(backstop.now())) {
+            return Ok(token.caller());
+        }
+    }
+    Err(Refusal::NoToken)
+}
+
+pub(super) fn silent(error: StoreError) -> Refusal {
+    tracing::warn!(%error, "whether a request may pass could not be read");
+    Refusal::StoreSilent(error.to_string())
+}
+
+/// Where a request comes from. Behind a proxy that is what the proxy, last of all, has added.
+pub(super) fn address(app: &App, head: &Parts) -> IpAddr {
+    let peer = head.extensions.get::<Peer>().copied().unwrap_or_default();
+    let is_proxied = app.config().server.transport == Transport::BehindProxy;
+    let added = head.headers.get_all(FORWARDED_FOR).iter().next_back();
+    let last = added.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+    last.filter(|_| is_proxied).unwrap_or(peer.address)
+}
+
+fn turn_away(app: &App, head: &Parts, refusal: &Refusal) -> Response {
+    let path = inner_path(app, head.uri.path());
+    match Audience::of(path) {
+        Audience::Program => refusal.problem(),
+        Audience::Person if refusal.is_about_login() => {
+            let is_look = matches!(head.method, Method::GET | Method::HEAD);
+            let whole = head.uri.path_and_query().map(axum::http::uri::PathAndQuery::as_str);
+            see_other(&login_address(app, whole.filter(|_| is_look)))
+        }
+        Audience::Person => refusal.page(app.base()),
+    }
+}

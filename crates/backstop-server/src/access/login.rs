@@ -1,0 +1,237 @@
+//! In and out of the dashboard: a token is pasted once, and a cookie stands for it from then on.
+
+use super::guard::{Peer, address, failed, silent};
+use super::refusal::{Refusal, see_other};
+use super::sessions;
+use crate::App;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use axum::routing::post;
+use axum::{Form, Router};
+use backstop::config::Transport;
+use serde::Deserialize;
+use std::time::Instant;
+
+/// The cookie where a browser speaks TLS: bound to this host, whatever other hosts of its domain do.
+const SECURE_COOKIE: &str = "__Host-backstop_session";
+/// The cookie where it does not, and the name above would be refused.
+const PLAIN_COOKIE: &str = "backstop_session";
+/// Bytes of an address to go back to after logging in.
+const NEXT_BYTES_MAX: usize = 2_048;
+
+/// What the login page sends.
+#[derive(Deserialize)]
+struct LoginForm {
+    token: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// In and out; the page itself is the dashboard's.
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route("/login", post(log_in)).route("/logout", post(log_out))
+}
+
+async fn log_in(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let from = address(&app, &head);
+    if let Some(wait) = app.failures().limited_for(from, Instant::now()) {
+        return Refusal::TooMany(wait).page(app.base());
+    }
+    let is_secure = is_secure(&app, &head);
+    let request = Request::from_parts(head, body);
+    let Ok(Form(form)) = Form::<LoginForm>::from_request(request, &app).await else {
+        return see_other(&refused_address(&app, ""));
+    };
+    match open(&app, form.token.trim()).await {
+        Ok(id) => {
+            let next = next_address(&app, &form.next);
+            with_cookie(
+                see_other(&next),
+                &cookie(&id, is_secure, app.config().server.session.as_millis() / 1_000),
+            )
+        }
+        Err(Refusal::StoreSilent(error)) => Refusal::StoreSilent(error).page(app.base()),
+        Err(refusal) => match failed(&app, from, refusal) {
+            limited @ Refusal::TooMany(_) => limited.page(app.base()),
+            _ => see_other(&refused_address(&app, &form.next)),
+        },
+    }
+}
+
+/// Opens a session for the holder of a token; answers the id for the cookie.
+async fn open(app: &App, text: &str) -> Result<String, Refusal> {
+    let backstop = app.backstop();
+    let token = app.tokens().find(backstop, text).await.map_err(silent)?.ok_or(Refusal::WrongToken)?;
+    if token.is_expired(backstop.now()) {
+        return Err(Refusal::ExpiredToken);
+    }
+    let session = sessions::open(backstop, &token.id, app.config().server.session).await;
+    Ok(session.map_err(silent)?.reveal().to_owned())
+}
+
+async fn log_out(State(app): State<App>, headers: HeaderMap) -> Response {
+    for id in session_ids(&app.config().server.transport, &headers) {
+        if let Err(error) = sessions::close(app.backstop(), id).await {
+            return silent(error).page(app.base());
+        }
+    }
+    let mut response = see_other(&format!("{}/login", app.base()));
+    for is_secure in [true, false] {
+        response = with_cookie(response, &cookie("", is_secure, 0));
+    }
+    response
+}
+
+/// The ids of sessions among the cookies of a request. Over TLS only the cookie that no other host can have set counts.
+pub(super) fn session_ids<'a>(
+    transport: &Transport,
+    headers: &'a HeaderMap,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let names: &[&str] = match transport {
+        Transport::Tls(_) => &[SECURE_COOKIE],
+        Transport::BehindProxy => &[SECURE_COOKIE, PLAIN_COOKIE],
+        Transport::Plain => &[PLAIN_COOKIE],
+    };
+    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookies = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    // A browser sends one; who sends many makes the store work.
+    cookies.filter(|(name, _)| names.contains(name)).map(|(_, id)| id).take(names.len())
+}
+
+/// Whether the browser speaks TLS, to us or to the proxy before us.
+fn is_secure(app: &App, head: &Parts) -> bool {
+    let headers = &head.headers;
+    let is_https = |name: HeaderName, what: &[u8]| {
+        headers.get(name).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(what))
+    };
+    let is_proxied = app.config().server.transport == Transport::BehindProxy;
+    head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted)
+        || is_proxied
+            && (is_https(HeaderName::from_static("x-forwarded-proto"), b"https")
+                || is_https(ORIGIN, b"https://"))
+}
+
+fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {
+    let (name, secure) = if is_secure { (SECURE_COOKIE, "; Secure") } else { (PLAIN_COOKIE, "") };
+    format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
+}
+
+fn with_cookie(mut response: Response, cookie: &str) -> Response {
+    if let Ok(value) = HeaderValue::from_str(cookie) {
+        response.headers_mut().append(SET_COOKIE, value);
+    }
+    response
+}
+
+/// Where somebody logs in, and comes back from.
+pub(super) fn login_address(app: &App, next: Option<&str>) -> String {
+    match next.filter(|next| is_ours(app, next)) {
+        Some(next) => format!("{}/login?next={}", app.base(), encoded(next)),
+        None => format!("{}/login", app.base()),
+    }
+}
+
+/// The login page, which says that the token was not taken.
+fn refused_address(app: &App, next: &str) -> String {
+    let next = if is_ours(app, next) { format!("&next={}", encoded(next)) } else { String::new() };
+    format!("{}/login?refused=1{next}", app.base())
+}
+
+/// Where to go after logging in: only to a page of ours.
+fn next_address(app: &App, next: &str) -> String {
+    if is_ours(app, next) { next.to_owned() } else { format!("{}/", app.base()) }
+}
+
+/// Whether an address is a page of this server, and cannot be read as anything else: browsers take `//host` and `/\host` for other
+/// hosts, and leave out tabs and line ends.
+fn is_ours(app: &App, next: &str) -> bool {
+    let rest = next.strip_prefix(app.base()).unwrap_or_default();
+    let is_plain = next.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'\\');
+    let is_login = rest.starts_with("/login") || rest.starts_with("/logout");
+    next.len() <= NEXT_BYTES_MAX && is_plain && rest.starts_with('/') && !next.starts_with("//") && !is_login
+}
+
+/// A text as the value of a parameter.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop::config::{Overrides, resolve};
+
+    fn app(base: &str) -> App {
+        let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+        App::new(backstop::testing::start().backstop, config, base)
+    }
+
+    #[test]
+    fn after_logging_in_nobody_is_sent_elsewhere() {
+        let root = app("");
+        for next in [
+            "https://evil.example",
+            "//evil.example",
+            "/\\evil.example",
+            "\\/evil.example",
+            "/\t/evil.example",
+            "/\n/evil.example",
+            "evil.example",
+            "javascript:alert(1)",
+            "",
+            "/é",
+            "/login",
+            "/login?next=/",
+            "/logout",
+        ] {
+            assert_eq!(next_address(&root, next), "/", "{next:?}");
+            assert_eq!(login_address(&root, Some(next)), "/login", "{next:?}");
+        }
+        for next in ["/", "/jobs?queue=a&state=dead", "/streams/s/keys/%2F"] {
+            assert_eq!(next_address(&root, next), next);
+        }
+        let mounted = app("/jobs");
+        for next in ["/", "/queues", "/jobsx/", "//evil.example", "/jobs//evil.example/.."] {
+            let expected = if next.starts_with("/jobs/") { next } else { "/jobs/" };
+            assert_eq!(next_address(&mounted, next), expected, "{next:?}");
+        }
+        assert_eq!(
+            login_address(&mounted, Some("/jobs/dead?a=b&c")),
+            "/jobs/login?next=/jobs/dead%3Fa%3Db%26c"
+        );
+    }
+
+    #[test]
+    fn a_cookie_says_everything_that_keeps_it_in() {
+        let secure = cookie("x", true, 43_200);
+        assert_eq!(
+            secure,
+            "__Host-backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200; Secure"
+        );
+        let plain = cookie("x", false, 43_200);
+        assert_eq!(plain, "backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200");
+    }
+
+    #[test]
+    fn over_tls_only_the_cookie_of_this_host_counts() {
+        let mut headers = HeaderMap::new();
+        let both = "a=b; backstop_session=planted; __Host-backstop_session=ours";
+        headers.append(COOKIE, HeaderValue::from_static(both));
+        let tls = Transport::Tls(backstop::config::TlsFiles { cert: "c".into(), key: "k".into() });
+        let ids =
+            |transport: &Transport| session_ids(transport, &headers).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(ids(&tls), ["ours"]);
+        assert_eq!(ids(&Transport::Plain), ["planted"]);
+        assert_eq!(ids(&Transport::BehindProxy), ["planted", "ours"]);
+    }
+}

@@ -1,0 +1,186 @@
+//! How a request is turned away: what is wrong and what to do, as problem+json for programs and as a page for people.
+
+use super::caller::Scope;
+use super::origin::Stranger;
+use crate::api::Problem;
+use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use std::time::Duration;
+
+/// Who reads the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    /// A program that called the API.
+    Program,
+    /// Somebody at a browser.
+    Person,
+}
+
+impl Audience {
+    /// By the path of the router, without the path everything is mounted under.
+    pub(crate) fn of(path: &str) -> Self {
+        let is_api = path == "/v1" || path.starts_with("/v1/");
+        let is_root = matches!(path, "/metrics" | "/openapi.json" | "/healthz" | "/readyz");
+        if is_api || is_root { Self::Program } else { Self::Person }
+    }
+}
+
+/// Why a request is turned away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// It has no token.
+    NoToken,
+    /// Its token is none of ours.
+    WrongToken,
+    /// Its token has ended.
+    ExpiredToken,
+    /// Too many wrong ones came from that address.
+    TooMany(Duration),
+    /// Its token does not allow this.
+    Needs(Scope),
+    /// It comes from where it may not.
+    Stranger(Stranger),
+    /// Whether it may pass is in the store, and the store does not answer.
+    StoreSilent(String),
+    /// It brings more than is taken.
+    BodyTooLong(usize),
+    /// It takes longer than it may.
+    TooSlow(Duration),
+    /// Answering it broke.
+    Broken,
+}
+
+impl Refusal {
+    /// The answer for a program.
+    pub(crate) fn problem(&self) -> Response {
+        let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
+        let problem = match self {
+            Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
+            _ => problem,
+        };
+        self.marked(problem.into_response())
+    }
+
+    /// The answer for somebody at a browser. `base` is the path everything is mounted under.
+    pub(crate) fn page(&self, base: &str) -> Response {
+        let (status, title) = (self.status(), self.title());
+        // The texts are ours; what they quote is numbers and scopes.
+        let body = format!(
+            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title} · backstop</title>\
+             <h1>{title}</h1><p>{}</p><p><a href=\"{base}/\">Overview</a> · <a href=\"{base}/login\">Log in</a></p></html>",
+            escaped(&self.detail())
+        );
+        let content = [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
+        self.marked((status, content, body).into_response())
+    }
+
+    /// Whether logging in may help.
+    pub(crate) const fn is_about_login(&self) -> bool {
+        matches!(self, Self::NoToken | Self::WrongToken | Self::ExpiredToken)
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Needs(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
+            Self::StoreSilent(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What kind of problem, for programs.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::NoToken => "no-token",
+            Self::WrongToken => "wrong-token",
+            Self::ExpiredToken => "expired-token",
+            Self::TooMany(_) => "too-many-failures",
+            Self::Needs(_) => "scope-needed",
+            Self::Stranger(_) => "foreign-origin",
+            Self::StoreSilent(_) => "store-unavailable",
+            Self::BodyTooLong(_) => "too-large",
+            Self::TooSlow(_) => "too-slow",
+            Self::Broken => "broken",
+        }
+    }
+
+    /// What kind of problem, for people.
+    fn title(&self) -> &'static str {
+        match self {
+            Self::NoToken => "A token is needed",
+            Self::WrongToken => "The token is not known",
+            Self::ExpiredToken => "The token has expired",
+            Self::TooMany(_) => "Too many wrong tokens",
+            Self::Needs(_) => "The token does not allow this",
+            Self::Stranger(_) => "This comes from elsewhere",
+            Self::StoreSilent(_) => "The store does not answer",
+            Self::BodyTooLong(_) => "There is too much of it",
+            Self::TooSlow(_) => "This took too long",
+            Self::Broken => "Answering failed",
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::NoToken => "a token is needed here: send it as `Authorization: Bearer TOKEN`; `backstop token create --scope read` makes one".to_owned(),
+            Self::WrongToken => "this token is not known here, or was revoked; `backstop token list` shows those that are".to_owned(),
+            Self::ExpiredToken => "this token's time is over; `backstop token create` makes another".to_owned(),
+            Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),
+            Self::Needs(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
+            Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
+            Self::StoreSilent(error) => format!("whether you may do this is in the store, which does not answer: {error}; try again"),
+            Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
+            Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),
+            Self::Broken => "answering this failed; the server's log says why".to_owned(),
+        }
+    }
+
+    fn marked(&self, mut response: Response) -> Response {
+        let headers = response.headers_mut();
+        if self.is_about_login() {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"backstop\""));
+        }
+        if let Self::TooMany(wait) = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds(*wait)));
+        }
+        response
+    }
+}
+
+fn of_stranger(stranger: Stranger) -> &'static str {
+    match stranger {
+        Stranger::Host => {
+            "without tokens only this machine is served, under 127.0.0.1 or localhost; to be reached under another name set `origins` in [server] and make tokens"
+        }
+        Stranger::Forwarded => {
+            "a proxy passed this on, and whoever comes through it would be let in without a token; set `origins` in [server] to where browsers find the proxy, and make tokens"
+        }
+        Stranger::Page => {
+            "this comes from a page of another site; if it is where browsers find this server behind a proxy, name it in `origins` of [server]"
+        }
+        Stranger::Unsaid => {
+            "nothing shows that this was sent by a page of ours; use a browser of today, or a token in the Authorization header"
+        }
+    }
+}
+
+/// To a place of ours.
+pub(crate) fn see_other(place: &str) -> Response {
+    match HeaderValue::from_str(place) {
+        Ok(location) => (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response(),
+        Err(_) => Refusal::Broken.problem(),
+    }
+}
+
+/// In whole seconds, so that nobody comes back too early.
+fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

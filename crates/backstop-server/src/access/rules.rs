@@ -1,0 +1,180 @@
+//! What a request needs: one table over methods and paths. What stands in no row needs everything.
+//!
+//! Paths are those of the router, without the path everything is mounted under: `{q}` stands for one part, so a request and
+//! the pattern it matched are judged alike.
+
+use super::caller::Scope;
+use axum::http::Method;
+
+/// What a request needs to be let through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// Nothing: anybody may.
+    Nothing,
+    /// A token or a session, whatever its rights.
+    Known,
+    /// A right.
+    Scope(Scope),
+}
+
+/// What is done, as far as rights go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    /// GET and HEAD.
+    Look,
+    /// POST.
+    Post,
+}
+
+use Need::Nothing;
+use Verb::{Look, Post};
+
+const PUSH: Need = Need::Scope(Scope::Push);
+const WORK: Need = Need::Scope(Scope::Work);
+const READ: Need = Need::Scope(Scope::Read);
+const ADMIN: Need = Need::Scope(Scope::Admin);
+
+/// The first row that fits counts. `*` is one part, `**` is any number of them, none included.
+const RULES: &[(Verb, &str, Need)] = &[
+    // Without a token.
+    (Look, "/healthz", Nothing),
+    (Look, "/readyz", Nothing),
+    (Look, "/login", Nothing),
+    (Post, "/login", Nothing),
+    (Post, "/logout", Nothing),
+    (Look, "/assets/**", Nothing),
+    // Producers.
+    (Post, "/v1/jobs", PUSH),
+    (Post, "/v1/jobs/batch", PUSH),
+    (Post, "/v1/streams/*/records", PUSH),
+    // Workers.
+    (Post, "/v1/lease", WORK),
+    (Post, "/v1/settle", WORK),
+    (Post, "/v1/beat", WORK),
+    // Whoever looks.
+    (Look, "/v1/**", READ),
+    (Look, "/metrics", READ),
+    (Look, "/openapi.json", READ),
+    (Look, "/", READ),
+    (Look, "/queues/**", READ),
+    (Look, "/jobs/**", READ),
+    (Look, "/dead/**", READ),
+    (Look, "/streams/**", READ),
+    (Look, "/schedules/**", READ),
+    (Look, "/sweeps/**", READ),
+    (Look, "/tables/**", READ),
+    (Look, "/workers/**", READ),
+    (Look, "/breakers/**", READ),
+    (Look, "/policy/**", READ),
+    (Look, "/audit/**", READ),
+];
+
+/// What a request needs, by its method and the path of the router it leads to.
+pub fn need(method: &Method, path: &str) -> Need {
+    let verb = match *method {
+        Method::GET | Method::HEAD => Look,
+        Method::POST => Post,
+        _ => return ADMIN,
+    };
+    let fits = |(of, pattern, _): &&(Verb, &str, Need)| *of == verb && matches(pattern, path);
+    RULES.iter().find(fits).map_or(ADMIN, |(_, _, need)| *need)
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let mut parts = path.split('/');
+    for expected in pattern.split('/') {
+        match (expected, parts.next()) {
+            ("**", _) => return true,
+            ("*", Some(part)) if !part.is_empty() => {}
+            (expected, Some(part)) if expected == part => {}
+            _ => return false,
+        }
+    }
+    parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, path: &str, expected: Need) {
+        assert_eq!(need(&method.parse().unwrap(), path), expected, "{method} {path}");
+    }
+
+    #[test]
+    fn every_documented_route_has_its_right() {
+        for (method, path, expected) in [
+            ("POST", "/v1/jobs", PUSH),
+            ("POST", "/v1/jobs/batch", PUSH),
+            ("POST", "/v1/streams/{s}/records", PUSH),
+            ("POST", "/v1/lease", WORK),
+            ("POST", "/v1/settle", WORK),
+            ("POST", "/v1/beat", WORK),
+            ("GET", "/v1/jobs", READ),
+            ("HEAD", "/v1/jobs", READ),
+            ("GET", "/v1/jobs/{id}", READ),
+            ("GET", "/v1/jobs/{id}/why", READ),
+            ("GET", "/v1/queues", READ),
+            ("GET", "/v1/dead/stats", READ),
+            ("GET", "/v1/events", READ),
+            ("GET", "/metrics", READ),
+            ("GET", "/openapi.json", READ),
+            ("DELETE", "/v1/jobs/{id}", ADMIN),
+            ("POST", "/v1/jobs/{id}/retry", ADMIN),
+            ("POST", "/v1/jobs/{id}/cancel", ADMIN),
+            ("POST", "/v1/queues/{q}/pause", ADMIN),
+            ("POST", "/v1/dead/requeue", ADMIN),
+            ("DELETE", "/v1/dead", ADMIN),
+            ("DELETE", "/v1/streams/{s}/keys/{k}", ADMIN),
+            ("POST", "/v1/sweeps/{s}/run", ADMIN),
+            ("POST", "/v1/breakers/{b}/reset", ADMIN),
+            ("GET", "/", READ),
+            ("GET", "/queues", READ),
+            ("GET", "/streams/{s}/keys/{k}", READ),
+            ("POST", "/queues/{q}/pause", ADMIN),
+            ("POST", "/dead", ADMIN),
+        ] {
+            check(method, path, expected);
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_open() {
+        for (method, path) in
+            [("GET", "/healthz"), ("HEAD", "/readyz"), ("GET", "/login"), ("GET", "/assets/a.css")]
+        {
+            check(method, path, Nothing);
+        }
+        for (method, path) in [
+            ("POST", "/healthz"),
+            ("GET", "/logout"),
+            ("GET", "/healthz/"),
+            ("GET", "/assetsx/a"),
+            ("POST", "/assets/a.css"),
+            ("PUT", "/login"),
+        ] {
+            check(method, path, ADMIN);
+        }
+    }
+
+    #[test]
+    fn what_stands_in_no_row_needs_everything() {
+        for (method, path) in [
+            ("GET", "/nowhere"),
+            ("GET", "/v2/jobs"),
+            ("POST", "/v1/anything"),
+            ("POST", "/v1/jobs/"),
+            ("POST", "/v1//jobs"),
+            ("POST", "/v1/jobs/batch/x"),
+            ("POST", "/v1/streams//records"),
+            ("OPTIONS", "/v1/jobs"),
+            ("PUT", "/v1/jobs"),
+            ("PATCH", "/v1/jobs"),
+            ("TRACE", "/"),
+            ("QUERY", "/v1/jobs"),
+            ("GET", ""),
+        ] {
+            check(method, path, ADMIN);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Tokens: made by an operator, shown once, kept as hashes in the store that all servers share.
+
+use super::caller::{Caller, Scope, Scopes};
+use super::secret::{Fingerprint, Secret, short_id, version};
+use backstop::{Backstop, Span, Time};
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Tokens a store keeps: all are compared with one that comes.
+pub const TOKENS_MAX: usize = 256;
+/// Characters of a token's name.
+const NAME_CHARS_MAX: usize = 64;
+/// The longest time a token can be good for.
+const EXPIRES_MAX: Span = Span::days(3_650);
+/// How tokens begin, so that they are recognised where they should not be.
+const PREFIX: &str = "backstop_";
+/// How the names of their cells begin.
+const CELLS: &str = "token/";
+
+/// A token as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// What it is revoked by.
+    pub id: String,
+    /// What it is for.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Vec<Scope>,
+    /// When it was made.
+    pub created_at: Time,
+    /// When it ends by itself, if it does.
+    pub expires_at: Option<Time>,
+    fingerprint: Fingerprint,
+}
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// What it is for.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Vec<Scope>,
+    /// How long it is good for; `None` until it is revoked.
+    pub expires_in: Option<Span>,
+}
+
+/// A token that was made. Its text is nowhere else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Minted {
+    /// What it is revoked by.
+    pub id: String,
+    /// What lets its holder in.
+    pub token: String,
+}
+
+/// A token that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadToken {
+    /// It would allow nothing.
+    #[error("a token without a scope allows nothing; give it push, work, read or admin")]
+    NoScope,
+    /// Its name is too long, or has characters that do not show.
+    #[error("a token's name has at most {NAME_CHARS_MAX} characters, all of them visible")]
+    Name,
+    /// It would be good for no time, or for longer than anybody remembers it.
+    #[error("a token is good for 1s to {EXPIRES_MAX}")]
+    Expiry,
+    /// There are enough.
+    #[error("there are {TOKENS_MAX} tokens, and no more are kept; revoke those nobody needs")]
+    TooMany,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A token as its cell keeps it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    name: String,
+    scopes: Vec<Scope>,
+    sha256: String,
+    created_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Time>,
+}
+
+impl Token {
+    /// Whether its time is over.
+    pub fn is_expired(&self, now: Time) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+
+    /// Who asks with it.
+    pub(super) fn caller(&self) -> Caller {
+        let scopes: Scopes = self.scopes.iter().copied().collect();
+        Caller::new(&format!("token {}", if self.name.is_empty() { &self.id } else { &self.name }), scopes)
+    }
+}
+
+/// The tokens of a store, as operators use them.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokens<'a>(&'a Backstop);
+
+impl<'a> Tokens<'a> {
+    /// Those in the store of `backstop`.
+    pub const fn of(backstop: &'a Backstop) -> Self {
+        Self(backstop)
+    }
+
+    /// Makes one, in the name of `who`.
+    pub async fn create(&self, who: &str, new: NewToken) -> Result<Minted, BadToken> {
+        check(&new)?;
+        let what = json!({ "name": new.name, "scopes": new.scopes });
+        let made = async { self.make(new).await.map(|minted| (1, minted)) };
+        self.0.audit(who).around("token create", what, made).await
+    }
+
+    async fn make(&self, new: NewToken) -> Result<Minted, BadToken> {
+        if self.list().await?.len() >= TOKENS_MAX {
+            return Err(BadToken::TooMany);
+        }
+        let (id, secret, now) = (short_id(), Secret::draw(PREFIX), self.0.now());
+        let kept = Kept {
+            name: new.name,
+            scopes: new.scopes,
+            sha256: secret.fingerprint().to_hex(),
+            created_at: now,
+            expires_at: new.expires_in.map(|span| now.after(span)),
+        };
+        let value = serde_json::to_vec(&kept).map_err(|error| StoreError::misuse("making a token", error))?;
+        let name = format!("{CELLS}{id}");
+        let swap = Swap { name, seen: None, version: version(), value: Some(value) };
+        match self.0.store().swap(vec![swap]).await?.pop() {
+            Some(Swapped::Applied) => Ok(Minted { id, token: secret.reveal().to_owned() }),
+            _ => Err(StoreError::unavailable("making a token", "its id is taken; try once more").into()),
+        }
+    }
+
+    /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is left out, and logged.
+    pub async fn list(&self) -> Answer<Vec<Token>> {
+        let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
+        let cells = self.0.store().list_cells(query).await?;
+        Ok(cells.iter().filter_map(|cell| read(&cell.name, &cell.value)).collect())
+    }
+
+    /// Ends one, in the name of `who`; answers whether there was one of this id.
+    pub async fn revoke(&self, who: &str, id: &str) -> Answer<bool> {
+        let revoked = async { self.remove(id).await.map(|was_there| (u64::from(was_there), was_there)) };
+        self.0.audit(who).around("token revoke", json!({ "id": id }), revoked).await
+    }
+
+    async fn remove(&self, id: &str) -> Answer<bool> {
+        let name = format!("{CELLS}{id}");
+        if id.is_empty() || name.len() > backstop_core::limits::CELL_NAME_BYTES_MAX {
+            return Ok(false);
+        }
+        let Some(cell) = self.0.store().cells(vec![name.clone()]).await?.pop().flatten() else {
+            return Ok(false);
+        };
+        // Nobody changes a token: whoever was faster has removed it.
+        let swap = Swap { name, seen: Some(cell.version), version: version(), value: None };
+        self.0.store().swap(vec![swap]).await?;
+        Ok(true)
+    }
+}
+
+fn check(new: &NewToken) -> Result<(), BadToken> {
+    if new.scopes.is_empty() {
+        return Err(BadToken::NoScope);
+    }
+    if new.name.chars().count() > NAME_CHARS_MAX || new.name.chars().any(char::is_control) {
+        return Err(BadToken::Name);
+    }
+    if new.expires_in.is_some_and(|span| span < Span::secs(1) || span > EXPIRES_MAX) {
+        return Err(BadToken::Expiry);
+    }
+    Ok(())
+}
+
+fn read(cell: &str, value: &[u8]) -> Option<Token> {
+    let token = serde_json::from_slice(value).ok().and_then(|kept: Kept| {
+        Some(Token {
+            id: cell.strip_prefix(CELLS)?.to_owned(),
+            name: kept.name,
+            scopes: kept.scopes,
+            created_at: kept.created_at,
+            expires_at: kept.expires_at,
+            fingerprint: Fingerprint::from_hex(&kept.sha256)?,
+        })
+    });
+    if token.is_none() {
+        tracing::error!(cell, "a token cannot be read; it lets nobody in");
+    }
+    token
+}
+
+/// Tokens as a server remembers them, so that not every request asks the store.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    known: RwLock<Option<Known>>,
+    /// Held by whoever asks the store; others wait for the answer.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Known {
+    tokens: Arc<[Token]>,
+    at: Instant,
+}
+
+impl Remembered {
+    /// How old an answer may be that lets somebody in: a revoked token works for no longer than this.
+    const FRESH: Duration = Duration::from_secs(3);
+    /// How old an answer may be that turns somebody away: a token just made works at once.
+    const FRESH_TO_REFUSE: Duration = Duration::from_millis(100);
+    /// How long the last answer counts while the store gives none: whoever looks at an outage must get in.
+    const STALE_MAX: Duration = Duration::from_mins(1);
+
+    /// The token of this text, expired or not; `None` if there is none.
+    pub(super) async fn find(&self, backstop: &Backstop, text: &str) -> Answer<Option<Token>> {
+        // A text that cannot be one is not worth a hash, or a look at the store.
+        if !text.starts_with(PREFIX) || text.len() > 2 * PREFIX.len() + 128 {
+            return Ok(None);
+        }
+        let fingerprint = Fingerprint::of(text);
+        let is_it = |token: &Token| token.fingerprint.is(&fingerprint);
+        self.pick(backstop, is_it).await
+    }
+
+    /// The token of this id.
+    pub(super) async fn by_id(&self, backstop: &Backstop, id: &str) -> Answer<Option<Token>> {
+        self.pick(backstop, |token| token.id == id).await
+    }
+
+    async fn pick(&self, backstop: &Backstop, is_it: impl Fn(&Token) -> bool) -> Answer<Option<Token>> {
+        // All are looked at: how long it takes says nothing of which one it was.
+        let pick = |tokens: &[Token]| {
+            tokens.iter().fold(None, |found, token| if is_it(token) { Some(token.clone()) } else { found })
+        };
+        let found = pick(&self.tokens(backstop, Self::FRESH).await?);
+        if found.is_some() {
+            return Ok(found);
+        }
+        Ok(pick(&self.tokens(backstop, Self::FRESH_TO_REFUSE).await?))
+    }
+
+    async fn tokens(&self, backstop: &Backstop, fresh: Duration) -> Answer<Arc<[Token]>> {
+        if let Some(known) = self.known(fresh) {
+            return Ok(known.tokens);
+        }
+        let _asking = self.asking.lock().await;
+        if let Some(known) = self.known(fresh) {
+            return Ok(known.tokens);
+        }
+        match Tokens::of(backstop).list().await {
+            Ok(tokens) => {
+                let known = Known { tokens: tokens.into(), at: Instant::now() };
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
+                Ok(known.tokens)
+            }
+            Err(error) => self.known(Self::STALE_MAX).map(|known| known.tokens).ok_or(error),
+        }
+    }
+
+    fn known(&self, fresh: Duration) -> Option<Known> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.clone().filter(|known| known.at.elapsed() < fresh)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! What a run does, and how far it is.
+
+use backstop::dead::{DeadFilter, DeadSelection};
+use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time};
+use serde::{Deserialize, Serialize};
+
+/// A run whose last sign of life is older than this has lost its server.
+const SILENT_AFTER: Span = Span::secs(20);
+/// Refusals that are told one by one.
+const REFUSALS_MAX: usize = 20;
+
+/// What to do to which jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// The audit's word for it.
+    pub what: String,
+    /// What is done.
+    pub deed: Deed,
+    /// The queue that jobs are moved to.
+    pub to: Option<QueueName>,
+    /// To which.
+    pub which: Which,
+}
+
+/// What is done to each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// Run it now.
+    Retry,
+    /// Call it off.
+    Cancel,
+    /// Remove it.
+    Delete,
+    /// Give it to another queue.
+    Move,
+}
+
+/// To which jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// Those that the store finds by itself; where nothing is said, all.
+    Jobs {
+        /// Of this queue.
+        queue: Option<QueueName>,
+        /// Of this kind.
+        kind: Option<Kind>,
+        /// In this state.
+        state: Option<State>,
+        /// Dead of this.
+        fingerprint: Option<Fingerprint>,
+    },
+    /// Dead letters that have to be looked at.
+    Letters(DeadFilter),
+}
+
+/// A run to be started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What to do to which jobs.
+    pub target: Target,
+    /// How many there were, or at most were, when somebody said yes.
+    pub expected: Option<u64>,
+    /// The list it was started from.
+    pub back: String,
+}
+
+/// A run as it stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Names it.
+    pub id: String,
+    /// Who started it, or let it go on last.
+    pub who: String,
+    /// What it does.
+    pub target: Target,
+    /// How many jobs it was thought to be about.
+    pub expected: Option<u64>,
+    /// The list it was started from.
+    pub back: String,
+    /// When it began.
+    pub started_at: Time,
+    /// When it ended, if it has.
+    pub ended_at: Option<Time>,
+    /// Its last sign of life.
+    pub seen_at: Time,
+    /// To how many jobs it was done.
+    pub count: u64,
+    /// How many were left alone.
+    pub refused: u64,
+    /// The first of them, and why.
+    pub refusals: Vec<(JobId, String)>,
+    /// Why it ended early, if it did.
+    pub error: Option<String>,
+    /// Whether somebody wants it to stop.
+    pub is_stop_asked: bool,
+    /// Where its next step begins.
+    pub(super) cursor: Option<String>,
+    /// Drawn by whoever runs it.
+    pub(super) runner: u64,
+}
+
+/// How a run stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It goes on.
+    Running,
+    /// Its server gives no sign of life: what was done is done, the rest was not.
+    Silent,
+    /// It did all there was.
+    Done,
+    /// Somebody stopped it.
+    Stopped,
+    /// It could not go on.
+    Failed,
+}
+
+impl Target {
+    /// Jobs that the store finds by itself.
+    pub fn jobs(selection: &Selection, action: &Action) -> Self {
+        let filter = match selection {
+            Selection::Matching(filter) => filter.clone(),
+            Selection::All | Selection::Ids(_) => Filter::default(),
+        };
+        let (word, deed, to) = told(action);
+        let Filter { queue, kind, state, fingerprint } = filter;
+        Self { what: format!("job {word}"), deed, to, which: Which::Jobs { queue, kind, state, fingerprint } }
+    }
+
+    /// Dead letters.
+    pub fn letters(selection: &DeadSelection, action: &Action) -> Self {
+        let filter = match selection {
+            DeadSelection::Matching(filter) => filter.clone(),
+            _ => DeadFilter::default(),
+        };
+        let (word, deed, to) = told(action);
+        let what = match &to {
+            Some(queue) => format!("move to {queue}"),
+            None if deed == Deed::Retry => "requeue".to_owned(),
+            None => word.to_owned(),
+        };
+        Self { what, deed, to, which: Which::Letters(filter) }
+    }
+
+    /// As the store takes it.
+    pub(super) fn action(&self) -> Action {
+        match (self.deed, &self.to) {
+            (Deed::Move, Some(queue)) => Action::Move(queue.clone()),
+            (Deed::Cancel, _) => Action::Cancel,
+            (Deed::Delete, _) => Action::Delete,
+            // A move to nowhere is a requeue: nothing is lost by it.
+            (Deed::Retry | Deed::Move, _) => Action::Retry,
+        }
+    }
+
+    /// As the audit tells it.
+    pub fn selection(&self) -> serde_json::Value {
+        let of = |filter: serde_json::Value| match filter.as_object().is_some_and(serde_json::Map::is_empty) {
+            true => serde_json::json!({ "all": true }),
+            false => serde_json::json!({ "matching": filter }),
+        };
+        match &self.which {
+            Which::Letters(filter) => of(serde_json::to_value(filter).unwrap_or_default()),
+            Which::Jobs { queue, kind, state, fingerprint } => {
+                let said = [
+                    ("queue", queue.as_ref().map(ToString::to_string)),
+                    ("kind", kind.as_ref().map(ToString::to_string)),
+                    ("state", state.map(|state| state.to_string())),
+                    ("fingerprint", fingerprint.map(|fingerprint| fingerprint.to_string())),
+                ];
+                of(said
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into())
+            }
+        }
+    }
+}
+
+const fn word(deed: Deed) -> &'static str {
+    match deed {
+        Deed::Retry => "retry",
+        Deed::Cancel => "cancel",
+        Deed::Delete => "delete",
+        Deed::Move => "move",
+    }
+}
+
+fn told(action: &Action) -> (&'static str, Deed, Option<QueueName>) {
+    let (deed, to) = match action {
+        Action::Retry => (Deed::Retry, None),
+        Action::Cancel => (Deed::Cancel, None),
+        Action::Delete => (Deed::Delete, None),
+        Action::Move(queue) => (Deed::Move, Some(queue.clone())),
+    };
+    (word(deed), deed, to)
+}
+
+impl Report {
+    pub(super) fn new(id: String, who: &str, plan: Plan, now: Time) -> Self {
+        Self {
+            id,
+            who: who.to_owned(),
+            target: plan.target,
+            expected: plan.expected,
+            back: plan.back,
+            started_at: now,
+            ended_at: None,
+            seen_at: now,
+            count: 0,
+            refused: 0,
+            refusals: Vec::new(),
+            error: None,
+            is_stop_asked: false,
+            cursor: None,
+            runner: rand::random(),
+        }
+    }
+
+    /// How it stands at `now`.
+    pub fn standing(&self, now: Time) -> Standing {
+        match self.ended_at {
+            None if now.since(self.seen_at) > SILENT_AFTER => Standing::Silent,
+            None => Standing::Running,
+            Some(_) if self.error.is_some() => Standing::Failed,
+            Some(_) if self.is_stop_asked => Standing::Stopped,
+            Some(_) => Standing::Done,
+        }
+    }
+
+    /// Takes note of what a step left alone.
+    pub(super) fn refuse(&mut self, refused: impl IntoIterator<Item = (JobId, String)>) {
+        for refusal in refused {
+            self.refused += 1;
+            if self.refusals.len() < REFUSALS_MAX {
+                self.refusals.push(refusal);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Runs one: a step, a note of how far it is, the next step.
+
+use super::report::{Report, Which};
+use super::{Written, read, swap};
+use backstop::Backstop;
+use backstop::dead::DeadFilter;
+use backstop_core::amend::{Filter, Selection};
+use backstop_core::limits::AMEND_MAX;
+use backstop_core::port::{Amended, Amendment, Answer, StoreError};
+use backstop_core::{JobId, State, Time};
+use std::time::Duration;
+
+/// Dead letters looked at in one step.
+const LETTERS_MAX: usize = 200;
+/// How often in a row a store that does not answer is asked again, and after how long.
+const TRIES_MAX: u32 = 30;
+const WAIT: Duration = Duration::from_secs(1);
+
+/// A run that this process has.
+pub(super) struct Run {
+    backstop: Backstop,
+    report: Report,
+    version: i64,
+}
+
+/// Why a run of this process ends.
+enum End {
+    /// There is nothing more.
+    Done,
+    /// Somebody stopped it.
+    Stopped,
+    /// The store failed for good.
+    Failed(StoreError),
+    /// Somebody else has it, or it was removed.
+    Lost,
+}
+
+impl Run {
+    /// Writes a new run down.
+    pub(super) async fn begin(backstop: &Backstop, report: Report) -> Answer<Self> {
+        match swap(backstop, &report, None).await? {
+            Written::Applied(version) => Ok(Self { backstop: backstop.clone(), report, version }),
+            Written::Conflict(_) => {
+                Err(StoreError::unavailable("starting a bulk action", "another one has its id; try again"))
+            }
+        }
+    }
+
+    /// Takes a run over, in the name of `who`; `None` if somebody else was faster.
+    pub(super) async fn take(
+        backstop: &Backstop,
+        report: Report,
+        seen: i64,
+        who: &str,
+    ) -> Answer<Option<Self>> {
+        let (who, seen_at, runner) = (who.to_owned(), backstop.now(), rand::random());
+        let report = Report { who, seen_at, runner, is_stop_asked: false, ..report };
+        Ok(match swap(backstop, &report, Some(seen)).await? {
+            Written::Applied(version) => Some(Self { backstop: backstop.clone(), report, version }),
+            Written::Conflict(_) => None,
+        })
+    }
+
+    /// Goes on to the end, between the two halves of an entry of the audit.
+    pub(super) async fn go(mut self) {
+        let audit = self.backstop.audit(&self.report.who);
+        let before = self.report.count;
+        let noted = match audit.note(&self.report.target.what, self.report.target.selection()).await {
+            Ok(noted) => noted,
+            Err(error) => {
+                // Nothing is done that is not written down.
+                self.close(End::Failed(error)).await;
+                return;
+            }
+        };
+        let end = self.steps().await;
+        let error = if let End::Failed(error) = &end { Some(error.to_string()) } else { None };
+        audit.note_end(noted, self.report.count.saturating_sub(before), error).await;
+        self.close(end).await;
+    }
+
+    async fn steps(&mut self) -> End {
+        let mut tries = 0;
+        loop {
+            if self.report.is_stop_asked {
+                return End::Stopped;
+            }
+            let answer = self.step().await;
+            match answer {
+                Ok(is_last) => {
+                    tries = 0;
+                    match self.save().await {
+                        Ok(true) if is_last => return End::Done,
+                        Ok(true) => {}
+                        Ok(false) => return End::Lost,
+                        Err(error) => return End::Failed(error),
+                    }
+                }
+                Err(error) if error.is_transient() && tries < TRIES_MAX => {
+                    tries += 1;
+                    tracing::warn!(%error, run = self.report.id, "not answered; trying again in {WAIT:?}");
+                    tokio::time::sleep(WAIT).await;
+                }
+                Err(error) => return End::Failed(error),
+            }
+        }
+    }
+
+    /// The next step; whether it was the last.
+    async fn step(&mut self) -> Answer<bool> {
+        let amended = match self.report.target.which.clone() {
+            Which::Jobs { queue, kind, state, fingerprint } => {
+                self.amend(Filter { queue, kind, state, fingerprint }, None).await?
+            }
+            Which::Letters(filter) => match as_stores_own(&filter) {
+                Some(filter) => self.amend(filter, Some(State::Dead)).await?,
+                None => self.letters(&filter).await?,
+            },
+        };
+        self.report.count += amended.applied as u64;
+        self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
+        self.report.cursor = amended.next;
+        Ok(self.report.cursor.is_none())
+    }
+
+    /// What the store finds by itself.
+    async fn amend(&self, filter: Filter, only: Option<State>) -> Answer<Amended> {
+        let selection = if filter.is_empty() { Selection::All } else { Selection::Matching(filter) };
+        let (action, cursor) = (self.report.target.action(), self.report.cursor.clone());
+        let amendment = Amendment { selection, action, only, cursor, max: AMEND_MAX };
+        self.backstop.store().amend(amendment, self.backstop.now()).await
+    }
+
+    /// What has to be looked at: only letters that were dead when it began, so that none is met twice.
+    async fn letters(&self, filter: &DeadFilter) -> Answer<Amended> {
+        let filter = as_of(filter, self.report.started_at);
+        let page = self.backstop.dead().list(&filter, self.report.cursor.clone(), LETTERS_MAX).await?;
+        let ids: Vec<JobId> = page.letters.iter().map(|letter| letter.id).collect();
+        let mut amended = Amended::default();
+        if !ids.is_empty() {
+            let (selection, action) = (Selection::Ids(ids), self.report.target.action());
+            let only = Some(State::Dead);
+            let amendment = Amendment { selection, action, only, cursor: None, max: AMEND_MAX };
+            amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+        }
+        Ok(Amended { next: page.next, ..amended })
+    }
+
+    /// Writes how far it is; learns whether somebody wants it to stop. False if it is no longer this process's.
+    async fn save(&mut self) -> Answer<bool> {
+        self.report.seen_at = self.backstop.now();
+        loop {
+            match swap(&self.backstop, &self.report, Some(self.version)).await? {
+                Written::Applied(version) => {
+                    self.version = version;
+                    return Ok(true);
+                }
+                Written::Conflict(None) => return Ok(false),
+                Written::Conflict(Some(cell)) => {
+                    let standing = read(&cell).filter(|other| other.runner == self.report.runner);
+                    let Some(standing) = standing else { return Ok(false) };
+                    self.report.is_stop_asked |= standing.is_stop_asked;
+                    self.version = cell.version;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self, end: End) {
+        if let End::Failed(error) = &end {
+            self.report.error = Some(error.to_string());
+        }
+        if matches!(end, End::Lost) {
+            tracing::warn!(run = self.report.id, "a bulk action was taken over by another server");
+            return;
+        }
+        // Asked to stop at its very end it was not stopped.
+        if matches!(end, End::Done) {
+            self.report.is_stop_asked = false;
+        }
+        self.report.ended_at = Some(self.backstop.now());
+        if let Err(error) = self.save().await {
+            tracing::warn!(%error, run = self.report.id, "the end of a bulk action could not be noted");
+        }
+    }
+}
+
+/// The filter, if the store can tell all of it.
+fn as_stores_own(filter: &DeadFilter) -> Option<Filter> {
+    let DeadFilter { queue, kind, error_type, fingerprint, since, until, text } = filter.clone();
+    let is_own = error_type.is_none() && since.is_none() && until.is_none() && text.is_none();
+    is_own.then_some(Filter { queue, kind, state: Some(State::Dead), fingerprint })
+}
+
+fn as_of(filter: &DeadFilter, at: Time) -> DeadFilter {
+    DeadFilter { until: Some(filter.until.map_or(at, |until| until.min(at))), ..filter.clone() }
+}

@@ -1,0 +1,59 @@
+//! `GET /v1/events`: tells viewers that something changed, so that they look again.
+//!
+//! One poller a server looks for everybody, and only while somebody listens. An event names what changed; what it is by
+//! now is a question for the pages or the API. Events have ids: who comes back with the newest one missed nothing, and
+//! everybody else is told to look.
+
+mod hub;
+mod look;
+
+pub use hub::{Hub, VIEWERS_MAX};
+
+use crate::App;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, HeaderName, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
+use futures_util::StreamExt;
+use hub::{Told, Viewer};
+use std::convert::Infallible;
+use std::time::Duration;
+
+/// How often a viewer hears something, whatever happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long one answer goes on: whoever may not look any more finds out when they come back.
+const ANSWER_MAX: Duration = Duration::from_secs(15 * 60);
+/// After how long a browser comes back.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The route, with a hub of its own.
+pub fn routes() -> Router<App> {
+    Router::new().route("/v1/events", get(events)).layer(Extension(Hub::default()))
+}
+
+async fn events(State(app): State<App>, Extension(hub): Extension<Hub>, headers: HeaderMap) -> Response {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let Some(viewer) = hub.join(&app, last) else {
+        let why = format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later");
+        return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();
+    };
+    let over = tokio::time::sleep(ANSWER_MAX);
+    let told = futures_util::stream::unfold(viewer, |mut viewer: Viewer| async move {
+        let told = viewer.next().await?;
+        Some((Ok::<_, Infallible>(event(&told)), viewer))
+    });
+    let mut answer = Sse::new(told.take_until(over))
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("still here"))
+        .into_response();
+    // A proxy that collects what comes before it hands it on would hold events back.
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn event(told: &Told) -> Event {
+    Event::default().id(&told.id).event(told.name).retry(RETRY).data(told.what.join(","))
+}

@@ -1,0 +1,137 @@
+//! Breakers and gates: what is left alone, since when, why, and how to change it.
+
+use super::link::{Link, part};
+use super::mark::When;
+use super::queues::words;
+use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use crate::App;
+use askama::Template;
+use axum::Router;
+use axum::response::Response;
+use axum::routing::{get, post};
+use backstop::breakers::{GuardName, GuardStatus};
+use backstop_core::Time;
+use backstop_core::limits::WHY_CHARS_MAX;
+
+/// Rows of the list; those that are shut come first.
+const ROWS_MAX: usize = 500;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/breakers", get(list))
+        .route("/breakers/reset", post(reset))
+        .route("/breakers/open", post(open))
+}
+
+#[derive(Template)]
+#[template(path = "breakers.html")]
+struct Page {
+    frame: Frame,
+    rows: Vec<Row>,
+    left_out: usize,
+    why_max: usize,
+}
+
+struct Row {
+    number: usize,
+    anchor: String,
+    name: String,
+    what: &'static str,
+    state: String,
+    is_shut: bool,
+    since: Option<When>,
+    next_probe: Option<When>,
+    why: String,
+    failures: String,
+    rejected: String,
+    settings: String,
+    dead: String,
+    queue_link: String,
+    queue: String,
+    events: Vec<Event>,
+}
+
+struct Event {
+    at: When,
+    from: String,
+    to: String,
+    why: String,
+}
+
+async fn list(view: View) -> Result<Response, PageFailure> {
+    let now = view.now();
+    let mut guards = view.ask(view.app().backstop().breakers().list()).await?;
+    guards.sort_by_key(|guard| !guard.is_shut());
+    let page = Page {
+        frame: view.frame(Section::Breakers, "Breakers and gates").live(),
+        left_out: guards.len().saturating_sub(ROWS_MAX),
+        rows: guards
+            .iter()
+            .take(ROWS_MAX)
+            .enumerate()
+            .map(|(number, guard)| row(&view, number, guard, now))
+            .collect(),
+        why_max: WHY_CHARS_MAX,
+    };
+    view.show(&page)
+}
+
+fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
+    let (queue, settings, status) = (guard.name.queue(), &guard.settings, &guard.status);
+    let dead = Link::to(view.at("/dead")).with("queue", queue).with_some("kind", guard.name.kind());
+    let counted = match guard.deaths {
+        Some(deaths) => text::many(deaths, "death", "deaths"),
+        None => text::many(status.failure_count.into(), "failure in a row", "failures in a row"),
+    };
+    Row {
+        number,
+        anchor: if guard.name.kind().is_none() { queue.to_string() } else { String::new() },
+        name: guard.name.to_string(),
+        what: if guard.name.kind().is_some() { "gate" } else { "breaker" },
+        state: words(status.state.as_str()),
+        is_shut: guard.is_shut(),
+        since: When::maybe(status.opened_at, now),
+        next_probe: When::maybe(status.next_probe_at, now),
+        why: status.events.last().map(|event| event.why.clone()).unwrap_or_default(),
+        failures: counted,
+        rejected: text::count(status.rejected_calls),
+        settings: format!(
+            "opens at {}; tried again after {}; {} of {} probes close it",
+            settings.failure_threshold,
+            text::span(settings.recovery_timeout),
+            settings.success_threshold,
+            settings.half_open_max_calls
+        ),
+        dead: dead.to_string(),
+        queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
+        queue: queue.to_string(),
+        events: status.events.iter().rev().map(|event| shown(event, now)).collect(),
+    }
+}
+
+fn shown(event: &backstop_core::breaker::Event, now: Time) -> Event {
+    Event {
+        at: When::new(event.at, now),
+        from: words(event.from.as_str()),
+        to: words(event.to.as_str()),
+        why: event.why.clone(),
+    }
+}
+
+async fn reset(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    let name: GuardName = posted.read(&view, "name")?;
+    let note = if view.ask(view.changes().reset(&name)).await? {
+        Note::done(format!("{name} lets jobs through again."))
+    } else {
+        Note::refused(format!("There is no breaker or gate {name}."))
+    };
+    Ok(note.on(view.app().base(), &view.at("/breakers")))
+}
+
+async fn open(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    let name: GuardName = posted.read(&view, "name")?;
+    let why: String = posted.get("why").unwrap_or("opened by hand").chars().take(WHY_CHARS_MAX).collect();
+    view.ask(view.changes().open(&name, &why)).await?;
+    let note = format!("{name} lets nothing through until somebody resets it; its jobs stay where they are.");
+    Ok(Note::done(note).on(view.app().base(), &view.at("/breakers")))
+}

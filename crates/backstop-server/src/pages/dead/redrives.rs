@@ -1,0 +1,266 @@
+//! Canary redrives: a few letters go first and are watched; the rest follow only if those live.
+
+use super::filter::{LetterFilter, count};
+use super::{Tab, letters, tabs};
+use crate::pages::jobs::{Chip, see};
+use crate::pages::mark::When;
+use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
+use askama::Template;
+use axum::extract::Path;
+use axum::response::Response;
+use backstop::dead::redrive::{CANARY_MAX, Phase, Redrive, RedriveError, RedriveReport};
+use backstop::dead::{DeadLetters, DeadSelection};
+use backstop_core::Time;
+use std::ops::ControlFlow;
+
+/// What is proposed: ten go first, one of them may die, then a hundred a second.
+const CANARY: u32 = 10;
+const FAILURES: u32 = 1;
+const RATE: &str = "100/s";
+
+#[derive(Template)]
+#[template(path = "redrive_plan.html")]
+struct PlanPage {
+    frame: Frame,
+    chips: Vec<Chip>,
+    count: Option<String>,
+    is_all: bool,
+    act: String,
+    fields: Vec<(String, String)>,
+    back: String,
+    canary: String,
+    canary_max: u32,
+    failures: String,
+    rate: String,
+}
+
+#[derive(Template)]
+#[template(path = "redrives.html")]
+struct ListPage {
+    frame: Frame,
+    tabs: Vec<Tab>,
+    rows: Vec<Shown>,
+}
+
+#[derive(Template)]
+#[template(path = "redrive.html")]
+struct OnePage {
+    frame: Frame,
+    it: Shown,
+    chips: Vec<(String, String)>,
+    steps: Vec<(&'static str, &'static str)>,
+}
+
+/// A redrive as it is shown.
+struct Shown {
+    id: String,
+    link: String,
+    phase: Phase,
+    tone: &'static str,
+    sentence: String,
+    by: String,
+    started: When,
+    ended: Option<When>,
+    canary: u32,
+    max_failures: u32,
+    rate: String,
+    requeued: u64,
+    done: u64,
+    died: u64,
+    open: u64,
+    refused: u64,
+    damaged: u64,
+    is_ended: bool,
+}
+
+/// The form: which letters, how many first, how fast then.
+pub(super) async fn plan(view: View) -> Result<Response, PageFailure> {
+    let filter = LetterFilter::of(&view)?;
+    let counted = view.ask(count(&letters(&view), &filter.0)).await?;
+    let back = filter.on(view.at("/dead"));
+    let said = |name: &str, usual: &str| view.query(name).unwrap_or(usual).to_owned();
+    let page = PlanPage {
+        frame: view.frame(Section::Dead, "Redrive dead letters"),
+        chips: filter.chips(&back),
+        count: counted.map(|counted| counted.to_string()),
+        is_all: filter.0.is_empty(),
+        act: view.at("/dead/redrive"),
+        fields: filter.on(String::new()).pairs().to_vec(),
+        canary: said("canary", &CANARY.to_string()),
+        canary_max: CANARY_MAX,
+        failures: said("max_failures", &FAILURES.to_string()),
+        rate: said("then_rate", RATE),
+        back: back.to_string(),
+    };
+    view.show(&page)
+}
+
+/// Writes it down, and runs it in the background.
+pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    let filter = LetterFilter::posted(&view, &posted)?;
+    let plan = Redrive {
+        canary: posted.read(&view, "canary")?,
+        max_failures: posted.read(&view, "max_failures")?,
+        then_rate: posted.read(&view, "then_rate")?,
+        selection: filter.selection(),
+    };
+    let dead = letters(&view);
+    match dead.redrive(plan).await {
+        Ok(id) => {
+            run(dead, id.clone());
+            Ok(see(&view.at(&format!("/dead/redrives/{id}"))))
+        }
+        Err(RedriveError::Store(error)) => Err(view.store_failed(error)),
+        Err(other) => {
+            // Answered in place, with what was typed.
+            let said = ["canary", "max_failures", "then_rate"].into_iter();
+            let back = said.fold(filter.on(view.at("/dead/redrive")), |link, name| {
+                link.with_some(name, posted.get(name))
+            });
+            Ok(Note::refused(format!("Not started: {other}.")).on(view.app().base(), &back.to_string()))
+        }
+    }
+}
+
+/// Runs a redrive apart from the request: it goes on when the tab is closed.
+fn run(dead: DeadLetters, id: String) {
+    tokio::spawn(async move {
+        let ended = dead.run_redrive(&id, |_| ControlFlow::Continue(())).await;
+        if let Err(error) = ended {
+            tracing::warn!(%error, redrive = id, "a redrive did not come to its end");
+        }
+    });
+}
+
+/// All of them.
+pub(super) async fn list(view: View) -> Result<Response, PageFailure> {
+    let redrives = view.ask(letters(&view).redrives()).await?;
+    let now = view.now();
+    let page = ListPage {
+        frame: view.frame(Section::Dead, "Redrives").live(),
+        tabs: tabs(&view, &LetterFilter::default(), "redrives"),
+        rows: redrives.iter().map(|report| Shown::of(&view, report, now)).collect(),
+    };
+    view.show(&page)
+}
+
+/// One of them, live.
+pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let report = found(&view, &id).await?;
+    let filter = match &report.plan.selection {
+        DeadSelection::Matching(filter) => LetterFilter(filter.clone()),
+        _ => LetterFilter::default(),
+    };
+    let chips = filter.on(String::new()).pairs().to_vec();
+    let page = OnePage {
+        frame: view.frame(Section::Dead, "Redrive").live(),
+        it: Shown::of(&view, &report, view.now()),
+        chips,
+        steps: steps(report.phase),
+    };
+    view.show(&page)
+}
+
+async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
+    let redrives = view.ask(letters(view).redrives()).await?;
+    let found = redrives.into_iter().find(|report| report.id == id);
+    found.ok_or_else(|| {
+        view.missing(format!("There is no redrive {id}; the oldest that have ended are forgotten."))
+    })
+}
+
+pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    found(&view, &id).await?;
+    let audit = view.app().backstop().audit(view.who());
+    let dead = letters(&view);
+    let change = async { dead.stop_redrive(&id).await.map(|report| (1, report)) };
+    let selection = serde_json::json!({ "redrive": id });
+    let here = view.at(&format!("/dead/redrives/{id}"));
+    let note = match audit.around("redrive stop", selection, change).await {
+        Ok(_) => Note::done("It stops before its next step; what was requeued stays requeued."),
+        Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
+        Err(other) => Note::refused(format!("Not stopped: {other}.")),
+    };
+    Ok(note.on(view.app().base(), &here))
+}
+
+/// Lets one go on whose runner is gone. If it has one, that one goes on.
+pub(super) async fn resume(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let report = found(&view, &id).await?;
+    let here = view.at(&format!("/dead/redrives/{id}"));
+    if report.phase.is_ended() {
+        return Ok(Note::refused("It has ended; start another one.").on(view.app().base(), &here));
+    }
+    run(letters(&view), id);
+    Ok(Note::done("It goes on, unless a runner that is alive has it.").on(view.app().base(), &here))
+}
+
+/// The phases, and how each is drawn.
+fn steps(phase: Phase) -> Vec<(&'static str, &'static str)> {
+    let order = [("Canary", Phase::Canary), ("Watching", Phase::Watching), ("The rest", Phase::Rate)];
+    let at = order.iter().position(|(_, each)| *each == phase);
+    let mut steps: Vec<_> = order
+        .iter()
+        .enumerate()
+        .map(|(place, (word, _))| {
+            let look = match at {
+                Some(at) if place == at => "now",
+                Some(at) if place > at => "",
+                _ => "past",
+            };
+            (*word, look)
+        })
+        .collect();
+    steps.push(match phase {
+        Phase::Failed => ("Stopped by itself", "failed"),
+        Phase::Stopped => ("Stopped", "failed"),
+        Phase::Done => ("Done", "past"),
+        Phase::Canary | Phase::Watching | Phase::Rate => ("Done", ""),
+    });
+    steps
+}
+
+impl Shown {
+    fn of(view: &View, report: &RedriveReport, now: Time) -> Self {
+        let plan = &report.plan;
+        Self {
+            id: report.id.clone(),
+            link: view.at(&format!("/dead/redrives/{}", report.id)),
+            phase: report.phase,
+            tone: match report.phase {
+                Phase::Done => "good",
+                Phase::Failed => "bad",
+                Phase::Stopped => "warn",
+                Phase::Canary | Phase::Watching | Phase::Rate => "accent",
+            },
+            sentence: report.why.clone().unwrap_or_else(|| doing(report)),
+            by: report.by.clone(),
+            started: When::new(report.started_at, now),
+            ended: When::maybe(report.ended_at, now),
+            canary: plan.canary,
+            max_failures: plan.max_failures,
+            rate: plan.then_rate.to_string(),
+            requeued: report.requeued,
+            done: report.done,
+            died: report.died_again,
+            open: report.open,
+            refused: report.refused,
+            damaged: report.damaged,
+            is_ended: report.phase.is_ended(),
+        }
+    }
+
+    fn count(&self, number: &u64) -> String {
+        text::count(*number)
+    }
+}
+
+/// What it does, in a sentence.
+fn doing(report: &RedriveReport) -> String {
+    match report.phase {
+        Phase::Canary => format!("the first {} are being requeued", report.plan.canary),
+        Phase::Watching => format!("{} of the first {} have not ended yet", report.open, report.requeued),
+        Phase::Rate => format!("the rest follow at {}", report.plan.then_rate),
+        Phase::Done | Phase::Stopped | Phase::Failed => String::new(),
+    }
+}

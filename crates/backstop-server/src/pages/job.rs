@@ -1,0 +1,289 @@
+//! One job: why it waits, what happened to it, what is in it. A dead letter is a job that is dead, and shown here too.
+
+mod timeline;
+
+use super::jobs::actions;
+use super::link::{Link, part};
+use super::mark::{StateMark, When};
+use super::payload::ShownPayload;
+use super::{Frame, PageFailure, Section, View, text};
+use crate::App;
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use backstop::why::Why;
+use backstop_core::failure::Context;
+use backstop_core::port::{Answer, KeyHolder};
+use backstop_core::{Fingerprint, Job, JobId, State, Time};
+use timeline::Moment;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/jobs/{id}", get(page))
+        .route("/jobs/{id}/payload", post(whole))
+        .route("/dead/{id}", get(letter))
+}
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct Page {
+    frame: Frame,
+    id: String,
+    here: String,
+    is_letter: bool,
+    state: StateMark,
+    queue: String,
+    queue_link: String,
+    kind: String,
+    kind_link: String,
+    why: String,
+    next: Option<(String, String)>,
+    facts: Vec<(&'static str, Fact)>,
+    moments: Vec<Moment>,
+    payload: ShownPayload,
+    is_whole: bool,
+    is_hidden: bool,
+    actions: Vec<Deed>,
+    act: String,
+    death: Option<Death>,
+    queues: Vec<String>,
+}
+
+/// A fact about a job.
+enum Fact {
+    Text(String),
+    When(When),
+    Code(String),
+    Link(String, String),
+}
+
+/// What can be done to it, and what that means.
+struct Deed {
+    word: &'static str,
+    sentence: &'static str,
+    is_danger: bool,
+}
+
+/// What it died of.
+struct Death {
+    group: String,
+    group_link: String,
+    redrive: String,
+    act: String,
+    context: Vec<(String, String)>,
+}
+
+/// Whether its payload is shown whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Showing {
+    Redacted,
+    Whole,
+}
+
+async fn page(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let id = JobId::from_text(&id);
+    let (job, why) = found(&view, id).await?;
+    show(&view, &job, &why, Section::Jobs, Showing::Redacted).await
+}
+
+/// A dead letter; one that is dead no longer is a job like any other.
+async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let id = JobId::from_text(&id);
+    let (job, why) = found(&view, id).await?;
+    if job.state != State::Dead {
+        return Ok(Redirect::to(&view.at(&format!("/jobs/{id}"))).into_response());
+    }
+    show(&view, &job, &why, Section::Dead, Showing::Redacted).await
+}
+
+/// The payload as it is: asked for in so many words, and written down before it is shown.
+async fn whole(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let id = JobId::from_text(&id);
+    let (job, why) = found(&view, id).await?;
+    let audit = view.app().backstop().audit(view.who());
+    let shown = async { Ok::<_, backstop_core::port::StoreError>((1, ())) };
+    view.ask(audit.around("job payload", serde_json::json!({ "ids": [id] }), shown)).await?;
+    let section = if job.state == State::Dead { Section::Dead } else { Section::Jobs };
+    show(&view, &job, &why, section, Showing::Whole).await
+}
+
+/// The job, and the one gate it stands before.
+async fn found(view: &View, id: JobId) -> Result<(Job, Why), PageFailure> {
+    let config = view.app().config();
+    let of_queue = |job: &Job| config.queues.get(&job.queue).map(|entry| entry.settings.retry.clone());
+    let policy = |job: &Job| of_queue(job).unwrap_or_default();
+    let explained = view.ask(view.app().backstop().why(id, policy)).await?;
+    let gone =
+        || view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."));
+    Ok((explained.job.ok_or_else(gone)?, explained.why))
+}
+
+async fn show(
+    view: &View,
+    job: &Job,
+    answer: &Why,
+    section: Section,
+    showing: Showing,
+) -> Result<Response, PageFailure> {
+    let now = view.now();
+    let holder = view.ask(holder(view, job, now)).await?;
+    let queues = view.ask(view.store().queues(now)).await?;
+    let config = view.app().config();
+    let shown = config.redaction.payload(job.payload.as_bytes());
+    let is_hidden = showing == Showing::Redacted && shown != job.payload.as_bytes();
+    let payload = match showing {
+        Showing::Redacted => ShownPayload::of(&shown),
+        Showing::Whole => ShownPayload::of(job.payload.as_bytes()),
+    };
+    let frame = view.frame(section, format!("{} {}", job.kind, super::jobs::short(job.id)));
+    let page = Page {
+        // What was asked for once is not fetched again behind the caller's back.
+        frame: if showing == Showing::Whole { frame } else { frame.live() },
+        id: job.id.to_string(),
+        here: view.at(&format!("/jobs/{}", job.id)),
+        is_letter: section == Section::Dead,
+        state: StateMark(job.state),
+        queue: job.queue.to_string(),
+        queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
+        kind: job.kind.to_string(),
+        kind_link: Link::to(view.at("/jobs")).with("queue", &job.queue).with("kind", &job.kind).to_string(),
+        why: config.redaction.text(&sentence(answer)),
+        next: next(view, answer, job),
+        facts: facts(view, job, holder, now),
+        moments: timeline::moments(job, &config.redaction, now),
+        payload,
+        is_whole: showing == Showing::Whole,
+        is_hidden,
+        actions: actions(Some(job.state)).into_iter().map(deed).collect(),
+        act: view.at("/jobs/act"),
+        death: death(view, job),
+        queues: queues.iter().take(500).map(|queue| queue.name.to_string()).collect(),
+    };
+    view.show(&page)
+}
+
+/// All runs it may have, as far as this server knows.
+fn max_attempts(view: &View, job: &Job) -> Option<u32> {
+    let config = view.app().config();
+    let of_queue = || config.queues.get(&job.queue).map(|entry| entry.settings.retry.clone());
+    job.retry.decode().or_else(of_queue).unwrap_or_default().max_attempts()
+}
+
+/// The job that has its unique key, if it is another one.
+async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> {
+    let Some(key) = &job.unique_key else { return Ok(None) };
+    let mut holders = view.store().holders(job.queue.clone(), vec![key.clone()], now).await?;
+    Ok(holders.pop().flatten().filter(|holder| holder.job != job.id))
+}
+
+fn sentence(answer: &Why) -> String {
+    let words = answer.to_string();
+    let mut letters = words.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
+}
+
+/// Where to go to have it run, where somebody can do something about it.
+fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
+    let queue = view.at(&format!("/queues/{}", part(job.queue.as_str())));
+    Some(match answer {
+        Why::Paused { .. } => ("Resume the queue".to_owned(), queue),
+        Why::BreakerOpen { .. } => ("Look at its breaker".to_owned(), view.at("/breakers")),
+        Why::GateShut { .. } => {
+            let groups = Link::to(view.at("/dead")).with("queue", &job.queue);
+            ("See what its kind dies of".to_owned(), groups.to_string())
+        }
+        Why::NoWorker => ("See how to serve its queue".to_owned(), queue),
+        Why::Lost { .. } => ("Look at the workers".to_owned(), view.at("/workers")),
+        Why::RateLimited { .. } | Why::Waiting { .. } => ("Look at its queue".to_owned(), queue),
+        _ => return None,
+    })
+}
+
+fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
+    let mut facts = vec![
+        ("Priority", Fact::Text(job.priority.to_string())),
+        (
+            "Attempt",
+            Fact::Text(match max_attempts(view, job) {
+                Some(max) => format!("{} of {max}", job.attempt),
+                None => format!("{}, without a limit", job.attempt),
+            }),
+        ),
+        ("Came in", Fact::When(When::new(job.inserted_at, now))),
+        (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
+    ];
+    if let Some(at) = job.finished_at {
+        facts.push(("Ended", Fact::When(When::new(at, now))));
+    }
+    if let Some(reason) = job.reason {
+        facts.push(("Because", Fact::Text(reason.as_str().replace('_', " "))));
+    }
+    if job.lost_leases > 0 {
+        facts.push(("Workers lost with it", Fact::Text(text::count(job.lost_leases.into()))));
+    }
+    if job.requeues > 0 {
+        facts.push(("Requeued", Fact::Text(text::many(job.requeues.into(), "time", "times"))));
+    }
+    if let Some(key) = &job.unique_key {
+        facts.push(("Unique key", Fact::Code(key.to_string())));
+    }
+    if let Some(holder) = holder {
+        let link = view.at(&format!("/jobs/{}", holder.job));
+        facts.push(("Held by a twin", Fact::Link(holder.job.to_string(), link)));
+    }
+    if let Some(policy) = job.retry.decode() {
+        facts.push(("Its own retry", Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned())));
+    }
+    facts
+}
+
+fn deed(word: &'static str) -> Deed {
+    let (sentence, is_danger) = match word {
+        "retry" => {
+            ("It runs as soon as a worker is free, with all its attempts again if it had ended.", false)
+        }
+        "cancel" => {
+            ("It does not run any more; if it runs, its worker is told to stop. It can be retried.", true)
+        }
+        _ => ("It is removed with its history and cannot be brought back.", true),
+    };
+    Deed { word, sentence, is_danger }
+}
+
+fn death(view: &View, job: &Job) -> Option<Death> {
+    let fingerprint: Fingerprint = job.fingerprint()?;
+    let of_group = |path: &str| {
+        Link::to(view.at(path)).with("queue", &job.queue).with("fingerprint", fingerprint).to_string()
+    };
+    let context = job.history.failures().pop().and_then(|failure| failure.context);
+    Some(Death {
+        group: fingerprint.to_string(),
+        group_link: of_group("/dead"),
+        redrive: of_group("/dead/redrive"),
+        act: view.at("/dead/act"),
+        context: context.map(|context| around(&context)).unwrap_or_default(),
+    })
+}
+
+/// What was known about the world when it died.
+fn around(context: &Context) -> Vec<(String, String)> {
+    let mut around = Vec::new();
+    let mut say = |what: &str, said: Option<String>| around.extend(said.map(|said| (what.to_owned(), said)));
+    say("worker", context.worker.clone());
+    say("host", context.host.clone());
+    say("version", context.version.clone());
+    for (queue, depth) in &context.queue_depths {
+        say(&format!("jobs in {queue}"), Some(text::count(*depth)));
+    }
+    for (guard, state) in &context.breakers {
+        say(&format!("guard {guard}"), Some(state.clone()));
+    }
+    if !context.lost_workers.is_empty() {
+        say("workers lost", Some(context.lost_workers.join(", ")));
+    }
+    around
+}

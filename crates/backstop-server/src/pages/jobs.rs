@@ -1,0 +1,218 @@
+//! Jobs: found by queue, kind, state and id; the filter lives in the address.
+
+mod act;
+mod filter;
+
+use super::link::{Link, part};
+use super::mark::{StateMark, When};
+use super::{Frame, PageFailure, Section, View, text};
+use crate::App;
+pub(super) use act::{capital, outcome, picked, see, start};
+use askama::Template;
+use axum::Router;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use backstop_core::amend::Action;
+use backstop_core::failure::truncated;
+use backstop_core::port::{Damaged, PageQuery};
+use backstop_core::redact::Redaction;
+use backstop_core::{Job, JobId, State, Time};
+pub(super) use filter::Counted;
+use filter::JobFilter;
+
+/// Jobs on a page.
+const PAGE: usize = 50;
+/// Characters of an error in a list.
+const ERROR_MAX: usize = 160;
+/// Queues that are offered to choose from.
+const CHOICES_MAX: usize = 500;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/jobs", get(list))
+        .route("/jobs/confirm", get(act::confirm))
+        .route("/jobs/act", post(act::act))
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct Page {
+    frame: Frame,
+    filter: Shown,
+    chips: Vec<Chip>,
+    states: Vec<StateChip>,
+    queues: Vec<String>,
+    rows: Vec<Row>,
+    damaged: Vec<String>,
+    next: Option<String>,
+    first: Option<String>,
+    order: &'static str,
+    confirm: String,
+    matching: Option<String>,
+    actions: Vec<&'static str>,
+    kept: Vec<(String, String)>,
+}
+
+/// The filter as the form shows it.
+struct Shown {
+    queue: String,
+    kind: String,
+    state: String,
+    is_empty: bool,
+}
+
+/// A part of the filter, and the list without it.
+pub(super) struct Chip {
+    pub(super) name: &'static str,
+    pub(super) value: String,
+    pub(super) without: String,
+}
+
+struct StateChip {
+    word: String,
+    count: String,
+    link: String,
+    is_on: bool,
+}
+
+/// One job of a list.
+struct Row {
+    id: String,
+    short: String,
+    link: String,
+    queue: String,
+    queue_link: String,
+    kind: String,
+    kind_link: String,
+    state: StateMark,
+    attempt: String,
+    time: Option<(&'static str, When)>,
+    age: When,
+    error: String,
+}
+
+async fn list(view: View) -> Result<Response, PageFailure> {
+    if let Some(id) = view.query("id") {
+        let found = view.at(&format!("/jobs/{}", JobId::from_text(id)));
+        return Ok(Redirect::to(&found).into_response());
+    }
+    let filter = JobFilter::of(&view)?;
+    let now = view.now();
+    let queues = view.ask(view.store().queues(now)).await?;
+    let cursor = view.query("after").map(str::to_owned);
+    let query = PageQuery { filter: filter.for_store(), cursor, limit: PAGE, ..PageQuery::default() };
+    let page = view.ask(view.store().jobs(query, now)).await?;
+    let config = view.app().config();
+    let link = filter.link(&view);
+    let shown = Page {
+        frame: view.frame(Section::Jobs, "Jobs").live(),
+        filter: filter.shown(),
+        chips: filter.chips(&link),
+        states: state_chips(&filter, &link, &queues),
+        queues: queues.iter().take(CHOICES_MAX).map(|queue| queue.name.to_string()).collect(),
+        rows: page.jobs.iter().map(|job| Row::of(job, &view, &config.redaction, now)).collect(),
+        damaged: page.damaged.iter().map(told).collect(),
+        next: page.next.map(|next| link.clone().with("after", next).to_string()),
+        first: view.query("after").map(|_| link.to_string()),
+        order: order(filter.state),
+        confirm: view.at("/jobs/confirm"),
+        matching: filter.count(&queues, None).map(|count| count.to_string()),
+        actions: actions(filter.state),
+        kept: link.pairs().to_vec(),
+    };
+    view.show(&shown)
+}
+
+/// The states with their counts, where those are known without counting: in a queue, or over all.
+fn state_chips(
+    filter: &JobFilter,
+    link: &Link,
+    queues: &[backstop_core::port::QueueStatus],
+) -> Vec<StateChip> {
+    let all = StateChip {
+        word: "all".to_owned(),
+        count: String::new(),
+        link: link.clone().without("state").to_string(),
+        is_on: filter.state.is_none(),
+    };
+    let of = |state: State| {
+        let in_state = JobFilter { state: Some(state), ..filter.clone() };
+        let count = in_state.count(queues, None).filter(|count| count.is_exact);
+        StateChip {
+            word: state.to_string(),
+            count: count.map(|count| count.to_string()).unwrap_or_default(),
+            link: link.clone().with("state", state).to_string(),
+            is_on: filter.state == Some(state),
+        }
+    };
+    std::iter::once(all).chain(State::ALL.into_iter().map(of)).collect()
+}
+
+/// In which order a list comes.
+const fn order(state: Option<State>) -> &'static str {
+    match state {
+        Some(State::Scheduled | State::Retrying) => "those due next first",
+        Some(State::Ready) => "in the order in which they run",
+        Some(State::Done | State::Dead | State::Cancelled) => "those that ended last first",
+        Some(State::Running) | None => "the newest first",
+    }
+}
+
+/// What can be done to jobs in a state; to mixed ones everything.
+pub(super) fn actions(state: Option<State>) -> Vec<&'static str> {
+    let applies = |action: &Action| {
+        let permitted = |state| backstop_core::amend::permitted(action, state).is_ok();
+        state.map_or_else(|| State::ALL.into_iter().any(permitted), permitted)
+    };
+    [("retry", Action::Retry), ("cancel", Action::Cancel), ("delete", Action::Delete)]
+        .into_iter()
+        .filter(|(_, action)| applies(action))
+        .map(|(word, _)| word)
+        .collect()
+}
+
+impl Row {
+    fn of(job: &Job, view: &View, redaction: &Redaction, now: Time) -> Self {
+        let jobs = Link::to(view.at("/jobs"));
+        Self {
+            id: job.id.to_string(),
+            short: short(job.id),
+            link: view.at(&format!("/jobs/{}", job.id)),
+            queue: job.queue.to_string(),
+            queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
+            kind_link: jobs.with("queue", &job.queue).with("kind", &job.kind).to_string(),
+            kind: job.kind.to_string(),
+            state: StateMark(job.state),
+            attempt: text::count(job.attempt.into()),
+            time: time(job, now),
+            age: When::new(job.inserted_at, now),
+            error: truncated(redaction.text(&job.history.last_error()), ERROR_MAX),
+        }
+    }
+}
+
+/// The instant that matters in its state.
+fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
+    let when = |at| When::new(at, now);
+    match job.state {
+        State::Scheduled | State::Retrying => Some(("due", when(job.run_at))),
+        State::Ready => Some(("ready since", when(job.run_at))),
+        State::Running => {
+            let until = job.held_by.as_ref()?.until;
+            Some((if until < now { "lease over" } else { "lease ends" }, when(until)))
+        }
+        State::Done | State::Dead | State::Cancelled => job.finished_at.map(|at| ("ended", when(at))),
+    }
+}
+
+/// An id by its two ends: the first tells the time, the last tells it from others.
+pub(super) fn short(id: JobId) -> String {
+    let id = id.to_string();
+    format!("{}…{}", &id[..8], &id[id.len() - 6..])
+}
+
+/// A job that cannot be read, in words.
+pub(super) fn told(damaged: &Damaged) -> String {
+    let id = damaged.id.map_or_else(|| "one without an id".to_owned(), |id| id.to_string());
+    format!("{id}: {}", damaged.why)
+}

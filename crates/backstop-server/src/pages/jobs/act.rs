@@ -1,0 +1,216 @@
+//! Doing something to jobs: first how many, then whether, then it.
+
+use super::filter::{Counted, JobFilter};
+use super::{Chip, short};
+use crate::bulk::{Bulk, Plan, Runs, Target};
+use crate::pages::link::Link;
+use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
+use askama::Template;
+use axum::Extension;
+use axum::http::StatusCode;
+use axum::response::Response;
+use backstop_core::JobId;
+use backstop_core::amend::{Action, Refusal, Selection};
+use backstop_core::limits::AMEND_MAX;
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct Page {
+    frame: Frame,
+    verb: &'static str,
+    is_danger: bool,
+    consequence: &'static str,
+    count: Option<String>,
+    is_exact: bool,
+    ids: Vec<(String, String)>,
+    chips: Vec<Chip>,
+    is_all: bool,
+    act: String,
+    fields: Vec<(String, String)>,
+    back: String,
+    back_word: &'static str,
+}
+
+/// What is asked of jobs.
+pub(in crate::pages) fn action(view: &View, word: Option<&str>) -> Result<Action, PageFailure> {
+    match word {
+        Some("retry") => Ok(Action::Retry),
+        Some("cancel") => Ok(Action::Cancel),
+        Some("delete") => Ok(Action::Delete),
+        _ => Err(view.bad("Jobs can be retried, cancelled and deleted; say which.")),
+    }
+}
+
+/// Its word in the address, what it does in a sentence, and whether it cannot be undone.
+pub(in crate::pages) const fn told(action: &Action) -> (&'static str, &'static str, bool) {
+    match action {
+        Action::Retry => (
+            "retry",
+            "Waiting jobs run at once; dead and cancelled ones get all their attempts again. Running, ready and done ones are left alone.",
+            false,
+        ),
+        Action::Cancel => (
+            "cancel",
+            "They do not run any more; workers that run one are told to stop. A cancelled job can be retried.",
+            true,
+        ),
+        Action::Delete => (
+            "delete",
+            "They are removed with their history and cannot be brought back. Running ones are left alone.",
+            true,
+        ),
+        Action::Move(_) => ("move", "They run in the other queue, with all attempts again.", false),
+    }
+}
+
+/// What is about to happen, and to how many.
+pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
+    let action = action(&view, view.query("action"))?;
+    let (verb, consequence, is_danger) = told(&action);
+    let filter = JobFilter::of(&view)?;
+    let ids =
+        picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
+    let is_matching = view.query("all").is_some();
+    let back = filter.link(&view);
+    if ids.is_empty() && !is_matching {
+        let note =
+            Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
+        return Ok(note.on(view.app().base(), &back.to_string()));
+    }
+    let queues = view.ask(view.store().queues(view.now())).await?;
+    let count = if is_matching {
+        filter.count(&queues, Some(&action))
+    } else {
+        Some(Counted { count: ids.len() as u64, is_exact: true })
+    };
+    let fields = fields(verb, &filter, &ids, is_matching);
+    let page = Page {
+        frame: view.frame(Section::Jobs, format!("{} jobs?", capital(verb))),
+        verb,
+        is_danger,
+        consequence,
+        is_exact: count.is_some_and(|count| count.is_exact),
+        count: count.map(|count| count.to_string()),
+        ids: ids.iter().map(|id| (short(*id), view.at(&format!("/jobs/{id}")))).collect(),
+        chips: if is_matching { filter.chips(&back) } else { Vec::new() },
+        is_all: is_matching && filter == JobFilter::default(),
+        act: view.at("/jobs/act"),
+        fields,
+        back: back.to_string(),
+        back_word: "Back to the list",
+    };
+    view.show(&page)
+}
+
+/// What the confirmation hands on.
+fn fields(verb: &str, filter: &JobFilter, ids: &[JobId], is_matching: bool) -> Vec<(String, String)> {
+    let mut fields = vec![("action".to_owned(), verb.to_owned())];
+    fields.extend(filter.on(String::new()).pairs().iter().cloned());
+    if is_matching {
+        fields.push(("all".to_owned(), "matching".to_owned()));
+    } else {
+        fields.extend(ids.iter().map(|id| ("id".to_owned(), id.to_string())));
+    }
+    fields
+}
+
+/// Does it: to those that were picked at once, to all that match in the background.
+pub(super) async fn act(
+    view: View,
+    Extension(runs): Extension<Runs>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
+    let action = action(&view, posted.get("action"))?;
+    let filter = JobFilter::posted(&view, &posted)?;
+    let back = match posted.get("back") {
+        Some("job") => {
+            Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default()))))
+        }
+        _ => filter.link(&view),
+    };
+    if posted.get("all").is_some() {
+        let queues = view.ask(view.store().queues(view.now())).await?;
+        let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
+        let plan =
+            Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
+        return start(&view, &runs, plan, &back).await;
+    }
+    let ids = picked(&view, posted.all("id"))?;
+    if ids.is_empty() {
+        return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
+    }
+    let changed = view.ask(view.changes().amend(&Selection::Ids(ids.clone()), &action)).await?;
+    let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && changed.count > 0;
+    let back = if is_gone { filter.link(&view) } else { back };
+    Ok(outcome(&action, changed.count, &changed.refused).on(view.app().base(), &back.to_string()))
+}
+
+/// Starts a run in the background, and shows it.
+pub(in crate::pages) async fn start(
+    view: &View,
+    runs: &Runs,
+    plan: Plan,
+    back: &Link,
+) -> Result<Response, PageFailure> {
+    let bulk = Bulk::new(view.app(), view.who());
+    match view.ask(bulk.start(runs, plan)).await? {
+        Some(id) => Ok(see(&view.at(&format!("/jobs/runs/{id}")))),
+        None => {
+            let note = Note::refused(
+                "This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.",
+            );
+            Ok(note.on(view.app().base(), &back.to_string()))
+        }
+    }
+}
+
+/// To another page.
+pub(in crate::pages) fn see(address: &str) -> Response {
+    use axum::response::IntoResponse;
+    let location = [(axum::http::header::LOCATION, address.to_owned())];
+    (StatusCode::SEE_OTHER, location).into_response()
+}
+
+/// The ids that were picked.
+pub(in crate::pages) fn picked<'a>(
+    view: &View,
+    ids: impl Iterator<Item = &'a str>,
+) -> Result<Vec<JobId>, PageFailure> {
+    let ids: Vec<JobId> = ids.filter(|id| !id.trim().is_empty()).map(JobId::from_text).collect();
+    if ids.len() > AMEND_MAX {
+        return Err(view
+            .bad(format!("At most {AMEND_MAX} jobs are picked one by one; choose all that match instead.")));
+    }
+    Ok(ids)
+}
+
+/// What was done, in a sentence; what was refused, and why.
+pub(in crate::pages) fn outcome(action: &Action, count: u64, refused: &[(JobId, Refusal)]) -> Note {
+    let done = match action {
+        Action::Retry => "ready to run now",
+        Action::Cancel => "cancelled",
+        Action::Delete => "deleted",
+        Action::Move(_) => "moved",
+    };
+    let jobs = text::many(count, "job is", "jobs are");
+    let Some((id, why)) = refused.first() else { return Note::done(format!("{jobs} {done}.")) };
+    let left = text::many(refused.len() as u64, "was", "were");
+    let advice = advice(*why);
+    Note::refused(format!("{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"))
+}
+
+/// What to do about a refusal.
+const fn advice(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
+        Refusal::Running => "Cancel it, then try again.",
+        Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => "Nothing needs to be done.",
+        Refusal::Alive | Refusal::Elsewhere(_) => "Look at it again before you go on.",
+    }
+}
+
+/// With a capital letter.
+pub(in crate::pages) fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

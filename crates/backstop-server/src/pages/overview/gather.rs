@@ -1,0 +1,179 @@
+//! What the overview looks at: a fixed number of questions, each of which the store answers from what it keeps.
+
+use crate::history::{QueueSeries, StreamSeries};
+use crate::pages::View;
+use crate::pages::workers::{Health, LISTED};
+use backstop::breakers::GuardStatus;
+use backstop_core::amend::Filter;
+use backstop_core::port::{
+    Answer, Finding, Grade, Group, GroupQuery, KeyStatus, PageQuery, QueueStatus, StreamStatus, WhichKeys,
+    WorkerStatus,
+};
+use backstop_core::stream::Standing;
+use backstop_core::{Job, QueueName, ScheduleName, Span, State, StreamName, Time};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Groups of deaths that are looked at.
+const GROUPS_MAX: usize = 20;
+/// Running jobs that are looked at for leases that are over.
+const RUNNING_MAX: usize = 50;
+/// Streams and keys of each that are looked at for a halt.
+const STREAMS_MAX: usize = 10;
+const KEYS_MAX: usize = 50;
+/// Schedules that are looked at.
+const SCHEDULES_MAX: usize = 100;
+/// How long what the doctor found is taken for true.
+const FINDINGS_FOR: Span = Span::secs(30);
+/// How long what schedules missed is taken for true.
+const MISSED_FOR: Span = Span::secs(10);
+
+/// What is asked less often than pages are.
+#[derive(Clone, Default)]
+pub(super) struct Findings(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    findings: Option<(Time, Vec<Finding>)>,
+    missed: Option<(Time, BTreeMap<ScheduleName, usize>)>,
+}
+
+/// Everything the overview knows.
+pub(super) struct Facts {
+    pub(super) now: Time,
+    pub(super) queues: Vec<QueueStatus>,
+    /// Those heard of within the hour.
+    pub(super) workers: Vec<WorkerStatus>,
+    pub(super) guards: Vec<GuardStatus>,
+    pub(super) groups: Vec<Group>,
+    /// Running jobs whose lease is over.
+    pub(super) overdue: Vec<Job>,
+    pub(super) streams: Vec<StreamStatus>,
+    /// Streams with keys that stand still, and how many of those were seen.
+    pub(super) halted: Vec<(StreamName, u64)>,
+    pub(super) missed: BTreeMap<ScheduleName, usize>,
+    pub(super) findings: Vec<Finding>,
+    /// How each queue went in the last minutes, as far as this server saw it.
+    pub(super) recent: BTreeMap<QueueName, QueueSeries>,
+    /// The same of each stream.
+    pub(super) recent_streams: BTreeMap<StreamName, StreamSeries>,
+    /// Queues that this server handles by itself.
+    pub(super) handled: Vec<QueueName>,
+}
+
+impl Facts {
+    pub(super) async fn gather(view: &View, kept: &Findings) -> Answer<Self> {
+        let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
+        let queues = store.queues(now).await?;
+        let streams = store.streams().await?;
+        let running = PageQuery {
+            filter: Filter { state: Some(State::Running), ..Filter::default() },
+            limit: RUNNING_MAX,
+            ..PageQuery::default()
+        };
+        let running = store.jobs(running, now).await?.jobs;
+        let is_over = |job: &Job| job.held_by.as_ref().is_some_and(|holder| holder.until < now);
+        let config = view.app().config();
+        let handled = config.queues.iter().filter(|(_, entry)| entry.handler.is_some());
+        let recent = queues
+            .iter()
+            .map(|queue| (queue.name.clone(), view.app().history().recent_queue(&queue.name, now)));
+        let recent_streams = streams
+            .iter()
+            .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
+        Ok(Self {
+            workers: store.workers(LISTED, now).await?,
+            guards: backstop.breakers().list().await?,
+            groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
+            overdue: running.into_iter().filter(is_over).collect(),
+            halted: halted(view, &streams).await?,
+            missed: kept.missed(view, now).await?,
+            findings: kept.findings(view, now).await?,
+            recent: recent.collect(),
+            recent_streams: recent_streams.collect(),
+            handled: handled.map(|(name, _)| name.clone()).collect(),
+            queues,
+            streams,
+            now,
+        })
+    }
+
+    /// Workers that are heard, and the jobs in their hands.
+    pub(super) fn live_workers(&self) -> (u64, u64) {
+        let live = self.workers.iter().filter(|worker| Health::of(worker, self.now) == Health::Live);
+        live.fold((0, 0), |(count, running), worker| (count + 1, running + worker.running))
+    }
+
+    /// Whether somebody serves a queue.
+    pub(super) fn is_served(&self, queue: &QueueName) -> bool {
+        let serves = |worker: &&WorkerStatus| {
+            Health::of(worker, self.now) == Health::Live && worker.queues.contains(queue)
+        };
+        self.handled.contains(queue) || self.workers.iter().any(|worker| serves(&worker))
+    }
+}
+
+/// Keys that stand still, of the first keys that hold something.
+async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<(StreamName, u64)>> {
+    let mut halted = Vec::new();
+    for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
+        let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
+        let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
+        let is_halted =
+            |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
+        let count = keys.iter().filter(is_halted).count() as u64;
+        if count > 0 {
+            halted.push((status.name.clone(), count));
+        }
+    }
+    Ok(halted)
+}
+
+impl Findings {
+    /// What the store says of itself where it is not as it should be.
+    async fn findings(&self, view: &View, now: Time) -> Answer<Vec<Finding>> {
+        if let Some((at, findings)) = &self.kept().findings
+            && now.since(*at) < FINDINGS_FOR
+        {
+            return Ok(findings.clone());
+        }
+        let examination = view.store().examine().await?;
+        let mut findings: Vec<Finding> =
+            examination.findings.into_iter().filter(|finding| finding.grade != Grade::Good).collect();
+        let spilled = view.app().backstop().spill().status().await;
+        findings.extend(spilled.ok().filter(|spill| spill.records > 0 || !spill.set_aside.is_empty()).map(|spill| {
+            Finding {
+                grade: Grade::Warning,
+                what: format!(
+                    "{} dead letters wait on this machine's disk to be taken in; {} files there cannot be read",
+                    spill.records,
+                    spill.set_aside.len()
+                ),
+                advice: Some(format!("look into {}", spill.directory.display())),
+            }
+        }));
+        self.kept().findings = Some((now, findings.clone()));
+        Ok(findings)
+    }
+
+    /// The schedules of the configuration that missed instants, and how many.
+    async fn missed(&self, view: &View, now: Time) -> Answer<BTreeMap<ScheduleName, usize>> {
+        if let Some((at, missed)) = &self.kept().missed
+            && now.since(*at) < MISSED_FOR
+        {
+            return Ok(missed.clone());
+        }
+        let config = view.app().config();
+        let schedules: Vec<_> = config.schedules.values().take(SCHEDULES_MAX).cloned().collect();
+        let mut missed = BTreeMap::new();
+        for (_, name) in view.app().backstop().schedules().missed(&schedules, now).await? {
+            *missed.entry(name).or_insert(0) += 1;
+        }
+        self.kept().missed = Some((now, missed.clone()));
+        Ok(missed)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

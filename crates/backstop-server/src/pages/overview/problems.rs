@@ -1,0 +1,331 @@
+//! What is wrong, the worst first: a sentence, a number, and where to do something about it. Decides from what was
+//! gathered and asks nothing.
+
+use super::LATE;
+use super::gather::Facts;
+use crate::history::Series;
+use crate::pages::link::{Link, part};
+use crate::pages::text;
+use crate::pages::workers::Health;
+use backstop::breakers::GuardStatus;
+use backstop_core::gate::Shut;
+use backstop_core::port::{Gate, Grade, QueueStatus};
+use backstop_core::{QueueName, Span, State};
+use std::collections::BTreeMap;
+
+/// A queue that nobody serves is stuck once its oldest ready job has waited this long.
+const STUCK_AFTER: Span = Span::minutes(1);
+/// A death within this is one of now.
+const DYING_WITHIN: Span = Span::minutes(10);
+/// Fewer ready jobs than these do not make a queue that grows.
+const GROWING_LEAST: f64 = 100.0;
+/// A queue grows if so much more is ready than minutes ago.
+const GROWING_BY: f64 = 1.5;
+/// From this share of its room on, in per cent, a store of dead letters is nearly full.
+const NEARLY_FULL_PERCENT: u64 = 80;
+
+/// Something that somebody should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Problem {
+    pub(super) weight: Weight,
+    /// A word for it.
+    pub(super) kind: &'static str,
+    pub(super) sentence: String,
+    pub(super) number: String,
+    pub(super) link: String,
+    pub(super) deed: &'static str,
+}
+
+/// How pressing it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Weight {
+    /// Work stands still, or is about to.
+    Bad,
+    /// Somebody should look.
+    Warn,
+}
+
+impl Weight {
+    pub(super) const fn class(self) -> &'static str {
+        match self {
+            Self::Bad => "problem-bad",
+            Self::Warn => "problem-warn",
+        }
+    }
+}
+
+/// All problems, the worst first.
+pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for queue in &facts.queues {
+        found.extend(standing_still(queue, facts, base));
+        found.extend(growing(queue, facts, base));
+        found.extend(crowded(queue, base));
+    }
+    found.extend(facts.guards.iter().filter(|guard| guard.is_shut()).map(|guard| shut(guard, facts, base)));
+    found.extend(dying(facts, base));
+    found.extend(deaf(facts, base));
+    found.extend(overdue(facts, base));
+    found.extend(streams(facts, base));
+    found.extend(missed(facts, base));
+    found.extend(doctor(facts, base));
+    found.sort_by_key(|problem| problem.weight);
+    found
+}
+
+fn queue_at(base: &str, queue: &QueueName) -> String {
+    format!("{base}/queues/{}", part(queue.as_str()))
+}
+
+/// Ready jobs that do not move: nobody serves their queue, it is paused, or those who serve it do not keep up.
+fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+    let waits = facts.now.since(queue.next_ready?);
+    let ready = text::many(queue.counts.of(State::Ready), "job is", "jobs are");
+    let (name, number, link) = (&queue.name, text::span(waits), queue_at(base, &queue.name));
+    if queue.gate == Gate::Paused {
+        let sentence = format!("Queue {name} is paused, and {ready} ready.");
+        return (waits > LATE).then_some(Problem {
+            weight: Weight::Warn,
+            kind: "paused",
+            sentence,
+            number,
+            link,
+            deed: "Resume it",
+        });
+    }
+    if !facts.is_served(name) {
+        let sentence = format!("Nobody serves queue {name}, and {ready} ready.");
+        return (waits > STUCK_AFTER).then_some(Problem {
+            weight: Weight::Bad,
+            kind: "stuck",
+            sentence,
+            number,
+            link,
+            deed: "Serve it",
+        });
+    }
+    let sentence =
+        format!("Queue {name} is behind: {ready} ready, and this is how long the oldest has waited.");
+    (waits > LATE).then_some(Problem {
+        weight: Weight::Warn,
+        kind: "behind",
+        sentence,
+        number,
+        link,
+        deed: "Look at it",
+    })
+}
+
+/// More is ready than a few minutes ago, by much.
+fn growing(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+    let series = facts.recent.get(&queue.name)?;
+    let (first, last) = (first(&series.ready)?, series.ready.last()?);
+    let is_growing = last >= GROWING_LEAST && last >= first * GROWING_BY;
+    let ready = queue.counts.of(State::Ready);
+    is_growing.then(|| Problem {
+        weight: Weight::Warn,
+        kind: "growing",
+        sentence: format!("Queue {} grows: more comes in than is done.", queue.name),
+        number: text::many(ready, "ready", "ready"),
+        link: queue_at(base, &queue.name),
+        deed: "Add workers",
+    })
+}
+
+fn first(series: &Series) -> Option<f64> {
+    series.points.iter().find_map(|point| point.value)
+}
+
+/// Queues that are full, or nearly so.
+fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
+    let (name, live, dead) = (&queue.name, queue.counts.live(), queue.counts.of(State::Dead));
+    let mut found = Vec::new();
+    if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
+        let is_full = live >= max;
+        found.push(Problem {
+            weight: if is_full { Weight::Bad } else { Weight::Warn },
+            kind: if is_full { "full" } else { "nearly full" },
+            sentence: format!(
+                "Queue {name} holds {} of at most {} live jobs.",
+                text::count(live),
+                text::count(max)
+            ),
+            number: format!("{} %", live.saturating_mul(100) / max.max(1)),
+            link: queue_at(base, name),
+            deed: "Make room",
+        });
+    }
+    let dead_max = queue.bounds.dead_max.max(1);
+    let percent = dead.saturating_mul(100) / dead_max;
+    if percent >= NEARLY_FULL_PERCENT {
+        let is_full = dead >= dead_max;
+        found.push(Problem {
+            weight: if is_full { Weight::Bad } else { Weight::Warn },
+            kind: if is_full { "dead letters full" } else { "dead letters nearly full" },
+            sentence: format!(
+                "Queue {name} has {} of at most {} dead letters; then kinds that die stop.",
+                text::count(dead),
+                text::count(dead_max)
+            ),
+            number: format!("{percent} %"),
+            link: Link::to(format!("{base}/dead")).with("queue", name).to_string(),
+            deed: "Requeue or delete some",
+        });
+    }
+    found
+}
+
+/// A breaker or a gate that keeps jobs back.
+fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
+    let queue = facts.queues.iter().find(|queue| queue.name == *guard.name.queue());
+    let waiting = queue.map_or(0, |queue| queue.counts.live());
+    let waiting = text::many(waiting, "live job", "live jobs");
+    let (kind, sentence) = match (guard.name.kind(), guard.shut) {
+        (None, _) => (
+            "breaker open",
+            format!(
+                "The service behind queue {} is left alone: it failed too often, or somebody opened its breaker.",
+                guard.name
+            ),
+        ),
+        (Some(kind), Some(Shut::Full)) => (
+            "gate shut",
+            format!(
+                "Jobs of kind {kind} are not started: the dead letters of queue {} are full.",
+                guard.name.queue()
+            ),
+        ),
+        (Some(kind), Some(Shut::Forced)) => (
+            "gate shut",
+            format!(
+                "Jobs of kind {kind} in queue {} are not started: somebody shut their gate.",
+                guard.name.queue()
+            ),
+        ),
+        (Some(kind), _) => (
+            "gate shut",
+            format!("Jobs of kind {kind} in queue {} are not started: too many died.", guard.name.queue()),
+        ),
+    };
+    Problem {
+        weight: Weight::Bad,
+        kind,
+        sentence,
+        number: waiting,
+        link: format!("{base}/breakers"),
+        deed: "See why",
+    }
+}
+
+/// Queues in which jobs die now.
+fn dying(facts: &Facts, base: &str) -> Vec<Problem> {
+    let mut queues: BTreeMap<&QueueName, (u64, usize, Span)> = BTreeMap::new();
+    for group in &facts.groups {
+        let ago = facts.now.since(group.last_at);
+        if ago <= DYING_WITHIN {
+            let entry = queues.entry(&group.queue).or_insert((0, 0, ago));
+            *entry = (entry.0 + group.count, entry.1 + 1, entry.2.min(ago));
+        }
+    }
+    let told = |(queue, (letters, causes, ago)): (&QueueName, (u64, usize, Span))| Problem {
+        weight: Weight::Bad,
+        kind: "dying",
+        sentence: format!(
+            "Jobs of queue {queue} die, of {}; the last one {} ago.",
+            text::many(causes as u64, "cause", "different causes"),
+            text::span(ago)
+        ),
+        number: text::many(letters, "letter", "letters"),
+        link: Link::to(format!("{base}/dead")).with("queue", queue).to_string(),
+        deed: "See what of",
+    };
+    queues.into_iter().map(told).collect()
+}
+
+/// Workers that hold jobs and are not heard.
+fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
+    let deaf = facts.workers.iter().filter(|worker| Health::of(worker, facts.now) == Health::Deaf);
+    let told = |worker: &backstop_core::port::WorkerStatus| Problem {
+        weight: Weight::Bad,
+        kind: "deaf worker",
+        sentence: format!(
+            "Worker {} holds {} and has not been heard for {}.",
+            worker.name,
+            text::many(worker.running, "job", "jobs"),
+            text::span(facts.now.since(worker.seen_at))
+        ),
+        number: text::many(worker.running, "job", "jobs"),
+        link: format!("{base}/workers"),
+        deed: "Look at workers",
+    };
+    deaf.map(told).collect()
+}
+
+/// Jobs whose lease is over and that nobody took over.
+fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
+    let longest =
+        facts.overdue.iter().filter_map(|job| job.held_by.as_ref()).map(|holder| holder.until).min()?;
+    let jobs = text::many(facts.overdue.len() as u64, "running job has", "running jobs have");
+    Some(Problem {
+        weight: Weight::Warn,
+        kind: "lease over",
+        sentence: format!("{jobs} lost their worker; any live worker takes them over."),
+        number: text::span(facts.now.since(longest)),
+        link: Link::to(format!("{base}/jobs")).with("state", State::Running).to_string(),
+        deed: "Look at them",
+    })
+}
+
+/// Keys that stand still, and positions that were given up lately.
+fn streams(facts: &Facts, base: &str) -> Vec<Problem> {
+    let at = |name: &str| format!("{base}/streams/{}", part(name));
+    let halted = facts.halted.iter().map(|(name, count)| Problem {
+        weight: Weight::Bad,
+        kind: "halted keys",
+        sentence: format!("In stream {name} a record failed for good, and its key waits for somebody."),
+        number: text::many(*count, "key", "keys"),
+        link: at(name.as_str()),
+        deed: "Set it going",
+    });
+    let misses = facts.recent_streams.iter().filter_map(|(name, series)| {
+        let rate = series.misses.most().filter(|rate| *rate > 0.0)?;
+        Some(Problem {
+            weight: Weight::Warn,
+            kind: "misses",
+            sentence: format!("Stream {name} gave up waiting for records in the last five minutes."),
+            number: format!("{rate:.1}/s at most"),
+            link: at(name.as_str()),
+            deed: "See which",
+        })
+    });
+    halted.chain(misses).collect()
+}
+
+/// Schedules that missed instants.
+fn missed(facts: &Facts, base: &str) -> Vec<Problem> {
+    let told = |(name, count): (&backstop_core::ScheduleName, &usize)| Problem {
+        weight: Weight::Warn,
+        kind: "missed schedule",
+        sentence: format!("Schedule {name} has instants without a run."),
+        number: text::many(*count as u64, "run", "runs"),
+        link: format!("{base}/schedules/{}", part(name.as_str())),
+        deed: "See its ledger",
+    };
+    facts.missed.iter().map(told).collect()
+}
+
+/// What the store says of itself.
+fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
+    let told = |finding: &backstop_core::port::Finding| {
+        let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!(" To do: {advice}."));
+        Problem {
+            weight: if finding.grade == Grade::Bad { Weight::Bad } else { Weight::Warn },
+            kind: "doctor",
+            sentence: format!("{}.{advice}", finding.what),
+            number: String::new(),
+            link: format!("{base}/#store"),
+            deed: "Run backstop doctor",
+        }
+    };
+    facts.findings.iter().map(told).collect()
+}

@@ -1,0 +1,203 @@
+//! Queues: how deep, how old, who serves them, and whether they give out their jobs.
+
+mod one;
+
+use super::link::{Link, part};
+use super::mark::Spread;
+use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use crate::App;
+use crate::history::History;
+use crate::pages::chart::{Markup, Tone, Unit, spark};
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::response::Response;
+use axum::routing::{get, post};
+use backstop::breakers::GuardStatus;
+use backstop::config::Config;
+use backstop::why::LIVE_WITHIN;
+use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
+use backstop_core::{QueueName, State, Time};
+
+/// Rows of the list; a store with more queues than these is looked at by name.
+const ROWS_MAX: usize = 500;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/queues", get(list))
+        .route("/queues/{queue}", get(one::page))
+        .route("/queues/{queue}/pause", post(pause))
+        .route("/queues/{queue}/resume", post(resume))
+}
+
+#[derive(Template)]
+#[template(path = "queues.html")]
+struct Page {
+    frame: Frame,
+    rows: Vec<Row>,
+    left_out: usize,
+    search: String,
+    is_searched: bool,
+}
+
+/// One queue of a list; the overview shows some of them too.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) link: String,
+    pub(super) jobs: Vec<Depth>,
+    pub(super) spread: Spread,
+    pub(super) is_paused: bool,
+    pub(super) oldest: Option<String>,
+    pub(super) is_old: bool,
+    pub(super) workers: u64,
+    pub(super) rate: String,
+    pub(super) spark: Markup,
+    pub(super) tags: Vec<Tag>,
+}
+
+/// How many jobs are in a state, and where they are listed.
+pub(super) struct Depth {
+    pub(super) state: State,
+    pub(super) count: String,
+    pub(super) is_zero: bool,
+    pub(super) link: String,
+}
+
+/// A word beside a name, with its tone.
+pub(super) struct Tag {
+    pub(super) word: String,
+    pub(super) tone: &'static str,
+}
+
+/// The states a list of queues has a column for.
+pub(super) const COLUMNS: [State; 5] =
+    [State::Ready, State::Running, State::Scheduled, State::Retrying, State::Dead];
+
+/// What a row is made from.
+pub(super) struct Facts<'a> {
+    pub(super) base: &'a str,
+    pub(super) config: &'a Config,
+    pub(super) workers: &'a [WorkerStatus],
+    pub(super) guards: &'a [GuardStatus],
+    pub(super) history: &'a History,
+    pub(super) now: Time,
+}
+
+async fn list(view: View) -> Result<Response, PageFailure> {
+    let (store, now) = (view.store(), view.now());
+    let queues = view.ask(store.queues(now)).await?;
+    let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
+    let guards = view.ask(view.app().backstop().breakers().list()).await?;
+    let config = view.app().config();
+    let (base, history) = (view.app().base(), view.app().history());
+    let facts = Facts { base, config: &config, workers: &workers, guards: &guards, history, now };
+    let search = view.query("search").unwrap_or_default().to_owned();
+    let found = queues.iter().filter(|queue| queue.name.as_str().contains(&search));
+    let found: Vec<&QueueStatus> = found.collect();
+    let page = Page {
+        frame: view.frame(Section::Queues, "Queues").live(),
+        left_out: found.len().saturating_sub(ROWS_MAX),
+        rows: found.into_iter().take(ROWS_MAX).map(|queue| Row::of(queue, &facts)).collect(),
+        is_searched: !search.is_empty(),
+        search,
+    };
+    view.show(&page)
+}
+
+impl Row {
+    pub(super) fn of(queue: &QueueStatus, facts: &Facts<'_>) -> Self {
+        let recent = facts.history.recent_queue(&queue.name, facts.now);
+        let waits = queue.next_ready.filter(|at| *at < facts.now).map(|at| facts.now.since(at));
+        Self {
+            link: format!("{}/queues/{}", facts.base, part(queue.name.as_str())),
+            jobs: COLUMNS.into_iter().map(|state| depth(queue, state, facts.base)).collect(),
+            spread: Spread::of(&queue.counts),
+            is_paused: queue.gate == Gate::Paused,
+            oldest: waits.map(text::span),
+            is_old: waits.is_some_and(|waits| waits > super::overview::LATE),
+            workers: serving(&queue.name, facts.workers),
+            rate: recent.done.last().map_or_else(|| "–".to_owned(), |rate| Unit::PerSecond.said(rate)),
+            spark: spark(&recent.done, Tone::Good, "jobs done a second, the last five minutes"),
+            tags: tags(queue, facts),
+            name: queue.name.to_string(),
+        }
+    }
+}
+
+/// How many live workers serve a queue.
+pub(super) fn serving(queue: &QueueName, workers: &[WorkerStatus]) -> u64 {
+    workers.iter().filter(|worker| worker.queues.contains(queue)).count() as u64
+}
+
+fn depth(queue: &QueueStatus, state: State, base: &str) -> Depth {
+    let count = queue.counts.of(state);
+    let link = match state {
+        State::Dead => Link::to(format!("{base}/dead")).with("queue", &queue.name),
+        _ => Link::to(format!("{base}/jobs")).with("queue", &queue.name).with("state", state),
+    };
+    Depth { state, count: text::count(count), is_zero: count == 0, link: link.to_string() }
+}
+
+/// What stands out about a queue.
+pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
+    let tag = |word: &str, tone| Tag { word: word.to_owned(), tone };
+    let mut tags = Vec::new();
+    if queue.gate == Gate::Paused {
+        tags.push(tag("paused", "calm"));
+    }
+    let shut = facts.guards.iter().filter(|guard| *guard.name.queue() == queue.name && guard.is_shut());
+    for guard in shut {
+        tags.push(match guard.name.kind() {
+            None => tag(&format!("breaker {}", words(guard.status.state.as_str())), "bad"),
+            Some(kind) => tag(&format!("gate of {kind} shut"), "bad"),
+        });
+    }
+    let live = queue.counts.live();
+    match queue.bounds.max_size {
+        Some(max) if live >= max => tags.push(tag("full", "bad")),
+        Some(_) if queue.bounds.is_under_pressure(live) => tags.push(tag("nearly full", "warn")),
+        _ => {}
+    }
+    if queue.counts.of(State::Dead) >= queue.bounds.dead_max {
+        tags.push(tag("dead letters full", "bad"));
+    }
+    let is_handled = facts.config.queues.get(&queue.name).is_some_and(|entry| entry.handler.is_some());
+    if live > 0 && !is_handled && serving(&queue.name, facts.workers) == 0 {
+        tags.push(tag("nobody serves it", "warn"));
+    }
+    tags
+}
+
+/// A word of the store as people write it.
+pub(super) fn words(word: &str) -> String {
+    word.replace('_', "-")
+}
+
+async fn pause(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+    let queue = named(&view, &queue)?;
+    view.ask(view.changes().pause(&queue)).await?;
+    let note = format!("Queue {queue} is paused: its jobs stay where they are until it is resumed.");
+    Ok(back(&view, &queue, &posted, &Note::done(note)))
+}
+
+async fn resume(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+    let queue = named(&view, &queue)?;
+    view.ask(view.changes().resume(&queue)).await?;
+    Ok(back(&view, &queue, &posted, &Note::done(format!("Queue {queue} gives out its jobs again."))))
+}
+
+/// To where the button was: the queue, or the list with its search.
+fn back(view: &View, queue: &QueueName, posted: &Posted, note: &Note) -> Response {
+    match posted.get("back") {
+        Some("list") => {
+            let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
+            note.on(view.app().base(), &list.to_string())
+        }
+        _ => note.on(view.app().base(), &view.at(&format!("/queues/{}", part(queue.as_str())))),
+    }
+}
+
+/// The queue of a path.
+pub(super) fn named(view: &View, queue: &str) -> Result<QueueName, PageFailure> {
+    QueueName::new(queue).map_err(|error| view.bad(error))
+}

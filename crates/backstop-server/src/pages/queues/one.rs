@@ -1,0 +1,191 @@
+//! One queue: everything that decides how fast it goes.
+
+use super::{Depth, Facts, Row, depth, named, words};
+use crate::pages::link::{Link, part};
+use crate::pages::mark::When;
+use crate::pages::{Frame, PageFailure, Section, View, text};
+use askama::Template;
+use axum::extract::Path;
+use axum::response::Response;
+use backstop::breakers::GuardStatus;
+use backstop::config::HandlerConfig;
+use backstop::rates::RateStatus;
+use backstop::why::LIVE_WITHIN;
+use backstop_core::port::{QueueStatus, WorkerStatus};
+use backstop_core::{QueueName, State, Time};
+
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct Page {
+    frame: Frame,
+    queue: Row,
+    states: Vec<Depth>,
+    totals: Vec<(&'static str, String)>,
+    bounds: Bounds,
+    rate: Option<Rate>,
+    guards: Vec<Guard>,
+    settings: Option<Settings>,
+    workers: Vec<Worker>,
+    dead: String,
+    jobs: String,
+    guards_link: String,
+}
+
+/// How much it holds.
+struct Bounds {
+    live: u64,
+    live_text: String,
+    max: Option<(u64, String)>,
+    overflow: &'static str,
+    is_under_pressure: bool,
+    dead: u64,
+    dead_text: String,
+    dead_max: u64,
+    dead_max_text: String,
+}
+
+/// Its rate limit.
+struct Rate {
+    limit: String,
+    room: Option<When>,
+    refused: Option<When>,
+}
+
+/// A breaker or gate before it.
+struct Guard {
+    what: String,
+    state: String,
+    is_shut: bool,
+    since: Option<When>,
+    why: String,
+}
+
+/// What the configuration says.
+struct Settings {
+    handler: String,
+    concurrency: usize,
+    retry: String,
+    lease: String,
+    timeout: String,
+}
+
+/// A worker that serves it.
+struct Worker {
+    name: String,
+    seen: When,
+    running: u64,
+}
+
+pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Response, PageFailure> {
+    let name = named(&view, &queue)?;
+    let (store, now, backstop) = (view.store(), view.now(), view.app().backstop());
+    let queues = view.ask(store.queues(now)).await?;
+    let Some(queue) = queues.iter().find(|queue| queue.name == name) else {
+        return Err(
+            view.missing(format!("There is no queue {name} yet: it comes into being with its first job."))
+        );
+    };
+    let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
+    let guards = view.ask(backstop.breakers().list()).await?;
+    let rate = view.ask(backstop.rate_of(&name)).await?;
+    let config = view.app().config();
+    let (base, history) = (view.app().base(), view.app().history());
+    let facts = Facts { base, config: &config, workers: &workers, guards: &guards, history, now };
+    let page = Page {
+        frame: view.frame(Section::Queues, name.to_string()).live(),
+        queue: Row::of(queue, &facts),
+        states: State::ALL.into_iter().map(|state| depth(queue, state, facts.base)).collect(),
+        totals: totals(queue),
+        bounds: bounds(queue),
+        rate: rate.map(|rate| shown_rate(&rate, now)),
+        guards: guards
+            .iter()
+            .filter(|guard| *guard.name.queue() == name)
+            .map(|guard| shown(guard, now))
+            .collect(),
+        settings: settings(&view, &name),
+        workers: serving(&workers, &name, now),
+        dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
+        jobs: Link::to(view.at("/jobs")).with("queue", &name).to_string(),
+        guards_link: view.at(&format!("/breakers#{}", part(name.as_str()))),
+    };
+    view.show(&page)
+}
+
+fn totals(queue: &QueueStatus) -> Vec<(&'static str, String)> {
+    let totals = queue.totals;
+    vec![
+        ("taken in", text::count(totals.enqueued)),
+        ("done", text::count(totals.done)),
+        ("died", text::count(totals.dead)),
+        ("cancelled", text::count(totals.cancelled)),
+    ]
+}
+
+fn bounds(queue: &QueueStatus) -> Bounds {
+    let (live, dead) = (queue.counts.live(), queue.counts.of(State::Dead));
+    Bounds {
+        live,
+        live_text: text::count(live),
+        max: queue.bounds.max_size.map(|max| (max, text::count(max))),
+        overflow: match queue.bounds.overflow {
+            backstop_core::bounds::Overflow::Reject => "new jobs are refused",
+            backstop_core::bounds::Overflow::DeadLetterOldest => "the oldest ready job becomes a dead letter",
+            backstop_core::bounds::Overflow::DropOldest => "the oldest ready job is cancelled",
+        },
+        is_under_pressure: queue.bounds.is_under_pressure(live),
+        dead,
+        dead_text: text::count(dead),
+        dead_max: queue.bounds.dead_max,
+        dead_max_text: text::count(queue.bounds.dead_max),
+    }
+}
+
+fn shown_rate(rate: &RateStatus, now: Time) -> Rate {
+    Rate {
+        limit: format!(
+            "{} in {}",
+            text::many(rate.limit.count.into(), "job", "jobs"),
+            text::span(rate.limit.per)
+        ),
+        room: (rate.room_at > now).then(|| When::new(rate.room_at, now)),
+        refused: When::maybe(rate.refused_at, now),
+    }
+}
+
+fn shown(guard: &GuardStatus, now: Time) -> Guard {
+    Guard {
+        what: guard.name.kind().map_or_else(|| "breaker".to_owned(), |kind| format!("gate of kind {kind}")),
+        state: words(guard.status.state.as_str()),
+        is_shut: guard.is_shut(),
+        since: When::maybe(guard.status.opened_at, now),
+        why: guard.status.events.last().map(|event| event.why.clone()).unwrap_or_default(),
+    }
+}
+
+fn settings(view: &View, name: &QueueName) -> Option<Settings> {
+    let config = view.app().config();
+    let entry = config.queues.get(name)?;
+    let handler = match &entry.handler {
+        Some(HandlerConfig::Exec(_)) => "a command, run by this server",
+        Some(HandlerConfig::Http(_)) => "a web service, called by this server",
+        None => "none here: workers claim its jobs",
+    };
+    Some(Settings {
+        handler: handler.to_owned(),
+        concurrency: entry.settings.concurrency,
+        retry: String::from_utf8_lossy(&entry.settings.retry.to_json()).into_owned(),
+        lease: text::span(entry.settings.lease),
+        timeout: entry.settings.timeout.map_or_else(|| "none".to_owned(), text::span),
+    })
+}
+
+fn serving(workers: &[WorkerStatus], name: &QueueName, now: Time) -> Vec<Worker> {
+    let serving = workers.iter().filter(|worker| worker.queues.contains(name));
+    let shown = |worker: &WorkerStatus| Worker {
+        name: worker.name.to_string(),
+        seen: When::new(worker.seen_at, now),
+        running: worker.running,
+    };
+    serving.map(shown).collect()
+}

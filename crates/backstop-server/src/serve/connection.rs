@@ -1,0 +1,128 @@
+//! One connection from its first byte to its last.
+
+use super::tls::H2;
+use crate::access::Peer;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// How long a handshake, or the head of a request, may take; also how long a connection without requests is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request.
+const HEADERS_MAX: usize = 100;
+/// Requests of one connection at once, where it can have several.
+const STREAMS_MAX: u32 = 128;
+/// How often the other end of an idle connection is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Serves one connection until it ends, or, once the server closes, until its requests have been answered.
+pub(super) async fn attend(
+    stream: TcpStream,
+    from: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    closing: CancellationToken,
+) {
+    // A small answer must not wait for company.
+    let _ = stream.set_nodelay(true);
+    let peer = Peer { address: from.ip().to_canonical(), is_encrypted: acceptor.is_some() };
+    let Some(acceptor) = acceptor else { return http_1(stream, peer, router, closing).await };
+    match timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(H2) => {
+            http_2(stream, peer, router, closing).await;
+        }
+        Ok(Ok(stream)) => http_1(stream, peer, router, closing).await,
+        Ok(Err(error)) => tracing::debug!(%error, %from, "no handshake"),
+        Err(_) => tracing::debug!(%from, "a handshake took too long"),
+    }
+}
+
+async fn http_1(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+    closing: CancellationToken,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service(peer, router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    told(ended);
+}
+
+async fn http_2(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+    closing: CancellationToken,
+) {
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service(peer, router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    told(ended);
+}
+
+type Routed = axum::response::Response;
+
+fn service(
+    peer: Peer,
+    router: Router,
+) -> TowerToHyperService<
+    impl tower::Service<
+        hyper::Request<Incoming>,
+        Response = Routed,
+        Error = std::convert::Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static,
+> {
+    TowerToHyperService::new(router.map_request(move |request: hyper::Request<Incoming>| -> Request {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        request
+    }))
+}
+
+fn told(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,248 @@
+//! The listener: refuses to stand open, takes connections in, and goes down in good order.
+
+use super::connection::attend;
+use super::router;
+use super::tls::{BadCertificate, Keys};
+use crate::App;
+use crate::access::Tokens;
+use axum::Router;
+use backstop::config::{Config, ServerConfig, Transport};
+use backstop_core::port::StoreError;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long requests under way may take to end once the server closes.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How long to wait where the machine has no room for another connection.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CannotServe {
+    /// Others can reach it, and nobody would have to show a token.
+    #[error("{0} can be reached by others, and there is no token in the store that would keep them out")]
+    NoToken(String),
+    /// Others can reach it, and would send their tokens for all to read.
+    #[error("{0} can be reached by others, and what they send would not be encrypted")]
+    NotEncrypted(SocketAddr),
+    /// The certificate cannot be used.
+    #[error("`tls`: {0}")]
+    Certificate(#[from] BadCertificate),
+    /// Nobody can listen there.
+    #[error("nobody can listen at {0}: {1}")]
+    Address(SocketAddr, std::io::Error),
+    /// The tokens are in the store, and it failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A server that listens, and has not begun to answer.
+pub struct Server {
+    app: App,
+    listener: TcpListener,
+    address: SocketAddr,
+    keys: Option<Arc<Keys>>,
+}
+
+/// A server that answers. Dropping it ends it at once.
+#[must_use = "dropping it ends it"]
+pub struct Serving {
+    app: App,
+    address: SocketAddr,
+    keys: Option<Arc<Keys>>,
+    force: CancellationToken,
+    supervisor: Option<JoinHandle<()>>,
+}
+
+/// Another configuration for a server that answers, found to be good.
+pub struct Change {
+    config: Config,
+    keys: Option<Keys>,
+}
+
+/// Whether the certificate that a configuration names can be used.
+pub fn check_certificate(server: &ServerConfig) -> Result<(), CannotServe> {
+    Keys::of(server)?;
+    Ok(())
+}
+
+impl Server {
+    /// Listens as the configuration of `app` says, if that is safe.
+    pub async fn bind(app: &App) -> Result<Self, CannotServe> {
+        let config = app.config();
+        let server = &config.server;
+        check_safe(app, server).await?;
+        let keys = Keys::of(server)?.map(Arc::new);
+        let failed = |error| CannotServe::Address(server.listen, error);
+        let listener = TcpListener::bind(server.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { app: app.clone(), listener, address, keys })
+    }
+
+    /// Answers from now on. Must be called within a Tokio runtime.
+    pub fn start(self) -> Serving {
+        let Self { app, listener, address, keys } = self;
+        let force = CancellationToken::new();
+        let house = House {
+            router: router(&app),
+            keys: keys.clone(),
+            closing: app.closing().clone(),
+            room: Arc::new(Semaphore::new(app.config().server.connections_max)),
+            connections: TaskTracker::new(),
+        };
+        let supervisor = tokio::spawn(house.serve(listener, force.clone()));
+        Serving { app, address, keys, force, supervisor: Some(supervisor) }
+    }
+}
+
+/// Whatever others can reach must know them, and must not have them speak in the open.
+async fn check_safe(app: &App, server: &ServerConfig) -> Result<(), CannotServe> {
+    if !server.needs_tokens() {
+        return Ok(());
+    }
+    let now = app.backstop().now();
+    if Tokens::of(app.backstop()).list().await?.iter().all(|token| token.is_expired(now)) {
+        let place = server.origins.first().filter(|_| server.is_loopback());
+        return Err(CannotServe::NoToken(place.cloned().unwrap_or_else(|| server.listen.to_string())));
+    }
+    if !server.is_loopback() && server.transport == Transport::Plain {
+        return Err(CannotServe::NotEncrypted(server.listen));
+    }
+    Ok(())
+}
+
+impl Serving {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Prepares to go on by another configuration, with certificates read again; refuses one that it would not have started with.
+    /// Where and how it listens stays as it is, whatever `config` says.
+    pub async fn prepare(&self, mut config: Config) -> Result<Change, CannotServe> {
+        let standing = self.app.config().server.clone();
+        let keeps_transport =
+            std::mem::discriminant(&standing.transport) == std::mem::discriminant(&config.server.transport);
+        config.server = ServerConfig {
+            listen: standing.listen,
+            base: standing.base,
+            connections_max: standing.connections_max,
+            transport: if keeps_transport { config.server.transport } else { standing.transport },
+            ..config.server
+        };
+        check_safe(&self.app, &config.server).await?;
+        let keys = Keys::of(&config.server)?;
+        Ok(Change { config, keys })
+    }
+
+    /// Goes on by what was prepared. Requests and connections that have begun keep what they began with.
+    pub fn change(&self, change: Change) {
+        if let (Some(standing), Some(keys)) = (&self.keys, change.keys) {
+            standing.replace(keys);
+        }
+        self.app.reload(change.config);
+    }
+
+    /// Tells it to end: no more connections, requests under way are answered, whoever waits is answered now.
+    pub fn stop(&self) {
+        self.app.closing().cancel();
+    }
+
+    /// Tells it to end at once.
+    pub fn force(&self) {
+        self.stop();
+        self.force.cancel();
+    }
+
+    /// Waits until it has ended. Safe to drop while waiting and to call again.
+    pub async fn ended(&mut self) {
+        if let Some(supervisor) = self.supervisor.as_mut() {
+            // It does not panic by itself; if the runtime is going down there is nothing left to wait for.
+            let _ = supervisor.await;
+            self.supervisor = None;
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.supervisor.is_some() {
+            self.force();
+        }
+    }
+}
+
+/// What all connections share.
+struct House {
+    router: Router,
+    keys: Option<Arc<Keys>>,
+    closing: CancellationToken,
+    room: Arc<Semaphore>,
+    connections: TaskTracker,
+}
+
+impl House {
+    async fn serve(self, listener: TcpListener, force: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => break,
+                (stream, from, room) = self.next(&listener) => self.take_in(stream, from, room, &force),
+            }
+        }
+        // From here on nobody finds us: whoever tries is told so by the machine, and goes elsewhere.
+        drop(listener);
+        self.connections.close();
+        tokio::select! {
+            () = self.connections.wait() => {}
+            () = force.cancelled() => {}
+            () = tokio::time::sleep(DRAIN_MAX) => {
+                tracing::warn!("{} connections did not end within {DRAIN_MAX:?}; they are cut", self.connections.len());
+                force.cancel();
+            }
+        }
+    }
+
+    /// The next connection, once there is room for one.
+    async fn next(&self, listener: &TcpListener) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
+        loop {
+            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else {
+                // Never closed; if it were, nobody would be let in any more.
+                std::future::pending().await
+            };
+            match listener.accept().await {
+                Ok((stream, from)) => return (stream, from, room),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken in");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn take_in(
+        &self,
+        stream: TcpStream,
+        from: SocketAddr,
+        room: OwnedSemaphorePermit,
+        force: &CancellationToken,
+    ) {
+        let acceptor = self.keys.as_ref().map(|keys| keys.acceptor());
+        let attended = attend(stream, from, acceptor, self.router.clone(), self.closing.clone());
+        let force = force.clone();
+        self.connections.spawn(async move {
+            let _room = room;
+            tokio::select! {
+                () = attended => {}
+                () = force.cancelled() => {}
+            }
+        });
+    }
+}

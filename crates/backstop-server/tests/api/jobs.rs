@@ -1,0 +1,146 @@
+//! `/jobs`: looking at jobs, and doing something to one.
+
+use crate::given::given;
+use backstop_server::access::Scope;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn jobs_are_listed_by_what_they_are_and_page_by_page() {
+    let api = given();
+    for n in 0..5 {
+        api.post(
+            "/v1/jobs",
+            json!({ "queue": "q", "kind": if n % 2 == 0 { "even" } else { "odd" }, "payload": n }),
+        )
+        .await
+        .ok();
+    }
+    api.push("other", "x").await;
+    let count =
+        async |query: &str| api.get(&format!("/v1/jobs{query}")).await.ok()["jobs"].as_array().unwrap().len();
+    assert_eq!((count("").await, count("?queue=q").await, count("?queue=q&kind=even").await), (6, 5, 3));
+    assert_eq!((count("?state=ready").await, count("?state=dead").await), (6, 0));
+    assert_eq!(count("?queue=&kind=&state=&cursor=&limit=").await, 6, "what is empty says nothing");
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = api.get(&format!("/v1/jobs?queue=q&state=ready&limit=2&cursor={cursor}")).await.ok();
+        seen.extend(page["jobs"].as_array().unwrap().iter().map(|job| job["payload"].clone()));
+        let Some(next) = page["next"].as_str() else { break };
+        next.clone_into(&mut cursor);
+    }
+    assert_eq!(seen, [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_job_has_all_its_fields_and_secrets_only_for_an_admin() {
+    let api = given();
+    let payload = json!({ "to": "ada", "password": "hunter2" });
+    api.post("/v1/jobs", json!({ "queue": "q", "payload": payload, "id": "a" })).await.ok();
+    let job = api.get("/v1/jobs/a").await.ok();
+    for field in [
+        "id",
+        "queue",
+        "kind",
+        "state",
+        "payload",
+        "attempt",
+        "max_attempts",
+        "lost_leases",
+        "run_at",
+        "inserted_at",
+        "unique_key",
+        "errors",
+    ] {
+        assert!(job.get(field).is_some(), "{field}");
+    }
+    assert_eq!(job["payload"], payload);
+    assert_eq!(job["inserted_at"], "2026-01-01T00:00:00Z");
+    let hidden = json!({ "to": "ada", "password": "[redacted]" });
+    assert_eq!(api.get("/v1/jobs").await.ok()["jobs"][0]["payload"], hidden, "in lists for everybody");
+    let reader = api.with_scopes(&[Scope::Read]);
+    assert_eq!(reader.get("/v1/jobs/a").await.ok()["payload"], hidden);
+}
+
+#[tokio::test]
+async fn an_error_text_is_redacted_wherever_it_is_told() {
+    let api = given();
+    api.push("q", "a").await;
+    let job = api.lease("q", 1).await.remove(0);
+    let error = json!({ "message": "login failed: password=hunter2" });
+    api.settle(&job, json!({ "outcome": "failed", "error": error })).await;
+    for path in ["/v1/jobs/a", "/v1/jobs", "/v1/jobs/a/why"] {
+        let answer = api.get(path).await;
+        assert!(
+            answer.text.contains("[redacted]") && !answer.text.contains("hunter2"),
+            "{path}: {}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_cancelled_retried_and_deleted_and_each_is_written_down_once() {
+    let api = given();
+    api.push("q", "a").await;
+    assert_eq!(api.post("/v1/jobs/a/cancel", Value::Null).await.ok()["count"], 1);
+    assert_eq!(api.state("a").await, "cancelled");
+    assert!(api.post("/v1/jobs/a/cancel", Value::Null).await.problem(409).contains("has ended already"));
+    assert_eq!(api.post("/v1/jobs/a/retry", Value::Null).await.ok()["count"], 1);
+    assert!(api.post("/v1/jobs/a/retry", Value::Null).await.problem(409).contains("ready already"));
+    assert_eq!(api.delete("/v1/jobs/a", Value::Null).await.ok()["count"], 1);
+    api.get("/v1/jobs/a").await.problem(404);
+    let mut told: Vec<_> =
+        api.audit().await.into_iter().map(|entry| (entry.what, entry.who, entry.count)).collect();
+    told.sort();
+    let entry = |what: &str, count| (what.to_owned(), "ada".to_owned(), Some(count));
+    let expected = [
+        entry("job cancel", 0),
+        entry("job cancel", 1),
+        entry("job delete", 1),
+        entry("job retry", 0),
+        entry("job retry", 1),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_refusal_names_who_holds_the_key() {
+    let api = given();
+    let job = |id: &str| json!({ "queue": "q", "payload": 1, "id": id, "unique_key": "k" });
+    api.post("/v1/jobs", job("first")).await.ok();
+    api.post("/v1/jobs/first/cancel", Value::Null).await.ok();
+    let second = api.post("/v1/jobs", job("second")).await.ok();
+    let detail = api.post("/v1/jobs/first/retry", Value::Null).await.problem(409);
+    assert!(detail.contains(second["id"].as_str().unwrap()), "{detail}");
+}
+
+#[tokio::test]
+async fn a_running_job_is_not_deleted() {
+    let api = given();
+    api.push("q", "a").await;
+    api.lease("q", 1).await;
+    assert!(api.delete("/v1/jobs/a", Value::Null).await.problem(409).contains("cancel it first"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    let api = given();
+    api.get("/v1/jobs/nobody").await.problem(404);
+    api.get("/v1/jobs/nobody/why").await.problem(404);
+    for path in ["/v1/jobs/nobody/retry", "/v1/jobs/nobody/cancel"] {
+        api.post(path, Value::Null).await.problem(404);
+    }
+    api.delete("/v1/jobs/nobody", Value::Null).await.problem(404);
+}
+
+#[tokio::test]
+async fn why_names_the_gate_and_what_opens_it() {
+    let api = given();
+    api.push("q", "a").await;
+    api.post("/v1/queues/q/pause", Value::Null).await.ok();
+    let why = api.get("/v1/jobs/a/why").await.ok();
+    assert_eq!(
+        (&why["gate"], &why["try"], &why["state"]),
+        (&json!("paused"), &json!("backstop queue resume q"), &json!("ready"))
+    );
+}

@@ -1,0 +1,16 @@
+//! `/v1`, route by route: what it answers when all is well, and when it is not.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+
+mod breakers;
+mod dead;
+mod given;
+mod hostile;
+mod jobs;
+mod openapi;
+mod push;
+mod queues;
+mod recovery;
+mod sqlite;
+mod streams;
+mod work;

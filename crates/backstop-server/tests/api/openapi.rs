@@ -1,0 +1,79 @@
+//! `/openapi.json` says what the router does, and the router does what it says.
+
+use crate::given::given;
+use axum::http::Method;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Every route there is.
+const ROUTES: &str = "
+    POST /jobs · POST /jobs/batch · GET /jobs · GET /jobs/{id} · DELETE /jobs/{id} · POST /jobs/{id}/retry · POST /jobs/{id}/cancel · GET /jobs/{id}/why
+    POST /lease · POST /settle · POST /beat
+    GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume
+    GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · DELETE /dead
+    POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
+    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /breakers · POST /breakers/{b}/reset
+";
+
+fn described(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().expect("paths");
+    let methods = |(path, item): (&String, &Value)| {
+        let path = path.strip_prefix("/v1").expect("under /v1").to_owned();
+        let words = item.as_object().expect("methods").keys().cloned().collect::<Vec<_>>();
+        words.into_iter().map(move |method| format!("{} {path}", method.to_uppercase()))
+    };
+    paths.iter().flat_map(methods).collect()
+}
+
+#[tokio::test]
+async fn the_document_names_every_route_and_no_other() {
+    let document = given().get("/openapi.json").await.ok();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
+    let expected: BTreeSet<String> = ROUTES
+        .lines()
+        .flat_map(|line| line.split('·'))
+        .map(|route| route.trim().to_owned())
+        .filter(|route| !route.is_empty())
+        .collect();
+    assert_eq!(described(&document), expected);
+}
+
+#[tokio::test]
+async fn the_router_has_each_method_of_the_document_and_refuses_all_others() {
+    let api = given();
+    let document = api.get("/openapi.json").await.ok();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let filled = path
+            .replace("{id}", "x")
+            .replace("{q}", "x")
+            .replace("{s}", "x")
+            .replace("{k}", "x")
+            .replace("{b}", "x");
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let is_described = item.get(method.as_str().to_lowercase()).is_some();
+            let status = api.ask(method.clone(), &filled, "").await.status.as_u16();
+            assert_eq!(status != 405, is_described, "{method} {path}: {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_operation_says_what_it_answers_and_every_reference_leads_somewhere() {
+    let document = given().get("/openapi.json").await.ok();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(responses.keys().any(|status| status.starts_with('2')), "{method} {path}");
+            assert!(responses.contains_key("default"), "{method} {path}");
+            assert!(
+                operation["summary"].is_string() || operation["description"].is_string(),
+                "{method} {path}"
+            );
+        }
+    }
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#").skip(1) {
+        let pointer = reference.split('"').next().unwrap();
+        assert!(document.pointer(pointer).is_some(), "{pointer} leads nowhere");
+    }
+}

@@ -1,0 +1,95 @@
+//! `/streams`.
+
+use crate::given::{given, given_with};
+use axum::http::Method;
+use serde_json::{Value, json};
+
+fn record(key: &str, position: i64) -> Value {
+    json!({ "key": key, "position": position, "step": 60, "payload": { "token": "t0p" } })
+}
+
+#[tokio::test]
+async fn records_are_held_once_alone_or_together() {
+    let api = given();
+    let one = api.post("/v1/streams/uptime/records", record("site-7", 60)).await.ok();
+    assert_eq!(one, json!({ "results": [{ "key": "site-7", "position": 60, "result": "held" }] }));
+    let records = json!({ "records": [record("site-7", 60), record("site-7", 180), record("a/b", 60)] });
+    let answer = api.post("/v1/streams/uptime/records", records).await.ok();
+    let results: Vec<&Value> =
+        answer["results"].as_array().unwrap().iter().map(|one| &one["result"]).collect();
+    assert_eq!(results, ["duplicate", "held", "held"]);
+    let streams = api.get("/v1/streams").await.ok();
+    assert_eq!(
+        (&streams["streams"][0]["name"], &streams["streams"][0]["keys"], &streams["streams"][0]["records"]),
+        (&json!("uptime"), &json!(2), &json!(3))
+    );
+}
+
+#[tokio::test]
+async fn a_configured_stream_takes_records_as_they_are() {
+    let api = given_with("[streams.uptime]\nkey = \"/id\"\nposition = \"/at\"\nstep = \"1m\"\n");
+    let answer =
+        api.post("/v1/streams/uptime/records", json!({ "id": 7, "at": 60_000, "status": "ok" })).await.ok();
+    assert_eq!(answer["results"][0]["key"], "7");
+    let detail =
+        api.post("/v1/streams/uptime/records", json!({ "records": [{ "at": 1 }] })).await.problem(400);
+    assert!(detail.starts_with("record 0: the key of the record is not at `/id`"), "{detail}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_record_is_named() {
+    let api = given();
+    let checks = [
+        ("", "EOF"),
+        (r#"{"key":"a"}"#, "missing field `position`"),
+        (r#"{"key":"a","position":1,"payload":1}"#, "no \"step\""),
+        (r#"{"key":"a","position":1,"step":0,"payload":1}"#, "step 0 is out of range"),
+        (r#"{"key":"","position":1,"step":1}"#, "a stream's key has"),
+        (r#"{"key":"a","position":1,"step":1,"colour":1}"#, "unknown field `colour`"),
+        (r#"{"records":[{"key":"a","position":1}]}"#, "record 0"),
+    ];
+    for (body, part) in checks {
+        let told = api.ask(Method::POST, "/v1/streams/s/records", body).await.problem(400);
+        assert!(told.contains(part), "{body}: {told}");
+    }
+    let many = vec![record("a", 1); 5_001];
+    api.post("/v1/streams/s/records", json!({ "records": many })).await.problem(413);
+    api.post("/v1/streams/a%20b/records", record("a", 1)).await.problem(400);
+}
+
+#[tokio::test]
+async fn keys_are_listed_page_by_page_and_shown_with_secrets_hidden() {
+    let api = given();
+    let records: Vec<Value> = ["a", "b", "c/d"].iter().map(|key| record(key, 60)).collect();
+    api.post("/v1/streams/s/records", json!({ "records": records })).await.ok();
+    let page = api.get("/v1/streams/s/keys?limit=2").await.ok();
+    assert_eq!(
+        (page["keys"].as_array().unwrap().len(), &page["next"], &page["keys"][0]["records"]),
+        (2, &json!("b"), &json!(1))
+    );
+    let rest = api.get("/v1/streams/s/keys?limit=2&cursor=b&holding=true").await.ok();
+    assert_eq!((&rest["keys"][0]["key"], &rest["next"]), (&json!("c/d"), &Value::Null));
+    let key = api.get("/v1/streams/s/keys/c%2Fd").await.ok();
+    assert_eq!((&key["key"], &key["held"][0]["position"]), (&json!("c/d"), &json!(60)));
+    assert_eq!(key["held"][0]["payload"], json!({ "token": "[redacted]" }));
+}
+
+#[tokio::test]
+async fn a_key_is_forgotten_with_what_it_holds_and_that_is_written_down() {
+    let api = given();
+    api.post("/v1/streams/s/records", record("a", 60)).await.ok();
+    let gone = api.delete("/v1/streams/s/keys/a", Value::Null).await.ok();
+    assert_eq!(gone, json!({ "key": "a", "count": 1, "disabled": false }));
+    assert!(api.get("/v1/streams/s/keys/a").await.problem(404).contains("/v1/streams/s/keys"));
+    api.delete("/v1/streams/s/keys/a", Value::Null).await.problem(404);
+    let told: Vec<_> = api.audit().await.into_iter().map(|entry| (entry.what, entry.count)).collect();
+    assert!(told.contains(&("stream forget".to_owned(), Some(1))), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_stream_nobody_has_heard_of_is_not_found() {
+    let api = given();
+    api.get("/v1/streams/nobody/keys").await.problem(404);
+    api.get("/v1/streams/nobody/keys/a").await.problem(404);
+    assert_eq!(api.get("/v1/streams").await.ok(), json!({ "streams": [] }));
+}

@@ -37,12 +37,7 @@ async fn the_list_says_in_plain_words_when_it_is_due_and_in_which_zone() {
     let site = Site::new(CONFIG);
     ledger(&site).await;
     let page = site.page("/schedules").await;
-    for part in
-        ["08:30", "Europe/London", "href=\"/queues/digests\"", "Thu 2026-01-09 08:30", "Fri 2026-01-09 08:30"]
-    {
-        if part.starts_with("Thu") {
-            continue;
-        }
+    for part in ["08:30", "Europe/London", "href=\"/queues/digests\"", "Fri 2026-01-09 08:30"] {
         assert!(page.contains(part), "{part} in {page}");
     }
 }
@@ -70,12 +65,13 @@ async fn a_schedule_shows_what_became_of_each_instant_and_why() {
 
 #[tokio::test]
 async fn a_ledger_is_read_page_by_page() {
-    let site = Site::new("[schedules.often]\ncron = \"* * * * *\"\nqueue = \"q\"\n");
+    let site = Site::new(
+        "[schedules.often]\ncron = \"* * * * *\"\nqueue = \"q\"\nmissed = { policy = \"all\", max = 200 }\n",
+    );
     let schedules: Vec<Schedule> = site.app.config().schedules.values().cloned().collect();
-    for _ in 0..150 {
-        site.test.backstop.schedules().look(&schedules).await.unwrap();
-        site.test.clock.advance(Span::minutes(1));
-    }
+    site.test.backstop.schedules().look(&schedules).await.unwrap();
+    site.test.clock.advance(Span::minutes(150));
+    site.test.backstop.schedules().look(&schedules).await.unwrap();
     let page = site.page("/schedules/often").await;
     let next = page.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let next = next.replace("&#38;", "&").replace("&amp;", "&");

@@ -3,6 +3,7 @@
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::{Extension, Router};
+use backstop::Span;
 use backstop::config::{Overrides, Written, resolve};
 use backstop::testing::{self, Test};
 use backstop_server::access::{Caller, Scope, Scopes};
@@ -60,7 +61,9 @@ impl Site {
         got.body
     }
 
+    /// Presses a button; a moment passes, so that the audit is in order.
     pub async fn post(&self, address: &str, form: &str) -> Got {
+        self.test.clock.advance(Span::millis(10));
         let request = Request::post(address)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Body::from(form.to_owned()))

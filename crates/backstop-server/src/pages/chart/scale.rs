@@ -13,6 +13,8 @@ pub enum Unit {
     PerSecond,
     /// Seconds.
     Seconds,
+    /// Milliseconds.
+    Millis,
 }
 
 impl Unit {
@@ -22,6 +24,17 @@ impl Unit {
             Self::Count => short(value),
             Self::PerSecond => format!("{}/s", short(value)),
             Self::Seconds => about(Span::secs(1).scaled(sound(value))),
+            Self::Millis => about(Span::millis(1).scaled(sound(value))),
+        }
+    }
+
+    /// A whole number to the last digit.
+    pub(super) fn exact(self, number: u64) -> String {
+        match self {
+            Self::Count => count(number),
+            Self::PerSecond => format!("{}/s", count(number)),
+            Self::Seconds => about(Span::secs(i64::try_from(number).unwrap_or(i64::MAX))),
+            Self::Millis => about(Span::millis(i64::try_from(number).unwrap_or(i64::MAX))),
         }
     }
 }

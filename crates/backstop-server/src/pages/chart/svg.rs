@@ -118,7 +118,7 @@ pub(super) fn figure(title: &str, legend: &str, drawing: &str, table: &str) -> S
 pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     let mut html = String::from("<table><thead><tr>");
     for title in titles {
-        html.push_str(&format!("<th scope=\"col\">{}</th>", escaped(title)));
+        write!(html, "<th scope=\"col\">{}</th>", escaped(title)).expect("a string takes everything");
     }
     html.push_str("</tr></thead><tbody>");
     for row in rows {

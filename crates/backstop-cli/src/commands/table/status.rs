@@ -6,11 +6,16 @@ use crate::output::table::Table as Lines;
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{AgeBand, Status, Table};
+use backstop::tables::{AgeBand, InHand, Status, Table};
 use backstop::{Span, Time};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+
+/// A row that has been in hand for so long is worth a look.
+const LONG: Span = Span::minutes(1);
+/// Such rows that are told one by one to people.
+const LONG_TOLD_MAX: usize = 20;
 
 /// Which table, and what of it.
 #[derive(Args, Debug)]
@@ -21,7 +26,8 @@ Examples:
   backstop table status invoices --json | jq '{due, expired, next_due}'
 
 Counts every row, so it takes its time on a large table. Expired rows are those past `max_age`, past the last band, or
-with as many failures as `strategy` has `max_attempts`: they stay as they are, and are counted here.")]
+with as many failures as `strategy` has `max_attempts`: they stay as they are, and are counted here. Rows that nobody can
+tell whether they are due, and rows that a handler has had in hand for long, are told as well.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     table: TableArgs,
@@ -39,12 +45,21 @@ struct StatusShape<'a> {
     waiting: u64,
     expired: u64,
     undated: u64,
+    unkeyed: u64,
     in_hand: usize,
+    hands: Vec<HandShape<'a>>,
     next_due: Option<Time>,
     last_pass: Option<Time>,
     next_pass: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     expired_rows: Option<&'a [Value]>,
+}
+
+#[derive(Serialize)]
+struct HandShape<'a> {
+    id: &'a Value,
+    runner: &'a str,
+    since: Time,
 }
 
 #[derive(Serialize)]
@@ -82,9 +97,10 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
     Ok(Verdict::Fine)
 }
 
-fn shape<'a>(status: &Status, expired_rows: Option<&'a [Value]>) -> StatusShape<'a> {
+fn shape<'a>(status: &'a Status, expired_rows: Option<&'a [Value]>) -> StatusShape<'a> {
     let &Status { new, error, success, other, .. } = status;
     let band = |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
+    let hand = |row: &'a InHand| HandShape { id: &row.key, runner: &row.runner, since: row.since };
     StatusShape {
         at: status.at,
         states: StatesShape { new, error, success, other },
@@ -93,7 +109,9 @@ fn shape<'a>(status: &Status, expired_rows: Option<&'a [Value]>) -> StatusShape<
         waiting: status.waiting,
         expired: status.expired,
         undated: status.undated,
+        unkeyed: status.unkeyed,
         in_hand: status.in_hand,
+        hands: status.hands.iter().map(hand).collect(),
         next_due: status.next_due,
         last_pass: status.last_pass,
         next_pass: status.next_pass,
@@ -120,14 +138,13 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         next(status)
     ))?;
     output.table(&ages(status))?;
-    if status.in_hand > 0 {
-        output.line(format!("{} in the hands of runners", count(status.in_hand as u64)))?;
-    }
-    if status.undated > 0 {
-        let undated = count(status.undated);
-        output.line(
-            paint.bad(format!("{undated} open rows have a date that cannot be read: they are never tried")),
-        )?;
+    tell_hands(status, context)?;
+    let never = [
+        (status.undated, "a date or a count that cannot be read"),
+        (status.unkeyed, "no key, or one that is too long to be noted down"),
+    ];
+    for (rows, what) in never.into_iter().filter(|(rows, _)| *rows > 0) {
+        output.line(paint.bad(format!("{} open rows have {what}: they are never tried", count(rows))))?;
     }
     if let Some(expired) = expired {
         let mut lines = Lines::new(&["EXPIRED ROW"]);
@@ -137,6 +154,27 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         output.table(&lines)?;
     } else if status.expired > 0 {
         output.note(format!("try: backstop table status {} --expired", table.name()));
+    }
+    Ok(())
+}
+
+/// What runners have in their hands, and what they have had there for long.
+fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
+    if status.in_hand == 0 {
+        return Ok(());
+    }
+    context.output.line(format!("{} in the hands of runners", count(status.in_hand as u64)))?;
+    let is_long = |row: &&InHand| status.at.since(row.since) >= LONG;
+    let long: Vec<&InHand> = status.hands.iter().filter(is_long).take(LONG_TOLD_MAX).collect();
+    if !long.is_empty() {
+        let mut lines = Lines::new(&["LONG IN HAND", "SINCE", "RUNNER"]);
+        for row in long {
+            lines.row([row.key.to_string(), relative(row.since, status.at), row.runner.clone()]);
+        }
+        context.output.table(&lines)?;
+        context
+            .output
+            .note("a handler that may hang keeps its place; `timeout` in the table's entry ends it");
     }
     Ok(())
 }

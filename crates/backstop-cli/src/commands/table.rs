@@ -24,7 +24,7 @@ Examples:
 A table of yours with a key, a status and the time at which a row came in:
 
   [tables.invoices]
-  url = \"sqlite:app.db\"                 # or postgres://…, or mysql://…
+  url = \"sqlite:app.db\"                 # or postgres://…, or mysql://… (with TLS: ?ssl-mode=verify-identity&ssl-ca=FILE)
   table = \"BACKLOG\"
   columns = { id = \"ID\", status = \"STATUS\", inserted = \"DATE_INSERTED\", failures = \"FAILURES\", last_failure = \"LAST_FAILURE\" }
   states = { new = \"NEW\", error = \"ERROR\", success = \"SUCCESS\" }
@@ -45,7 +45,9 @@ Examples:
   backstop table due invoices
   backstop table due invoices --at 2026-11-16T09:30:00Z --json      {\"due\":[4,3,2,1]}
 
-The newest first, at most `max_records`. Rows that are not due never take the place of rows that are.")]
+What `backstop table run` with the same --at would take, in that order: rows that a runner left who is gone, then what is left
+of a round of a progressive strategy that was cut at its limit, then the newest first, at most `max_records`. Rows in somebody's
+hands are not listed. Rows that are not due never take the place of rows that are.")]
     Due(TableArgs),
     /// Work off what is due: one pass
     Run(run::RunArgs),

@@ -1,6 +1,6 @@
 //! Adopted tables: how they stand.
 
-use backstop::tables::{AgeBand, Status};
+use backstop::tables::{AgeBand, InHand, Status};
 use backstop::{Span, Time};
 use serde::Serialize;
 use serde_json::Value;
@@ -52,8 +52,12 @@ pub struct StatusShape<'a> {
     expired: u64,
     /// Open rows whose date cannot be read.
     undated: u64,
+    /// Open rows whose key is too long.
+    unkeyed: u64,
     /// Rows that runners have.
     in_hand: usize,
+    /// Those of them that have been in hand for the longest.
+    hands: Vec<HandShape<'a>>,
     #[schema(value_type = Option<String>, format = DateTime)]
     next_due: Option<Time>,
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -64,6 +68,16 @@ pub struct StatusShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Value>>)]
     expired_rows: Option<&'a [Value]>,
+}
+
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = RowInHand)]
+struct HandShape<'a> {
+    #[schema(value_type = Value)]
+    id: &'a Value,
+    runner: &'a str,
+    #[schema(value_type = String, format = DateTime)]
+    since: Time,
 }
 
 #[derive(Serialize, ToSchema, Debug)]
@@ -88,10 +102,11 @@ struct BandShape {
 
 impl<'a> StatusShape<'a> {
     /// The shape of how a table stands.
-    pub fn new(status: &Status, expired_rows: Option<&'a [Value]>) -> Self {
+    pub fn new(status: &'a Status, expired_rows: Option<&'a [Value]>) -> Self {
         let &Status { new, error, success, other, .. } = status;
         let band =
             |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
+        let hand = |row: &'a InHand| HandShape { id: &row.key, runner: &row.runner, since: row.since };
         Self {
             at: status.at,
             states: StatesShape { new, error, success, other },
@@ -100,7 +115,9 @@ impl<'a> StatusShape<'a> {
             waiting: status.waiting,
             expired: status.expired,
             undated: status.undated,
+            unkeyed: status.unkeyed,
             in_hand: status.in_hand,
+            hands: status.hands.iter().map(hand).collect(),
             next_due: status.next_due,
             last_pass: status.last_pass,
             next_pass: status.next_pass,

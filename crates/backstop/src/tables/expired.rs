@@ -37,16 +37,10 @@ pub(super) struct Buried {
     pub(super) is_full: bool,
 }
 
-/// An expired row that is no dead letter yet.
-struct Found {
-    key: Key,
-    mark: String,
-}
-
 impl Adopted {
     /// Keys of open rows that are never tried again, the oldest first.
     pub async fn expired(&self, at: Time, max: usize) -> Result<Vec<Value>, TableError> {
-        let mut opened = self.open().await?;
+        let (mut opened, _) = self.open_surveyed().await?;
         let listed = sql::list_expired(&self.table, &opened.shape, at, max.min(TABLE_TOLD_MAX));
         let rows = opened.rows(&listed).await?;
         Ok(rows.iter().filter_map(|row| Key::of(row.first()?)).map(|key| key.json()).collect())
@@ -69,11 +63,16 @@ impl Adopted {
             let mark = mark(&place.key, inserted.unwrap_or_default());
             walk.cursor = Some(cursor(&place));
             if !known.contains(&mark) {
-                found.push(Found { key: place.key, mark });
+                found.push(place.key);
             }
         }
         walk.is_through = rows.len() < BATCH;
-        let buried = self.bury_found(opened, found, at).await?;
+        let mut letters = Vec::with_capacity(found.len());
+        for keys in found.chunks(TABLE_CLAIM_MAX) {
+            let rows = opened.look_at(&self.table, keys).await?;
+            letters.extend(rows.into_iter().filter_map(|row| row.expired_letter(&self.table, at)));
+        }
+        let buried = self.bury(letters).await?;
         // Not past one that found no room: it is tried again until there is some.
         if !buried.is_full {
             self.change_desk(|desk| desk.walk_on(&seen, walk.clone())).await?;
@@ -81,33 +80,17 @@ impl Adopted {
         Ok(buried.new)
     }
 
-    async fn bury_found(
-        &self,
-        opened: &mut Opened,
-        found: Vec<Found>,
-        at: Time,
-    ) -> Result<Buried, TableError> {
-        let mut letters = Vec::with_capacity(found.len());
-        for part in found.chunks(TABLE_CLAIM_MAX) {
-            let keys: Vec<Key> = part.iter().map(|found| found.key.clone()).collect();
-            let rows = opened.look_at(&self.table, &keys).await?;
-            letters.extend(rows.into_iter().filter_map(|row| row.expired_letter(&self.table, at)));
-        }
-        let buried = self.bury(letters).await?;
-        if !buried.is_full {
-            self.remember_buried(found.into_iter().map(|found| found.mark).collect()).await?;
-        }
-        Ok(buried)
-    }
-
-    /// Puts rows into the dead letters, up to the first that finds no room there.
+    /// Puts rows into the dead letters, up to the first that finds no room there, and remembers those that lie there.
     pub(super) async fn bury(&self, letters: Vec<Letter>) -> Result<Buried, TableError> {
         let mut buried = Buried::default();
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
-            let part: Vec<Burial> =
-                letters.by_ref().take(BURY_MAX).map(|letter| self.burial(letter)).collect();
-            let answers = self.backstop.store().bury(part, self.backstop.now()).await?;
+            let part: Vec<Letter> = letters.by_ref().take(BURY_MAX).collect();
+            let marks: Vec<String> = part.iter().map(|letter| mark(&letter.key, letter.inserted)).collect();
+            let burials: Vec<Burial> = part.into_iter().map(|letter| self.burial(letter)).collect();
+            let answers = self.backstop.store().bury(burials, self.backstop.now()).await?;
+            let lie = marks.into_iter().zip(&answers).filter(|(_, answer)| **answer != Enqueued::Full);
+            self.remember_buried(lie.map(|(mark, _)| mark).collect()).await?;
             buried.new += answers.iter().filter(|answer| **answer == Enqueued::Inserted).count() as u64;
             buried.is_full = answers.contains(&Enqueued::Full);
             if buried.is_full {

@@ -1,7 +1,6 @@
 //! Handlers at work: rows that were taken, what became of them, and how that is written.
 
 use super::adopted::{Adopted, Opened, TableError, View};
-use super::buried::mark;
 use super::claim::Claims;
 use super::count;
 use super::expired::Letter;
@@ -383,7 +382,7 @@ impl<'a> Work<'a> {
             })
             .collect();
         let written = self.opened.change_all(table, &statements).await;
-        let (mut letters, mut marks) = (Vec::new(), Vec::new());
+        let mut letters = Vec::new();
         for ((taken, became, why), written) in ends.into_iter().zip(written) {
             self.claims.end(&taken.key);
             // What its owner changed meanwhile is the owner's, and what could not be written runs again.
@@ -394,16 +393,11 @@ impl<'a> Work<'a> {
                 && table.on_expired == OnExpired::Dead
                 && table.rules.max_failures().is_some_and(|max| failures >= max)
             {
-                marks.push(mark(&taken.key, taken.row.inserted));
                 letters.push(taken.letter(Reason::AttemptsExhausted, why));
             }
         }
-        let buried = self.adopted.bury(letters).await?;
-        self.pass.buried += buried.new;
         // Whoever is killed before this leaves a row that the walk over expired rows finds.
-        if !buried.is_full {
-            self.adopted.remember_buried(marks).await?;
-        }
+        self.pass.buried += self.adopted.bury(letters).await?.new;
         Ok(())
     }
 

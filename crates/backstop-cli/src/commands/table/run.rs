@@ -60,6 +60,8 @@ struct PassShape<'a> {
     redated: u64,
     expired: u64,
     buried: u64,
+    undated: u64,
+    unkeyed: u64,
     is_cut: bool,
     failures: Vec<FailureShape<'a>>,
 }
@@ -158,6 +160,8 @@ fn shape(pass: &Pass) -> PassShape<'_> {
         redated: pass.redated,
         expired: pass.expired,
         buried: pass.buried,
+        undated: pass.undated,
+        unkeyed: pass.unkeyed,
         is_cut: pass.is_cut,
         failures: pass.failures.iter().map(failure_shape).collect(),
     }
@@ -184,6 +188,8 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
         (pass.redated, "with a failure in the future"),
         (pass.expired, "expired"),
         (pass.buried, "copied to the dead letters"),
+        (pass.undated, "with a date or a count that cannot be read"),
+        (pass.unkeyed, "with a key that cannot be noted down"),
     ];
     parts.extend(rare.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
     output.line(format!("{}: {} in {}", table.name(), parts.join(", "), about(pass.took)))?;

@@ -5,12 +5,17 @@ use crate::context::Context;
 use crate::output::table::Table as Lines;
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::Time;
 use backstop::core::limits::TABLE_TOLD_MAX;
 use backstop::tables::{Status, Table};
+use backstop::{Span, Time};
 use backstop_server::wire::table::StatusShape;
 use clap::Args;
 use serde_json::Value;
+
+/// A row that has been in hand for so long is worth a look.
+const LONG: Span = Span::minutes(1);
+/// Such rows that are told one by one to people.
+const LONG_TOLD_MAX: usize = 20;
 
 /// Which table, and what of it.
 #[derive(Args, Debug)]
@@ -21,7 +26,8 @@ Examples:
   backstop table status invoices --json | jq '{due, expired, next_due}'
 
 Counts every row, so it takes its time on a large table. Expired rows are those past `max_age`, past the last band, or
-with as many failures as `strategy` has `max_attempts`: they stay as they are, and are counted here.")]
+with as many failures as `strategy` has `max_attempts`: they stay as they are, and are counted here. Rows that nobody can
+tell whether they are due, and rows that a handler has had in hand for long, are told as well.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     table: TableArgs,
@@ -68,14 +74,13 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         next(status)
     ))?;
     output.table(&ages(status))?;
-    if status.in_hand > 0 {
-        output.line(format!("{} in the hands of runners", count(status.in_hand as u64)))?;
-    }
-    if status.undated > 0 {
-        let undated = count(status.undated);
-        output.line(
-            paint.bad(format!("{undated} open rows have a date that cannot be read: they are never tried")),
-        )?;
+    tell_hands(status, context)?;
+    let never = [
+        (status.undated, "a date or a count that cannot be read"),
+        (status.unkeyed, "no key, or one that is too long to be noted down"),
+    ];
+    for (rows, what) in never.into_iter().filter(|(rows, _)| *rows > 0) {
+        output.line(paint.bad(format!("{} open rows have {what}: they are never tried", count(rows))))?;
     }
     if let Some(expired) = expired {
         let mut lines = Lines::new(&["EXPIRED ROW"]);
@@ -85,6 +90,27 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         output.table(&lines)?;
     } else if status.expired > 0 {
         output.note(format!("try: backstop table status {} --expired", table.name()));
+    }
+    Ok(())
+}
+
+/// What runners have in their hands, and what they have had there for long.
+fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
+    if status.in_hand == 0 {
+        return Ok(());
+    }
+    context.output.line(format!("{} in the hands of runners", count(status.in_hand as u64)))?;
+    let is_long = |row: &&InHand| status.at.since(row.since) >= LONG;
+    let long: Vec<&InHand> = status.hands.iter().filter(is_long).take(LONG_TOLD_MAX).collect();
+    if !long.is_empty() {
+        let mut lines = Lines::new(&["LONG IN HAND", "SINCE", "RUNNER"]);
+        for row in long {
+            lines.row([row.key.to_string(), relative(row.since, status.at), row.runner.clone()]);
+        }
+        context.output.table(&lines)?;
+        context
+            .output
+            .note("a handler that may hang keeps its place; `timeout` in the table's entry ends it");
     }
     Ok(())
 }

@@ -1,0 +1,327 @@
+//! Which rows are taken, and when: by failures, by age, at every border.
+
+use crate::databases::Database;
+use crate::ground::{
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_indexes, due, fresh, insert, leave_desk,
+    minutes, noon, run, states, table,
+};
+use backstop::core::table::{Fate, OpenRow};
+use backstop::tables::{Columns, Row};
+use backstop::{Span, Time};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_not_due_never_starve_rows_that_are() {
+    for database in Database::all() {
+        for is_indexed in [false, true] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Native);
+            if is_indexed {
+                create_indexes(&database);
+            }
+            let failed = OpenRow { inserted: noon(), failures: 6, last_failure: Some(minutes(-1)) };
+            let mut rows: Vec<(i64, &str, OpenRow)> =
+                (1..=100).map(|id| (id, "ERROR", OpenRow { inserted: minutes(-id), ..failed })).collect();
+            rows.push((
+                101,
+                "ERROR",
+                OpenRow { inserted: minutes(-1_000), failures: 1, last_failure: Some(minutes(-1)) },
+            ));
+            insert(&database, Dates::Native, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+            let pass = run(&adopted, noon()).await;
+            assert_eq!(calls.keys(), [json!(101)], "{}", database.url());
+            assert_eq!((pass.due, pass.succeeded, pass.is_cut), (1, 1, false));
+            assert_eq!(states(&adopted, noon()).await, [0, 100, 1]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_rows_failure_is_its_own() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[1, 2, 3].map(|id| (id, "NEW", fresh(minutes(-id)))));
+        let (test, calls) = (at_noon(), Calls::default());
+        let panics = |row: &Row| {
+            assert!(row.key != json!(2), "it throws");
+            false
+        };
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), panics));
+        let mut told = Vec::new();
+        let pass = adopted.run_at(noon(), &mut |progress| told.push(progress)).await.expect("a pass");
+        assert_eq!((pass.succeeded, pass.failed), (2, 1));
+        assert_eq!((pass.failures[0].key.clone(), pass.failures[0].error.as_str()), (json!(2), "it throws"));
+        assert_eq!(states(&adopted, noon()).await, [0, 1, 2]);
+        let last = told.last().expect("told");
+        assert_eq!((last.total, last.done(), last.failed), (3, 3, 1));
+        assert_eq!(due(&adopted, minutes(1)).await, [json!(2)], "after a minute, and not before");
+        assert_eq!(due(&adopted, minutes(1).before(Span::micros(1))).await, Vec::<Value>::new());
+    }
+}
+
+/// Rows of all kinds and ages, around every border.
+fn random_rows(dates: Dates, seed: u64) -> Vec<(i64, &'static str, OpenRow)> {
+    let mut state = seed;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let signed = |number: usize| i64::try_from(number).expect("a small number");
+    let step = dates.step_micros();
+    let ages = [1, 5, 60, 1_440, 7 * 1_440, 14 * 1_440, 30 * 1_440, 180 * 1_440, 360 * 1_440];
+    let waits = [1, 2, 3, 5, 8, 13, 21, 1_440];
+    let mut rows = Vec::new();
+    for id in 1..=400_i64 {
+        let status = ["NEW", "ERROR", "ERROR", "SUCCESS", "PARKED"][draw(5)];
+        let beside = (signed(draw(3)) - 1) * step;
+        let age = ages[draw(ages.len())] + [0, 0, signed(draw(2_000))][draw(3)];
+        let inserted = Time::from_micros(minutes(-age).as_micros() + beside);
+        let failures = [0, draw(10), draw(70)][draw(3)] as u32;
+        let wait = waits[draw(8)] * [1, 1, -1][draw(3)];
+        let last = Time::from_micros(minutes(-wait).as_micros() + (signed(draw(3)) - 1) * step);
+        let last_failure = (draw(6) > 0).then_some(last);
+        rows.push((id, status, OpenRow { inserted, failures, last_failure }));
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_query_says_what_the_rule_says() {
+    const STRATEGIES: [&str; 4] = [
+        FIBONACCI,
+        r#"{"kind":"exponential","base":"1m","factor":2.0,"cap":"1d","max_attempts":9}"#,
+        PROGRESSIVE,
+        r#"{"kind":"progressive","bands":[{"until":"1h","every":"7m"},{"until":"8d","every":"13m"}]}"#,
+    ];
+    for database in Database::all() {
+        for (number, dates) in Dates::ALL.into_iter().enumerate() {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            let rows = random_rows(dates, number as u64 + 1);
+            insert(&database, dates, &rows);
+            for is_indexed in [false, true] {
+                if is_indexed {
+                    create_indexes(&database);
+                }
+                for strategy in STRATEGIES {
+                    check_due(&database, dates, strategy, &rows).await;
+                }
+            }
+        }
+    }
+}
+
+async fn check_due(database: &Database, dates: Dates, strategy: &str, rows: &[(i64, &str, OpenRow)]) {
+    let test = at_noon();
+    let table = table(database, strategy).max_records(10_000).expect("a number");
+    let adopted = test.backstop.adopted(&Calls::default().table(table.clone(), |_| false));
+    let expected = |at: Time, last_pass: Option<Time>| {
+        let is_due = |(_, status, row): &&(i64, &str, OpenRow)| {
+            matches!(*status, "NEW" | "ERROR") && table.rules().judge(*row, last_pass, at) == Fate::Due
+        };
+        let mut due: Vec<(Time, i64)> =
+            rows.iter().filter(is_due).map(|(id, _, row)| (row.inserted, *id)).collect();
+        due.sort_unstable();
+        due.into_iter().rev().map(|(_, id)| json!(id)).collect::<Vec<Value>>()
+    };
+    let told = |at: Time| format!("{} {dates:?} {strategy} at {at}", database.url());
+    assert_eq!(due(&adopted, noon()).await, expected(noon(), None), "{}", told(noon()));
+    for minute in [-3, 0, 1, 3, 60, 1_440] {
+        let at = minutes(minute);
+        assert_eq!(due(&adopted, at).await, expected(at, None), "{}", told(at));
+    }
+    let status = adopted.status(noon()).await.expect("a status");
+    let open = rows.iter().filter(|(_, status, _)| matches!(*status, "NEW" | "ERROR"));
+    let fates: Vec<Fate> = open.map(|(_, _, row)| table.rules().judge(*row, None, noon())).collect();
+    let count = |wanted: fn(&Fate) -> bool| fates.iter().filter(|fate| wanted(fate)).count() as u64;
+    let counted = (status.due, status.waiting, status.expired, status.undated);
+    let judged = (
+        count(|fate| *fate == Fate::Due),
+        count(|fate| matches!(fate, Fate::Waits(_))),
+        count(|fate| *fate == Fate::Expired),
+        0,
+    );
+    assert_eq!(counted, judged, "{}", told(noon()));
+    assert_eq!(adopted.expired(noon(), 1_000).await.expect("a list").len() as u64, judged.2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_always_fails_is_tried_less_and_less_often() {
+    for database in Database::all() {
+        for dates in Dates::ALL {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            insert(&database, dates, &[(1, "NEW", fresh(noon()))]);
+            let (test, calls) = (at_noon(), Calls::default());
+            let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            let mut tries = Vec::new();
+            for minute in 0..=60 {
+                let pass = run(&adopted, minutes(minute)).await;
+                if pass.failed == 1 {
+                    tries.push(minute);
+                }
+            }
+            assert_eq!(tries, [0, 1, 2, 4, 7, 12, 20, 33, 54], "{} {dates:?}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_age_a_row_is_tried_at_the_ticks_of_its_band_and_once_after_a_downtime() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows = [(1, "NEW", fresh(minutes(-10))), (2, "ERROR", fresh(minutes(-3 * 1_440)))];
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, PROGRESSIVE), |_| true));
+        let mut tries = BTreeMap::new();
+        for minute in [3, 4, 5, 6, 10, 11, 59, 60, 61, 300, 301] {
+            let before = calls.keys().len();
+            run(&adopted, minutes(minute)).await;
+            // Handlers run at once: which of them begins first is nobody's promise.
+            let mut tried = calls.keys()[before..].to_vec();
+            tried.sort_by_key(Value::as_i64);
+            tries.insert(minute, tried);
+        }
+        let both = vec![json!(1), json!(2)];
+        let expected = BTreeMap::from([
+            (3, both.clone()),
+            (4, vec![]),
+            (5, vec![json!(1)]),
+            (6, vec![]),
+            (10, vec![json!(1)]),
+            (11, vec![]),
+            (59, vec![json!(1)]),
+            (60, both.clone()),
+            (61, vec![]),
+            (300, both),
+            (301, vec![]),
+        ]);
+        assert_eq!(tries, expected, "{}", database.url());
+        run(&adopted, minutes(200)).await;
+        let before = calls.keys().len();
+        run(&adopted, minutes(201)).await;
+        assert_eq!(calls.keys().len(), before, "a clock set back fires nothing at once");
+        run(&adopted, minutes(205)).await;
+        assert_eq!(calls.keys().len(), before + 1, "and waits for no more than its next tick");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_that_is_cut_at_the_limit_goes_on_with_the_next_pass() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        // Two came in at the same time.
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (1..=25).map(|id| (id, "ERROR", fresh(minutes(-id / 2)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = table(&database, PROGRESSIVE).max_records(10).expect("a number");
+        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        for minute in [5, 6, 7] {
+            run(&adopted, minutes(minute)).await;
+        }
+        let keys: BTreeSet<i64> = calls.keys().iter().filter_map(Value::as_i64).collect();
+        assert_eq!(
+            (calls.keys().len(), keys.len()),
+            (25, 25),
+            "each once, however they fail: {}",
+            database.url()
+        );
+        run(&adopted, minutes(8)).await;
+        assert_eq!(calls.keys().len(), 25, "that was this tick");
+        run(&adopted, minutes(10)).await;
+        assert_eq!(calls.keys().len(), 35);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_steps_back_neither_fires_at_once_nor_waits_longer() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(minutes(-600)))]);
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        run(&adopted, minutes(0)).await;
+        let back = run(&adopted, minutes(-60)).await;
+        assert_eq!((back.failed, back.redated), (0, 1), "{}", database.url());
+        assert_eq!(run(&adopted, minutes(-60).after(Span::secs(59))).await.failed, 0);
+        assert_eq!(run(&adopted, minutes(-59)).await.failed, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_may_have_the_shortest_of_names() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (o BIGINT PRIMARY KEY, k VARCHAR(16), d {time}, i INTEGER, u {time})"
+        ));
+        // The newest have the lowest keys.
+        for id in 1..=5 {
+            let inserted = Dates::Native.literal(minutes(-id));
+            database.sql(&format!("INSERT INTO BACKLOG VALUES ({id}, 'NEW', {inserted}, 0, NULL)"));
+        }
+        let columns = ["o", "k", "d", "i", "u"].map(str::to_owned);
+        let [id, status, inserted, failures, last_failure] = columns;
+        let columns = Columns { id, status, inserted, failures, last_failure };
+        let test = at_noon();
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let table = table(&database, strategy).columns(columns.clone()).expect("columns");
+            let due = test.backstop.adopted(&table).due(noon(), Some(2)).await.expect("due rows");
+            let keys: Vec<Value> = due.into_iter().map(|row| row.key).collect();
+            assert_eq!(keys, [json!(1), json!(2)], "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (1..=25).map(|id| (id, "ERROR", fresh(minutes(-id / 2)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = table(&database, PROGRESSIVE).max_records(10).expect("a number");
+        let table = table.concurrency(1).expect("a number");
+        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let mut taken = Vec::new();
+        // The third tick comes while the first is not worked off; the last of these passes is after a downtime.
+        for minute in [5, 6, 10, 10, 10, 12, 15, 40, 40, 40] {
+            let (listed, before) = (due(&adopted, minutes(minute)).await, calls.keys().len());
+            run(&adopted, minutes(minute)).await;
+            let tried = calls.keys()[before..].to_vec();
+            assert_eq!(tried, listed, "{} at minute {minute}", database.url());
+            let once: BTreeSet<i64> = tried.iter().filter_map(Value::as_i64).collect();
+            assert_eq!(once.len(), tried.len(), "no row twice in a pass");
+            taken.push(tried.len());
+        }
+        assert_eq!(taken, [10, 10, 10, 10, 5, 0, 10, 10, 10, 5], "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_left_is_listed_first_as_it_is_taken_first() {
+    for database in Database::all() {
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Native);
+            let rows: Vec<(i64, &str, OpenRow)> =
+                (1..=9).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
+            insert(&database, Dates::Native, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            leave_desk(&test.backstop, r##"{"orphans":["#7","#99","#5"]}"##).await;
+            let table =
+                table(&database, strategy).max_records(4).expect("a number").concurrency(1).expect("one");
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let listed = due(&adopted, noon()).await;
+            assert_eq!(listed, [7, 5, 1, 2].map(|id| json!(id)), "{}", database.url());
+            run(&adopted, noon()).await;
+            assert_eq!(calls.keys(), listed, "{}", database.url());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Rows that are never tried again, and their dead letters.
+
+use crate::databases::Database;
+use crate::ground::{
+    Calls, Dates, FIBONACCI, at_noon, create, fresh, insert, leave_desk, minutes, noon, run, table,
+};
+use backstop::core::table::OpenRow;
+use backstop::tables::{OnExpired, Row};
+use backstop::{Fail, Span, State};
+use serde_json::json;
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_row_becomes_one_dead_letter() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows = [
+            (1, "ERROR", fresh(minutes(-31 * 1_440))),
+            (2, "NEW", fresh(minutes(-32 * 1_440))),
+            (3, "NEW", fresh(noon())),
+        ];
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
+        let adopted = test.backstop.adopted(&calls.table(table.clone(), |_| false));
+        let first = run(&adopted, noon()).await;
+        assert_eq!((first.succeeded, first.expired, first.buried), (1, 2, 2), "{}", database.url());
+        assert_eq!(run(&adopted, minutes(1)).await.buried, 0);
+        assert_eq!(adopted.expired(noon(), 10).await.expect("a list"), [json!(2), json!(1)]);
+        let queues = test.backstop.store().queues(test.backstop.now()).await.expect("queues");
+        let letters = queues.iter().find(|queue| queue.name == table.letters_queue()).expect("letters");
+        assert_eq!(letters.counts.of(State::Dead), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_its_owner_changed_becomes_no_dead_letter() {
+    const ONCE: &str = r#"{"kind":"exponential","base":"1m","factor":2.0,"cap":"1d","max_attempts":1}"#;
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon())), (2, "NEW", fresh(noon()))]);
+        let (test, database) = (at_noon(), Arc::new(database));
+        let owner = Arc::clone(&database);
+        let parks = table(&database, ONCE).on_expired(OnExpired::Dead).handler(move |row: Row| {
+            let owner = Arc::clone(&owner);
+            async move {
+                if row.key == json!(1) {
+                    let parks = move || owner.sql("UPDATE BACKLOG SET STATUS = 'PARKED' WHERE ID = 1");
+                    tokio::task::spawn_blocking(parks).await?;
+                }
+                Err(Fail::retry("no"))
+            }
+        });
+        let pass = run(&test.backstop.adopted(&parks), noon()).await;
+        assert_eq!((pass.failed, pass.overtaken, pass.buried), (1, 1, 1), "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_came_in_together_all_become_dead_letters() {
+    for database in Database::all() {
+        for dates in [Dates::Native, Dates::Rfc3339, Dates::Millis] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            let old = fresh(minutes(-31 * 1_440));
+            let rows: Vec<(i64, &str, OpenRow)> = (1..=1_100).map(|id| (id, "ERROR", old)).collect();
+            insert(&database, dates, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let mut buried = Vec::new();
+            for minute in 0..4 {
+                buried.push(run(&adopted, minutes(minute)).await.buried);
+            }
+            assert_eq!(buried, [500, 500, 100, 0], "{} {dates:?}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_was_killed_loses_no_letter_and_doubles_none() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let old = |id: i64| (id, "ERROR", fresh(minutes(-31 * 1_440 - id)));
+        insert(&database, Dates::Native, &(1..=700).map(old).collect::<Vec<_>>());
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
+        let adopted = test.backstop.adopted(&calls.table(table.clone(), |_| false));
+        assert_eq!(run(&adopted, noon()).await.buried, 500, "{}", database.url());
+        // Killed when the letters were written, and nothing had been noted.
+        leave_desk(&test.backstop, "{}").await;
+        assert_eq!(run(&adopted, noon()).await.buried, 0, "{}", database.url());
+        assert_eq!(run(&adopted, noon()).await.buried, 200, "{}", database.url());
+        // Somebody has read them: they do not come back.
+        let cleared = test.backstop.dead().clear(&table.letters_queue()).await.expect("cleared");
+        assert_eq!(cleared.count, 700);
+        leave_desk(&test.backstop, "{}").await;
+        for _ in 0..3 {
+            assert_eq!(run(&adopted, noon()).await.buried, 0, "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_expires_behind_those_that_were_copied_is_copied_too() {
+    const TWICE: &str = r#"{"kind":"constant","every":"1m","max_attempts":2}"#;
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "ERROR", fresh(minutes(-31 * 1_440)))]);
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = table(&database, TWICE).on_expired(OnExpired::Dead);
+        let adopted = test.backstop.adopted(&calls.table(table.clone(), |_| false));
+        assert_eq!(run(&adopted, noon()).await.buried, 1, "{}", database.url());
+        // One that somebody brings from elsewhere, and one whose runner was killed between its last failure and its letter.
+        let failed = OpenRow { failures: 2, last_failure: Some(minutes(-5)), ..fresh(minutes(-9)) };
+        insert(&database, Dates::Native, &[(2, "NEW", fresh(minutes(-40 * 1_440))), (3, "ERROR", failed)]);
+        assert_eq!(run(&adopted, noon()).await.buried, 1, "the newer of them is next in line");
+        test.clock.advance(Span::hours(1));
+        assert_eq!(run(&adopted, noon()).await.buried, 1, "{}", database.url());
+        assert_eq!(run(&adopted, noon()).await.buried, 0);
+        let letters = test.backstop.dead().stats().await.expect("stats");
+        assert_eq!(letters.total, 3, "{}", database.url());
+    }
+}

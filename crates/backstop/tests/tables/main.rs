@@ -1,0 +1,15 @@
+//! Adopted tables on SQLite, PostgreSQL and MariaDB: the same rows are due, and the same becomes of them.
+
+#[path = "../databases/mod.rs"]
+mod databases;
+
+mod check;
+mod claims;
+mod dates;
+mod due;
+mod expired;
+mod ground;
+mod names;
+mod rows;
+mod tls;
+mod worker;

@@ -1,0 +1,125 @@
+//! Tables that a worker works off by itself.
+
+use crate::databases::Database;
+use crate::ground::{Calls, Dates, FIBONACCI, create, fresh, insert, leave_desk, states, table};
+use backstop::core::table::OpenRow;
+use backstop::tables::{Row, Table};
+use backstop::{Fail, Span, Timing};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_works_its_tables_off_by_itself() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (1..=40).map(|id| (id, "NEW", fresh(backstop.now().before(Span::minutes(id))))).collect();
+        insert(&database, Dates::Native, &rows);
+        let calls = Calls::default();
+        let table = table(&database, FIBONACCI).every(Span::secs(1)).expect("a period");
+        let table = calls.table(table, |row| row.key == json!(7));
+        let adopted = backstop.adopted(&table);
+        let workers = [0, 1].map(|_| backstop.worker().table(table.clone()).start().expect("a worker"));
+        let began = std::time::Instant::now();
+        while states(&adopted, backstop.now()).await != [0, 1, 39] {
+            assert!(began.elapsed().as_secs() < 20, "{:?}", states(&adopted, backstop.now()).await);
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        for worker in workers {
+            worker.stop();
+            worker.stopped().await;
+        }
+        assert_eq!(calls.keys().len(), 40, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_down_is_not_asked_many_times_a_second() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("postgres://nobody@{}/nowhere", listener.local_addr().expect("an address"));
+    let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+    // Somebody who is gone left a row, so that there is always something to do.
+    leave_desk(&backstop, r##"{"orphans":["#1"]}"##).await;
+    let table = Calls::default().table(Table::new("backlog", &url, "BACKLOG").expect("a table"), |_| false);
+    let worker = backstop.worker().table(table).start().expect("a worker");
+    let mut asked = 0;
+    let asks = async {
+        loop {
+            drop(listener.accept().await);
+            asked += 1;
+        }
+    };
+    let _: Result<(), _> = tokio::time::timeout(std::time::Duration::from_secs(3), asks).await;
+    assert!((1..=6).contains(&asked), "{asked}");
+    worker.stop();
+    worker.stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+        let now = backstop.now();
+        let failed = OpenRow { failures: 6, last_failure: Some(now.before(Span::secs(1))), ..fresh(now) };
+        insert(&database, Dates::Seconds, &[(1, "ERROR", failed), (2, "NEW", fresh(now))]);
+        // Its last tick is long ago.
+        let table = table(&database, FIBONACCI).every(Span::days(365)).expect("a period");
+        let adopted = backstop.adopted(&table);
+        let worker = backstop.worker().table(Calls::default().table(table, |_| false)).start();
+        let worker = worker.expect("a worker");
+        let began = std::time::Instant::now();
+        while states(&adopted, backstop.now()).await != [0, 1, 1] {
+            assert!(began.elapsed().as_secs() < 20, "{}", database.url());
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        worker.stop();
+        worker.stopped().await;
+        let as_it_was = Dates::Seconds.literal(now.before(Span::secs(1)));
+        let rows = database.count(&format!("BACKLOG WHERE ID = 1 AND LAST_FAILURE = {as_it_was}"));
+        assert_eq!(rows, 1, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_hangs_holds_up_neither_other_rows_nor_passes_and_is_seen() {
+    const EVERY_SECOND: &str = r#"{"kind":"progressive","bands":[{"until":"1d","every":"1s"}]}"#;
+    for database in Database::all() {
+        for strategy in [FIBONACCI, EVERY_SECOND] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Native);
+            let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+            let old = fresh(backstop.now().before(Span::minutes(5)));
+            insert(&database, Dates::Native, &[1, 2, 3].map(|id| (id, "NEW", old)));
+            let table = table(&database, strategy).every(Span::secs(1)).expect("a period");
+            let table = table.concurrency(2).expect("a number").handler(|row: Row| async move {
+                if row.key == json!(2) {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<(), Fail>(())
+            });
+            let adopted = backstop.adopted(&table);
+            let timing = Timing { grace: Span::millis(100), ..Timing::default() };
+            let worker = backstop.worker().timing(timing).table(table).start().expect("a worker");
+            for wave in 0..3 {
+                let began = std::time::Instant::now();
+                while states(&adopted, backstop.now()).await != [1, 0, 2 + wave] {
+                    let now = states(&adopted, backstop.now()).await;
+                    assert!(began.elapsed().as_secs() < 20, "wave {wave}: {now:?} {}", database.url());
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                insert(&database, Dates::Native, &[(10 + wave as i64, "NEW", old)]);
+            }
+            let status = adopted.status(backstop.now()).await.expect("a status");
+            let hung = status.hands.first().expect("a row in hand");
+            assert_eq!(
+                (hung.key.clone(), hung.since <= backstop.now()),
+                (json!(2), true),
+                "{}",
+                database.url()
+            );
+            worker.stop();
+            worker.stopped().await;
+        }
+    }
+}

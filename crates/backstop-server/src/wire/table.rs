@@ -57,7 +57,7 @@ pub struct StatusShape<'a> {
     /// Rows that runners have.
     in_hand: usize,
     /// Those of them that have been in hand for the longest.
-    hands: Vec<HandShape<'a>>,
+    hands: Vec<HandShape>,
     #[schema(value_type = Option<String>, format = DateTime)]
     next_due: Option<Time>,
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -72,10 +72,10 @@ pub struct StatusShape<'a> {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = RowInHand)]
-struct HandShape<'a> {
+struct HandShape {
     #[schema(value_type = Value)]
-    id: &'a Value,
-    runner: &'a str,
+    id: Value,
+    runner: String,
     #[schema(value_type = String, format = DateTime)]
     since: Time,
 }
@@ -102,11 +102,15 @@ struct BandShape {
 
 impl<'a> StatusShape<'a> {
     /// The shape of how a table stands.
-    pub fn new(status: &'a Status, expired_rows: Option<&'a [Value]>) -> Self {
+    pub fn new(status: &Status, expired_rows: Option<&'a [Value]>) -> Self {
         let &Status { new, error, success, other, .. } = status;
         let band =
             |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
-        let hand = |row: &'a InHand| HandShape { id: &row.key, runner: &row.runner, since: row.since };
+        let hand = |row: &InHand| HandShape {
+            id: row.key.clone(),
+            runner: row.runner.to_string(),
+            since: row.since,
+        };
         Self {
             at: status.at,
             states: StatesShape { new, error, success, other },

@@ -6,6 +6,7 @@ use crate::output::words::{counted, cut, one_line, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::streams::{Standing, StoredKey};
+use backstop::why::record::why_record;
 use backstop_server::wire::stream::{KeyWholeShape, redacted, state};
 
 /// Characters of a payload on a line.

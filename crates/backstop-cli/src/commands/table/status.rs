@@ -6,7 +6,7 @@ use crate::output::table::Table as Lines;
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{Status, Table};
+use backstop::tables::{InHand, Status, Table};
 use backstop::{Span, Time};
 use backstop_server::wire::table::StatusShape;
 use clap::Args;

@@ -126,9 +126,8 @@ async fn no_byte_of_a_body_is_read_before_it_is_known_who_sends_it() {
 async fn on_this_machine_no_token_is_needed_and_a_wrong_one_is_still_wrong() {
     let site = Site::new(OPEN);
     let reader = site.token(&[Scope::Read], None).await.token;
-    let here = |method, address| request(method, address).extension(()).header("x", "y");
     let on = |method: Method, address: &str| {
-        let mut builder = here(method, address);
+        let mut builder = request(method, address);
         builder.headers_mut().unwrap().insert(header::HOST, "127.0.0.1:7007".parse().unwrap());
         builder
     };

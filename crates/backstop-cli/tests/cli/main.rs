@@ -19,6 +19,7 @@ mod policy;
 mod push;
 mod queue;
 mod schedule;
+mod serve;
 mod server;
 mod store;
 mod stores;
@@ -28,5 +29,6 @@ mod table;
 mod top;
 #[cfg(feature = "otlp")]
 mod traces;
+mod token;
 mod work;
 mod workers;

@@ -151,7 +151,7 @@ async fn whoever_waits_for_a_job_or_for_news_is_let_go_when_the_server_closes() 
     let mut first = [0; 12];
     events.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
-    while site.backstop.store().workers(site.backstop.now()).await.unwrap().is_empty() {
+    while site.backstop.store().workers(Span::hours(1), site.backstop.now()).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     serving.stop();

@@ -42,14 +42,11 @@ async fn wrong_expired_and_revoked_tokens_open_nothing() {
     let gone = site.token(&[Scope::Admin], None).await;
     assert!(Tokens::of(&site.backstop).revoke("test", &gone.id).await.unwrap());
     site.clock.advance(Span::secs(60));
-    let wrong = format!("{}0", &right[..right.len() - 1]);
+    let wrong = format!("{}{}", &right[..right.len() - 1], if right.ends_with('0') { '1' } else { '0' });
     let longer = format!("{right}0");
     let upper = right.to_uppercase();
     for route in all().iter().filter(|route| route.need() != Need::Nothing) {
         for token in [&wrong, &longer, &upper, &short, &gone.token, ""] {
-            if token == &right {
-                continue;
-            }
             let got = site.ask(empty(bearing(to(route), token))).await;
             assert!(got.is_unknown(route), "{route:?} with {token}: {}", got.status);
         }
@@ -97,7 +94,6 @@ async fn a_new_token_works_at_once_beside_the_old_one() {
     let status =
         async |token: &str| site.ask(empty(bearing(request(Method::GET, "/v1/queues"), token))).await.status;
     assert_eq!(status(&old.token).await, StatusCode::OK);
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     let new = site.token(&[Scope::Read], None).await;
     assert_eq!(status(&new.token).await, StatusCode::OK);
     assert_eq!(status(&old.token).await, StatusCode::OK);
@@ -126,9 +122,8 @@ async fn no_byte_of_a_body_is_read_before_it_is_known_who_sends_it() {
 async fn on_this_machine_no_token_is_needed_and_a_wrong_one_is_still_wrong() {
     let site = Site::new(OPEN);
     let reader = site.token(&[Scope::Read], None).await.token;
-    let here = |method, address| request(method, address).extension(()).header("x", "y");
     let on = |method: Method, address: &str| {
-        let mut builder = here(method, address);
+        let mut builder = request(method, address);
         builder.headers_mut().unwrap().insert(header::HOST, "127.0.0.1:7007".parse().unwrap());
         builder
     };

@@ -9,14 +9,29 @@ fn new(name: &str, scopes: &[Scope], expires_in: Option<Span>) -> NewToken {
 async fn a_token_is_found_by_its_text_and_by_nothing_else() {
     let backstop = testing::start().backstop;
     let minted = Tokens::of(&backstop).create("ada", new("web", &[Scope::Push], None)).await.unwrap();
-    assert!(minted.token.starts_with(PREFIX) && minted.token.len() == PREFIX.len() + 64);
+    assert!(minted.token.starts_with(PREFIX) && minted.token.len() == PREFIX.len() + 76);
     let remembered = Remembered::default();
-    let found = remembered.find(&backstop, &minted.token).await.unwrap().unwrap();
+    let found = remembered.find(&backstop, &minted.token, Unknown::Ask).await.unwrap().unwrap();
     assert_eq!((found.id.as_str(), found.caller().name()), (minted.id.as_str(), "token web"));
     assert!(found.caller().may(Scope::Push) && !found.caller().may(Scope::Read));
     for text in ["", PREFIX, &minted.id, &minted.token[1..], &minted.token.to_uppercase()] {
-        assert!(remembered.find(&backstop, text).await.unwrap().is_none(), "{text}");
+        assert!(remembered.find(&backstop, text, Unknown::Ask).await.unwrap().is_none(), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_token_made_a_moment_ago_is_known_but_not_to_who_sent_too_many_wrong_ones() {
+    let backstop = testing::start().backstop;
+    let remembered = Remembered::default();
+    let old = Tokens::of(&backstop).create("ada", new("old", &[Scope::Read], None)).await.unwrap();
+    let known =
+        async |token: &str, unknown| remembered.find(&backstop, token, unknown).await.unwrap().is_some();
+    assert!(known(&old.token, Unknown::Refuse).await);
+    let new = Tokens::of(&backstop).create("ada", new("new", &[Scope::Read], None)).await.unwrap();
+    assert!(!known(&new.token, Unknown::Refuse).await);
+    assert!(known(&new.token, Unknown::Ask).await);
+    let mixed = format!("{}{}", &new.token[..PREFIX.len() + 12], &old.token[PREFIX.len() + 12..]);
+    assert!(!known(&mixed, Unknown::Ask).await, "the id of one and the secret of another");
 }
 
 #[tokio::test]
@@ -78,5 +93,11 @@ async fn a_cell_that_cannot_be_read_lets_nobody_in() {
         backstop.store().swap(vec![swap]).await.unwrap();
     }
     assert!(Tokens::of(&backstop).list().await.unwrap().is_empty());
-    assert!(Remembered::default().find(&backstop, PREFIX).await.unwrap().is_none());
+    assert!(
+        Remembered::default()
+            .find(&backstop, &format!("{PREFIX}{}", "0".repeat(76)), Unknown::Ask)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }

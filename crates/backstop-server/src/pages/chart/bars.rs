@@ -62,7 +62,7 @@ impl Bars<'_> {
             [bar.name.clone()].into_iter().chain(counts).collect()
         };
         let rows: Vec<Vec<String>> = self.bars.iter().map(row).collect();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a pixel is all that can be lost")]

@@ -66,7 +66,7 @@ impl Calendar<'_> {
             [day.name.clone()].into_iter().chain(day.shares.iter().map(|share| count(share.count))).collect()
         };
         let rows: Vec<Vec<String>> = self.days.iter().rev().map(row).collect();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]

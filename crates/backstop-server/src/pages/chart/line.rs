@@ -63,7 +63,7 @@ impl LineChart<'_> {
     /// The chart with its legend and its table.
     pub fn figure(&self) -> Markup {
         let (titles, rows) = self.values();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     fn drawing(&self) -> String {

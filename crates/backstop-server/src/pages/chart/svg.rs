@@ -105,11 +105,11 @@ impl Anchor {
 }
 
 /// A drawing with its caption, and its values as a table that opens.
-pub(super) fn figure(title: &str, legend: &str, drawing: &str, table: &str) -> String {
-    let title = escaped(title);
+pub(super) fn figure(id: &str, title: &str, legend: &str, drawing: &str, table: &str) -> String {
+    let (id, title) = (escaped(id), escaped(title));
     format!(
         "<figure class=\"chart-box\"><figcaption><span class=\"chart-title\">{title}</span>{legend}</figcaption>\
-         <div class=\"chart-scroll\">{drawing}</div><details class=\"chart-values\"><summary>{title}: values as a table</summary>\
+         <div class=\"chart-scroll\">{drawing}</div><details class=\"chart-values\" id=\"{id}-values\"><summary>{title}: values as a table</summary>\
          {table}</details></figure>"
     )
 }

@@ -72,7 +72,7 @@ impl TimeLine<'_> {
         let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
         let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
         let titles = ["From the left".to_owned(), "What it is".to_owned()];
-        Markup(figure(self.title, "", &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, "", &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a line has a few hundred places")]

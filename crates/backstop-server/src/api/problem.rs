@@ -152,3 +152,24 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(error: StoreError, status: u16, retry_after: Option<&str>, said: &str) {
+        let response = Problem::from(error).into_response();
+        let told = response.headers().get(RETRY_AFTER).map(|value| value.to_str().expect("text").to_owned());
+        assert_eq!((response.status().as_u16(), told.as_deref()), (status, retry_after), "{said}");
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+    }
+
+    #[test]
+    fn what_the_store_says_decides_the_status() {
+        check(StoreError::unavailable("pushing", "no route"), 503, Some("1"), "gone");
+        let full = StoreError::unavailable("pushing", "the disk is full; free some space on it");
+        check(full, 507, None, "full");
+        check(StoreError::corrupt("listing", "a row"), 500, None, "corrupt");
+        check(StoreError::misuse("listing", "a cursor"), 400, None, "misuse");
+    }
+}

@@ -6,7 +6,7 @@ use super::ticket::{Past, Ticket};
 use crate::worker::QueueSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
-use backstop_core::port::{Answer, Beat, Claim};
+use backstop_core::port::{Answer, Beat, Claim, Hints};
 use backstop_core::{Leased, QueueName, Span, WorkerName};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ impl Remote<'_> {
         let term = ask.lease.unwrap_or_else(|| self.usual_term(&ask.queues)).clamp(LEASE_MIN, LEASE_MAX);
         let deadline = Instant::now() + Duration::from(ask.wait);
         // Before the first look: what is pushed during it is not missed.
-        let mut hints = self.backstop.store().watch();
+        let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
         self.attend(ask, term).await?;
         let mut promote_at = Instant::now();
         loop {
@@ -79,10 +79,7 @@ impl Remote<'_> {
             tokio::select! {
                 biased;
                 () = closing.cancelled() => return Ok(Vec::new()),
-                () = async {
-                    hints.next().await;
-                    tokio::time::sleep(HINT_GAP).await;
-                } => {}
+                () = hinted(hints.as_mut()) => {}
                 () = tokio::time::sleep_until(promote_at.min(deadline)) => {}
             }
         }
@@ -180,6 +177,15 @@ impl Remote<'_> {
         });
         Ok(handed.collect())
     }
+}
+
+/// Returns a moment after the next hint; never, if nobody listens for one.
+async fn hinted(hints: Option<&mut Box<dyn Hints>>) {
+    match hints {
+        Some(hints) => hints.next().await,
+        None => std::future::pending().await,
+    }
+    tokio::time::sleep(HINT_GAP).await;
 }
 
 /// Queues of a worker that has room for `max` jobs, whichever they are of.

@@ -56,6 +56,9 @@ impl Remote<'_> {
         let judged = self.in_context(judged).await;
         let settlements: Vec<Settlement> =
             judged.iter().flatten().map(|judged| judged.settlement.clone()).collect();
+        if settlements.is_empty() {
+            return Ok(vec![Said::Stale; judged.len()]);
+        }
         let settled = self.backstop.store().settle(settlements, self.backstop.now()).await?;
         let (mut settled, mut news, mut back) = (settled.into_iter(), News::default(), Vec::new());
         let said = judged.iter().map(|judged| {

@@ -32,8 +32,8 @@ pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Troub
     let logs = match globals.log_format {
         LogFormat::Text => text(config.redaction.clone()),
         LogFormat::Json => tracing_subscriber::fmt::layer()
-            .event_format(Json::new(config.redaction.clone()))
             .fmt_fields(JsonFields::new())
+            .event_format(Json::new(config.redaction.clone()))
             .with_ansi(false)
             .with_writer(|| BesideProgress)
             .boxed(),

@@ -221,6 +221,79 @@ async fn a_snooze_costs_no_attempt() {
     stopped(worker).await;
 }
 
+impl Setup {
+    /// Looks at a job again and again until it stands before this gate.
+    async fn gate_becomes(&self, id: JobId, gate: &str) -> backstop::why::Explained {
+        for _ in 0..10_000 {
+            let explained = self.backstop.why(id, |_| None).await.expect("the store answers");
+            if explained.why.gate() == gate {
+                return explained;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        unreachable!("never {gate}: {:?}", self.backstop.why(id, |_| None).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_a_kind_that_no_live_worker_knows_until_one_does() {
+    let setup = setup();
+    let id = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
+    assert_eq!(setup.gate_becomes(id, "no_worker").await.id, id);
+    let ours = setup.worker("ours").handle_kind("q", "ours", Nothing).start().expect("started");
+    let explained = setup.gate_becomes(id, "unknown_kind").await;
+    let told = explained.to_json();
+    assert_eq!((&told["details"]["kind"], &told["details"]["workers"]), (&"theirs".into(), &1.into()));
+    assert!(told["why"].as_str().is_some_and(|why| why.contains("has no handler for that")), "{told}");
+    let anything = setup.worker("any").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    setup.state_becomes(id, State::Done).await;
+    stopped(ours).await;
+    stopped(anything).await;
+    let next = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
+    setup.gate_becomes(next, "no_worker").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_the_twin_of_a_dead_job() {
+    let setup = setup();
+    let push = || setup.backstop.draft("q").unique_key("order-7").push();
+    let first = push().await.expect("pushed").id;
+    let dying = |_: Run| async { Err(Fail::dead("no")) };
+    let worker = setup.worker("w").handle_raw("q", dying).start().expect("started");
+    setup.state_becomes(first, State::Dead).await;
+    stopped(worker).await;
+    setup.gate_becomes(first, "dead").await;
+    let twin = push().await.expect("pushed").id;
+    let told = setup.gate_becomes(first, "unique_twin").await.to_json();
+    assert_eq!(
+        (&told["details"]["twin"], &told["details"]["twin_state"]),
+        (&twin.to_string().into(), &"ready".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_knows_where_its_job_was_pushed_from() {
+    let setup = setup();
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let seen = Arc::clone(&seen);
+        move |run: Run| {
+            seen.lock().expect("whole").push(run.traceparent());
+            async { Ok(()) }
+        }
+    };
+    let traced = setup.backstop.draft("q").trace(traceparent.parse().expect("a traceparent"));
+    let traced = traced.push().await.expect("pushed").id;
+    let worker =
+        setup.worker("w").queue("q", one_at_a_time()).handle_raw("q", handler).start().expect("started");
+    setup.state_becomes(traced, State::Done).await;
+    let plain = setup.push("plain").await;
+    setup.state_becomes(plain, State::Done).await;
+    stopped(worker).await;
+    assert_eq!(*seen.lock().expect("whole"), [Some(traceparent.to_owned()), None]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_nobody_here_knows_is_left_for_others() {
     let setup = setup();

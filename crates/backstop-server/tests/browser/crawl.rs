@@ -25,7 +25,9 @@ pub(crate) const SECTIONS: [&str; 12] = [
     "/audit",
 ];
 
-const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => a.href))";
+/// By their attribute: the links of a drawing have no text for an address.
+const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => \
+new URL(a.getAttribute('href'), location.href).href))";
 
 /// Goes everywhere; `look` is called on each page. Answers the paths that were seen.
 pub(crate) fn crawl(site: &Site, page: &Page, mut look: impl FnMut(&Page)) -> BTreeSet<String> {

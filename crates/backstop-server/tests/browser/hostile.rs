@@ -27,7 +27,7 @@ const LONG: usize = 64 << 10;
 
 /// The names of all fields and parameters of a page.
 const NAMES: &str = "JSON.stringify([...new Set([...document.querySelectorAll('[name]')].map((node) => node.name)\
-.concat([...document.querySelectorAll('a[href]')].flatMap((a) => [...new URL(a.href).searchParams.keys()])))])";
+.concat([...document.querySelectorAll('a[href]')].flatMap((a) => [...new URL(a.getAttribute('href'), location.href).searchParams.keys()])))])";
 
 fn check_harmless(page: &Page) {
     let at = page.address();

@@ -98,7 +98,7 @@ impl Site {
                 // Such a server does not start before there is one.
                 let first =
                     NewToken { name: "first".to_owned(), scopes: vec![Scope::Admin], expires_in: None };
-                Tokens::of(&backstop).create(first).await.unwrap();
+                Tokens::of(&backstop).create("tests", first).await.unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;
             (backstop.clone(), serve(&backstop, config).await, busy)

@@ -24,7 +24,11 @@ pub(in crate::commands::demo) fn config(
     let file = folder.join(config::USUAL_FILE);
     std::fs::write(&file, &text)?;
     let path = file.display().to_string();
-    let flags = Overrides { store: Some(address.clone()), durability: Some(context.config.durability) };
+    let flags = Overrides {
+        store: Some(address.clone()),
+        durability: Some(context.config.durability),
+        ..Overrides::default()
+    };
     let config = config::resolve(Some(Written { path: &path, text: &text }), Overrides::default(), flags)?;
     Ok((config, file))
 }

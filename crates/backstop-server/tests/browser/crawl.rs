@@ -5,9 +5,9 @@ use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Pages of one shape that are looked at: more of the same shows nothing new.
-const ALIKE_MAX: usize = 3;
+const ALIKE_MAX: usize = 2;
 /// No crawl is longer.
-const PAGES_MAX: usize = 150;
+const PAGES_MAX: usize = 100;
 
 /// The pages of the navigation, and the login.
 pub(crate) const SECTIONS: [&str; 12] = [

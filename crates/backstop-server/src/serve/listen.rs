@@ -3,8 +3,9 @@
 use super::connection::attend;
 use super::router;
 use super::tls::{BadCertificate, Keys};
+use crate::App;
 use crate::access::Tokens;
-use crate::{App, history};
+use crate::history::record;
 use axum::Router;
 use backstop::config::{Config, ServerConfig, Transport};
 use backstop_core::port::StoreError;
@@ -97,8 +98,8 @@ impl Server {
             room: Arc::new(Semaphore::new(app.config().server.connections_max)),
             connections: TaskTracker::new(),
         };
-        // Whoever serves charts keeps what they are drawn from.
-        tokio::spawn(history::record(app.clone(), app.closing().clone()));
+        // Ends with the server: it is closing then.
+        tokio::spawn(record(app.clone(), app.closing().clone()));
         let supervisor = tokio::spawn(house.serve(listener, force.clone()));
         Serving { app, address, keys, force, supervisor: Some(supervisor) }
     }

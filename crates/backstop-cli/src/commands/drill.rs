@@ -117,7 +117,7 @@ impl Place {
 async fn clear(backstop: &Backstop) -> Result<(), Trouble> {
     let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
     let all = Selection::Matching(Filter { queue: Some(queue), ..Filter::default() });
-    let changes = backstop.changes("backstop drill");
+    let changes = backstop.changes(&Context::who());
     changes.amend(&all, &Action::Cancel).await?;
     changes.amend(&all, &Action::Delete).await?;
     Ok(())

@@ -24,7 +24,7 @@ mod stores;
 mod stream;
 mod sweep;
 mod table;
-mod top;
 mod token;
+mod top;
 mod work;
 mod workers;

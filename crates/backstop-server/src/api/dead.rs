@@ -212,10 +212,10 @@ pub(super) async fn redrive(
 async fn drive(dead: DeadLetters, id: String) {
     match dead.run_redrive(&id, |_| ControlFlow::Continue(())).await {
         Ok(report) => {
-            tracing::info!(redrive = id, phase = %report.phase, requeued = report.requeued, "a redrive has ended")
+            tracing::info!(redrive = id, phase = %report.phase, requeued = report.requeued, "a redrive has ended");
         }
         Err(error) => {
-            tracing::warn!(redrive = id, %error, "a redrive broke off; resume it with `backstop dead redrive --resume`")
+            tracing::warn!(redrive = id, %error, "a redrive broke off; resume it with `backstop dead redrive --resume`");
         }
     }
 }

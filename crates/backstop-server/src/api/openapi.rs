@@ -1,4 +1,4 @@
-//! The description of the API, as OpenAPI 3.1.
+//! The description of the API, in version 3.1 of its format.
 
 use super::routes;
 use crate::App;

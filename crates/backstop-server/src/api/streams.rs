@@ -11,6 +11,7 @@ use crate::wire::stream::{
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use backstop::config::StreamConfig;
 use backstop::core::limits::OFFER_MAX;
 use backstop::streams::{Offered, Reading, Record, Standing, Stream, WhichKeys};
 use backstop::{StreamKey, StreamName};
@@ -74,7 +75,7 @@ pub(super) async fn offer(
 
 fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {
     let config = app.config();
-    let usual = Default::default();
+    let usual = StreamConfig::default();
     let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
     let Ok(written) = body.read::<RecordsShape<'_>>() else {
         return Ok(vec![reading.record(&body.0).map_err(Problem::bad)?]);

@@ -66,6 +66,7 @@ pub struct HandedShape<'a> {
     attempt: u32,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference to the field")]
 fn shown<S: Serializer>(ticket: &&Ticket, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(ticket)
 }

@@ -26,7 +26,7 @@ async fn jobs_are_listed_by_what_they_are_and_page_by_page() {
         let page = api.get(&format!("/v1/jobs?queue=q&state=ready&limit=2&cursor={cursor}")).await.ok();
         seen.extend(page["jobs"].as_array().unwrap().iter().map(|job| job["payload"].clone()));
         let Some(next) = page["next"].as_str() else { break };
-        next.clone_into(&mut cursor);
+        cursor = next.replace(' ', "%20");
     }
     assert_eq!(seen, [0, 1, 2, 3, 4]);
 }

@@ -79,7 +79,7 @@ async fn a_key_is_forgotten_with_what_it_holds_and_that_is_written_down() {
     let api = given();
     api.post("/v1/streams/s/records", record("a", 60)).await.ok();
     let gone = api.delete("/v1/streams/s/keys/a", Value::Null).await.ok();
-    assert_eq!(gone, json!({ "key": "a", "count": 1, "disabled": false }));
+    assert_eq!((&gone["key"], &gone["disabled"]), (&json!("a"), &json!(false)));
     assert!(api.get("/v1/streams/s/keys/a").await.problem(404).contains("/v1/streams/s/keys"));
     api.delete("/v1/streams/s/keys/a", Value::Null).await.problem(404);
     let told: Vec<_> = api.audit().await.into_iter().map(|entry| (entry.what, entry.count)).collect();

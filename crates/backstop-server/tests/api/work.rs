@@ -288,7 +288,8 @@ async fn a_breaker_that_opens_keeps_jobs_back_and_lets_probes_through() {
     let probes = api.lease("q", 4).await;
     assert_eq!(probes.len(), 1, "one probe");
     assert_eq!(api.settle(&probes[0], json!({ "outcome": "done" })).await, "applied");
-    assert_eq!(api.lease("q", 4).await.len(), 3, "it is closed again");
+    assert_eq!(api.lease("q", 4).await.len(), 1, "it is closed again, for the one that is ready");
+    assert_eq!(api.lease("q", 4).await.len(), 2, "and for those that failed, which are due");
 }
 
 #[tokio::test]

@@ -1,0 +1,47 @@
+//! Breakers, gates, workers.
+
+use crate::given::{running, said};
+use crate::site::Site;
+use backstop::Span;
+
+#[tokio::test]
+async fn a_breaker_is_opened_and_reset_and_says_why_and_since_when() {
+    let site = Site::new("");
+    let opened = site.post("/breakers/open", "name=emails&why=maintenance+until+noon").await;
+    assert_eq!(opened.location, "/breakers");
+    let page = site.page("/breakers").await;
+    for said in ["maintenance until noon", ">open<", "Yes, reset emails", "failures in a row"] {
+        assert!(page.contains(said), "{said} in {page}");
+    }
+    site.post("/breakers/reset", "name=emails").await;
+    let page = site.page("/breakers").await;
+    assert!(page.contains(">closed<") && page.contains("Yes, stop emails"), "{page}");
+    assert_eq!(said(&site).await, ["breaker open", "breaker reset"]);
+}
+
+#[tokio::test]
+async fn a_gate_of_a_kind_with_a_slash_is_shut_by_its_name() {
+    let site = Site::new("");
+    site.post("/breakers/open", "name=emails%2Fa%2Fb").await;
+    let page = site.page("/breakers").await;
+    assert!(page.contains("emails/a/b") && page.contains("opened by hand"), "{page}");
+    assert_eq!(site.post("/breakers/open", "name=").await.status, axum::http::StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    running(backstop, "emails", "a", "worker-deaf").await;
+    site.test.clock.advance(Span::minutes(2));
+    let beat = backstop::core::port::Beat {
+        worker: backstop::core::lease::WorkerName::new("worker-alive"),
+        queues: vec!["emails".parse().unwrap()],
+        leases: Vec::new(),
+        until: backstop.now().after(Span::secs(15)),
+    };
+    backstop.store().beat(beat, backstop.now()).await.unwrap();
+    let page = site.page("/workers").await;
+    assert!(page.contains("worker-alive"), "{page}");
+    assert!(page.contains("href=\"/queues/emails\""), "{page}");
+}

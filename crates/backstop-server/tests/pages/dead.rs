@@ -1,0 +1,158 @@
+//! Dead letters: groups, filters, actions, redrives.
+
+use crate::given::{dead, ready, said, state};
+use crate::site::Site;
+use axum::http::StatusCode;
+use backstop::State;
+use backstop::core::failure::ErrorReport;
+
+fn error(class: &str, message: &str) -> ErrorReport {
+    ErrorReport { error_type: Some(class.to_owned()), ..ErrorReport::message(message) }
+}
+
+#[tokio::test]
+async fn letters_come_in_groups_by_what_they_died_of_the_largest_first() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    dead(backstop, "emails", "a", error("Declined", "card declined")).await;
+    for name in ["b", "c", "d"] {
+        dead(backstop, "emails", name, error("Timeout", "no answer")).await;
+    }
+    let page = site.page("/dead").await;
+    let (timeout, declined) = (page.find("Timeout").unwrap(), page.find("Declined").unwrap());
+    assert!(timeout < declined, "{page}");
+    assert!(page.contains(">3</a>") && page.contains("no answer") && page.contains("4 in all"), "{page}");
+    let group =
+        page.split("href=\"").find(|link| link.starts_with("/dead?queue=emails&#38;fingerprint=")).unwrap();
+    let group = group.split('"').next().unwrap().replace("&#38;", "&");
+    let letters = site.page(&group).await;
+    assert_eq!(letters.matches("name=\"id\"").count(), 3, "{letters}");
+    assert!(letters.contains("all <strong>3</strong> that match"), "{letters}");
+}
+
+#[tokio::test]
+async fn filters_find_letters_by_text_type_and_time() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    dead(backstop, "emails", "a", error("Declined", "card declined")).await;
+    dead(backstop, "emails", "b", error("Timeout", "no answer")).await;
+    for (query, count) in [
+        ("text=DECLINED", 1),
+        ("error_type=Timeout", 1),
+        ("queue=emails&view=letters", 2),
+        ("kind=other", 0),
+        ("since=2030-01-01T00:00", 0),
+        ("until=2030-01-01T00:00", 2),
+    ] {
+        let page = site.page(&format!("/dead?{query}")).await;
+        assert_eq!(page.matches("name=\"id\"").count(), count, "{query}: {page}");
+    }
+    assert_eq!(site.get("/dead?since=yesterday").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn picked_letters_are_requeued_moved_and_deleted_and_the_filter_stays() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c"] {
+        ids.push(dead(backstop, "emails", name, error("Timeout", "no answer")).await);
+    }
+    let confirm = site.page(&format!("/dead/confirm?action=move&queue=emails&id={}", ids[1])).await;
+    assert!(
+        confirm.contains("name=\"to\"") && confirm.contains("<strong>1</strong> dead letter"),
+        "{confirm}"
+    );
+    let back = "/dead?queue=emails&view=letters";
+    let act = |rest: String| format!("queue=emails&{rest}");
+    assert_eq!(site.post("/dead/act", &act(format!("action=requeue&id={}", ids[0]))).await.location, back);
+    assert_eq!(
+        site.post("/dead/act", &act(format!("action=move&to=slow&id={}", ids[1]))).await.location,
+        back
+    );
+    assert_eq!(site.post("/dead/act", &act(format!("action=delete&id={}", ids[2]))).await.location, back);
+    assert_eq!(state(&site, ids[0]).await, Some(State::Ready));
+    assert_eq!(backstop.job(ids[1]).await.unwrap().unwrap().queue.as_str(), "slow");
+    assert_eq!(state(&site, ids[2]).await, None);
+    assert_eq!(said(&site).await, ["delete", "move to slow", "requeue"]);
+    assert_eq!(
+        site.post("/dead/act", &act(format!("action=move&id={}", ids[0]))).await.status,
+        StatusCode::BAD_REQUEST
+    );
+}
+
+#[tokio::test]
+async fn a_redrive_sends_a_few_first_and_goes_on_when_those_live() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    for n in 0..5 {
+        dead(backstop, "emails", &n.to_string(), error("Timeout", "no answer")).await;
+    }
+    let plan = site.page("/dead/redrive?queue=emails").await;
+    assert!(
+        plan.contains("<strong>5</strong> dead letters match") && plan.contains("name=\"canary\""),
+        "{plan}"
+    );
+    let started = site.post("/dead/redrive", "queue=emails&canary=2&max_failures=1&then_rate=1000/s").await;
+    assert_eq!(started.status, StatusCode::SEE_OTHER);
+    assert!(started.location.starts_with("/dead/redrives/"), "{}", started.location);
+    let id = started.location.trim_start_matches("/dead/redrives/").to_owned();
+    until(|| async { queued(&site).await == 2 }).await;
+    let watching = site.page(&started.location).await;
+    assert!(watching.contains("Watching") && watching.contains("Yes, stop it"), "{watching}");
+    let fine = |_| async { Ok(()) };
+    until(|| async {
+        backstop.worker().handle_raw("emails", fine).drain().await.unwrap();
+        let reports = backstop.dead().redrives().await.unwrap();
+        reports.iter().any(|report| report.id == id && report.phase.is_ended())
+    })
+    .await;
+    let page = site.page(&started.location).await;
+    assert!(page.contains("All that fit were requeued."), "{page}");
+    assert!(site.page("/dead/redrives").await.contains(&id));
+    assert_eq!(site.audit().await, [("token ada".to_owned(), format!("redrive {id}"))]);
+}
+
+#[tokio::test]
+async fn a_redrive_is_stopped_and_the_audit_says_so() {
+    let site = Site::new("");
+    dead(&site.test.backstop, "emails", "a", error("Timeout", "no answer")).await;
+    let started = site.post("/dead/redrive", "queue=emails&canary=1&max_failures=0&then_rate=1/s").await;
+    until(|| async { queued(&site).await == 1 }).await;
+    assert_eq!(site.post(&format!("{}/stop", started.location), "").await.location, started.location);
+    until(|| async { site.page(&started.location).await.contains("It was stopped on request") }).await;
+    assert!(site.audit().await.iter().any(|(_, what)| what == "redrive stop"));
+}
+
+#[tokio::test]
+async fn a_plan_that_makes_no_sense_is_answered_in_place_with_what_was_typed() {
+    let site = Site::new("");
+    let got = site.post("/dead/redrive", "queue=emails&canary=2&max_failures=5&then_rate=1/s").await;
+    assert_eq!(got.location, "/dead/redrive?queue=emails&canary=2&max_failures=5&then_rate=1%2Fs");
+    assert!(site.page(&got.location).await.contains("value=\"5\""));
+    assert_eq!(site.audit().await, []);
+}
+
+async fn queued(site: &Site) -> u64 {
+    let queues = site.test.backstop.store().queues(site.test.backstop.now()).await.unwrap();
+    queues.iter().map(|queue| queue.counts.of(State::Ready)).sum()
+}
+
+/// Waits for what a task in the background does.
+async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        while !is_so().await {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.expect("it comes about");
+}
+
+#[tokio::test]
+async fn a_letter_that_is_alive_again_is_left_alone() {
+    let site = Site::new("");
+    let id = ready(&site.test.backstop, "emails", "a").await;
+    let got = site.post("/dead/act", &format!("action=delete&id={id}")).await;
+    assert_eq!(got.status, StatusCode::SEE_OTHER);
+    assert_eq!(state(&site, id).await, Some(State::Ready));
+}

@@ -1,0 +1,108 @@
+//! One job: why, what happened, what is in it.
+
+use crate::given::{dead, ready, running, said, state};
+use crate::site::Site;
+use axum::http::StatusCode;
+use backstop::core::failure::ErrorReport;
+use backstop::{Fail, Span, State};
+
+#[tokio::test]
+async fn a_job_says_why_it_waits() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let id = ready(backstop, "emails", "a").await;
+    assert!(
+        site.page(&format!("/jobs/{id}")).await.contains("It is ready, but no live worker serves its queue.")
+    );
+    backstop.changes("ada").pause(&"emails".parse().unwrap()).await.unwrap();
+    let page = site.page(&format!("/jobs/{id}")).await;
+    assert!(page.contains("Its queue is paused.") && page.contains("Resume the queue"), "{page}");
+    let held = running(backstop, "other", "b", "worker-7").await;
+    assert!(site.page(&format!("/jobs/{held}")).await.contains("It is running on worker-7"));
+    site.test.clock.advance(Span::minutes(5));
+    assert!(site.page(&format!("/jobs/{held}")).await.contains("Worker worker-7 vanished with it"));
+}
+
+#[tokio::test]
+async fn its_failures_are_told_in_order_with_the_waits_between() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let id = ready(backstop, "q", "a").await;
+    for run in 1..=3 {
+        let handler = move |_| async move { Err(Fail::retry(format!("failure number {run}"))) };
+        backstop.worker().name("w").handle_raw("q", handler).drain().await.unwrap();
+        site.test.clock.advance(Span::minutes(1));
+    }
+    let page = site.page(&format!("/jobs/{id}")).await;
+    let page = page.split("What happened").nth(1).expect("its life is told");
+    let places: Vec<usize> =
+        ["Came in", "failure number 1", "waited", "failure number 2", "failure number 3", "Given up"]
+            .iter()
+            .map(|words| page.find(words).unwrap_or_else(|| panic!("{words} in {page}")))
+            .collect();
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(page.contains("Attempt 2 failed"), "{page}");
+}
+
+#[tokio::test]
+async fn a_payload_is_shown_with_exact_numbers_and_without_secrets() {
+    let site = Site::new("");
+    let payload = r#"{"id":12345678901234567890,"price":1.10,"password":"hunter2"}"#;
+    let draft = site.test.backstop.draft("q").kind("k").payload(payload);
+    let id = draft.push().await.unwrap().id;
+    let page = site.page(&format!("/jobs/{id}")).await;
+    assert!(page.contains("12345678901234567890") && page.contains("1.10"), "{page}");
+    assert!(page.contains("[redacted]") && !page.contains("hunter2"), "{page}");
+    assert_eq!(site.audit().await, [], "looking at what anybody may see is no change");
+    let whole = site.post(&format!("/jobs/{id}/payload"), "").await;
+    assert_eq!(whole.status, StatusCode::OK);
+    assert!(whole.body.contains("hunter2"), "{}", whole.body);
+    assert_eq!(site.audit().await, [("token ada".to_owned(), "job payload".to_owned())]);
+}
+
+#[tokio::test]
+async fn who_may_only_look_is_not_offered_the_whole_payload() {
+    let site = Site::read_only("");
+    let draft = site.test.backstop.draft("q").kind("k").payload(r#"{"password":"hunter2"}"#);
+    let id = draft.push().await.unwrap().id;
+    let page = site.page(&format!("/jobs/{id}")).await;
+    assert!(!page.contains("hunter2") && !page.contains("/payload"), "{page}");
+}
+
+#[tokio::test]
+async fn it_is_retried_cancelled_and_deleted_from_its_own_page() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let id = ready(backstop, "q", "a").await;
+    let act = |word: &str| format!("action={word}&id={id}&back=job");
+    let page = format!("/jobs/{id}");
+    assert_eq!(site.post("/jobs/act", &act("cancel")).await.location, page);
+    assert_eq!(state(&site, id).await, Some(State::Cancelled));
+    assert_eq!(site.post("/jobs/act", &act("retry")).await.location, page);
+    assert_eq!(state(&site, id).await, Some(State::Ready));
+    assert_eq!(site.post("/jobs/act", &act("delete")).await.location, "/jobs");
+    assert_eq!(state(&site, id).await, None);
+    assert_eq!(said(&site).await, ["job cancel", "job delete", "job retry"]);
+}
+
+#[tokio::test]
+async fn a_dead_letter_names_its_group_and_what_was_around_it() {
+    let site = Site::new("");
+    let error = ErrorReport { error_type: Some("Timeout".to_owned()), ..ErrorReport::message("no answer") };
+    let id = dead(&site.test.backstop, "q", "a", error).await;
+    let page = site.page(&format!("/dead/{id}")).await;
+    for said in [
+        "Others that died of this",
+        "/dead/redrive?queue=q&#38;fingerprint=",
+        "Timeout",
+        "It is dead because",
+    ] {
+        assert!(page.contains(said), "{said} in {page}");
+    }
+    site.post("/dead/act", &format!("action=requeue&id={id}&back=job")).await;
+    assert_eq!(
+        site.get(&format!("/dead/{id}")).await.location,
+        format!("/jobs/{id}"),
+        "it is dead no longer"
+    );
+}

@@ -1,0 +1,18 @@
+//! The pages of queues, jobs, dead letters, workers, breakers and the audit, as a browser gets them.
+
+mod actions;
+mod breakers;
+mod dead;
+mod empty;
+mod events;
+mod frame;
+mod given;
+mod hostile;
+mod job;
+mod jobs;
+mod overview;
+mod queues;
+mod runs;
+#[path = "../pages2/site.rs"]
+mod site;
+mod store;

@@ -1,0 +1,110 @@
+//! The overview: problems first.
+
+use crate::given::{dead, ready, running};
+use crate::site::Site;
+use backstop::Span;
+use backstop::core::bounds::Bounds;
+use backstop::core::failure::ErrorReport;
+
+/// Their words, the worst first; that a store in memory is no place for work is told on every page here.
+fn problems(page: &str) -> Vec<&str> {
+    let kinds = page.split("<span class=\"kind\">").skip(1);
+    let kinds = kinds.map(|rest| rest.split("</span>").next().unwrap());
+    kinds.filter(|kind| *kind != "doctor").collect()
+}
+
+#[tokio::test]
+async fn what_the_doctor_finds_is_told_and_charts_follow() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    let page = site.page("/").await;
+    assert!(page.contains("kept in memory") && problems(&page).is_empty(), "{page}");
+    for chart in ["Jobs a second", "Jobs that wait", "Wait of the oldest ready job", "Dead letters"] {
+        assert!(page.contains(chart), "{chart}");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_nobody_serves_is_stuck() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    site.test.clock.advance(Span::minutes(3));
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["stuck"]);
+    assert!(
+        page.contains("Nobody serves queue emails, and 1 job is ready.") && page.contains("3 min"),
+        "{page}"
+    );
+    assert!(page.contains("href=\"/queues/emails\""), "{page}");
+}
+
+#[tokio::test]
+async fn a_paused_queue_is_told_once_its_jobs_are_late() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    site.test.backstop.changes("ada").pause(&"emails".parse().unwrap()).await.unwrap();
+    assert!(problems(&site.page("/").await).is_empty());
+    site.test.clock.advance(Span::minutes(6));
+    assert_eq!(problems(&site.page("/").await), ["paused"]);
+}
+
+#[tokio::test]
+async fn deaths_of_now_are_told_and_old_ones_are_not() {
+    let site = Site::new("");
+    for name in ["a", "b"] {
+        dead(&site.test.backstop, "emails", name, ErrorReport::message("boom")).await;
+    }
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["dying"]);
+    assert!(page.contains("2 letters") && page.contains("href=\"/dead?queue=emails\""), "{page}");
+    site.test.clock.advance(Span::hours(1));
+    assert!(problems(&site.page("/").await).is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_that_vanished_with_jobs_is_told() {
+    let site = Site::new("");
+    running(&site.test.backstop, "emails", "a", "worker-7").await;
+    site.test.clock.advance(Span::minutes(2));
+    let page = site.page("/").await;
+    assert!(problems(&page).contains(&"lease over"), "{:?}", problems(&page));
+}
+
+#[tokio::test]
+async fn what_keeps_jobs_back_is_told_before_what_is_merely_full() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let bounds = Bounds { max_size: Some(10), ..Bounds::default() };
+    backstop.store().set_bounds("emails".parse().unwrap(), bounds, backstop.now()).await.unwrap();
+    for n in 0..8 {
+        ready(backstop, "emails", &n.to_string()).await;
+    }
+    backstop.changes("ada").open(&"emails".parse().unwrap(), "down").await.unwrap();
+    backstop.changes("ada").open(&"emails/task".parse().unwrap(), "down").await.unwrap();
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["breaker open", "gate shut", "nearly full"]);
+    assert!(page.contains("80 %"), "{page}");
+}
+
+#[tokio::test]
+async fn a_missed_schedule_is_told() {
+    let site =
+        Site::new("[schedules.nightly]\ncron = \"0 2 * * *\"\nqueue = \"reports\"\nkind = \"nightly\"\n");
+    let schedules: Vec<_> = site.app.config().schedules.values().cloned().collect();
+    site.test.backstop.schedules().look(&schedules).await.unwrap();
+    site.test.clock.advance(Span::days(2));
+    let page = site.page("/").await;
+    assert!(problems(&page).contains(&"missed schedule"), "{page}");
+    assert!(page.contains("href=\"/schedules/nightly\""), "{page}");
+}
+
+#[tokio::test]
+async fn charts_look_back_as_far_as_the_address_says() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    for window in ["5m", "1h", "24h", "7d"] {
+        let page = site.page(&format!("/?window={window}")).await;
+        assert!(page.contains(&format!("href=\"/?window={window}\" aria-current=\"true\"")), "{window}");
+    }
+    assert_eq!(site.get("/?window=2y").await.status, axum::http::StatusCode::BAD_REQUEST);
+}

@@ -26,9 +26,9 @@ mod stores;
 mod stream;
 mod sweep;
 mod table;
+mod token;
 mod top;
 #[cfg(feature = "otlp")]
 mod traces;
-mod token;
 mod work;
 mod workers;

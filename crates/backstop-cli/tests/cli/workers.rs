@@ -52,8 +52,8 @@ fn check(program: &str, file: &str) {
     assert_eq!(state(&retried), ("done".into(), 2.into()));
     assert_eq!(state(&dead), ("dead".into(), 3.into()));
     let error = &place.job(&dead)["errors"][0];
-    assert_eq!(error["error"]["message"].as_str(), Some("attempt 1 did not get through"), "{error}");
-    let stack = error["error"]["stack_trace"].as_str().unwrap_or_default();
+    assert_eq!(error["message"].as_str(), Some("attempt 1 did not get through"), "{error}");
+    let stack = error["stack_trace"].as_str().unwrap_or_default();
     assert!(stack.contains(file), "{error}");
 }
 

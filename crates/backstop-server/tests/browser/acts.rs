@@ -1,6 +1,6 @@
 //! What a page offers to do, it does: with the mouse, with script and without, and the store shows it.
 
-use crate::page::Page;
+use crate::page::{Node, Page};
 use crate::rules;
 use crate::site::Site;
 use backstop::core::amend::Filter;
@@ -10,6 +10,15 @@ use backstop::{JobId, State, StreamKey};
 /// With script, and without.
 fn visitors() -> [Page; 2] {
     [Page::open(), Page::open().without_script()]
+}
+
+/// Goes there, and stops live updates: what is clicked on stays where it is.
+fn enter(page: &Page, site: &Site, path: &str) {
+    page.go(&site.at(path));
+    if page.tree().iter().any(|node| node.role == "button" && node.name == "Live") {
+        page.click("button", "Live");
+        page.find("button", "Paused");
+    }
 }
 
 /// Follows what leads to another page, which must keep the rules.
@@ -48,7 +57,7 @@ impl Site {
 fn a_queue_is_paused_and_resumed() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
-        page.go(&site.at("/queues"));
+        enter(&page, &site, "/queues");
         follow(&page, "button", "Pause mail");
         assert_eq!(site.queue("mail").gate, Gate::Paused);
         follow(&page, "button", "Resume mail");
@@ -65,7 +74,7 @@ fn a_job_is_retried_and_another_is_cancelled() {
         let site = Site::filled(&["plain"]);
         let (failed, waiting) =
             (site.a_job("failing", State::Retrying), site.a_job("mail", State::Scheduled));
-        page.go(&site.at(&format!("/jobs/{failed}")));
+        enter(&page, &site, &format!("/jobs/{failed}"));
         confirm(&page, "Retry…", "Yes, retry it");
         assert_eq!(site.state(failed), State::Ready);
         page.go(&site.at(&format!("/jobs/{waiting}")));
@@ -78,7 +87,7 @@ fn a_job_is_retried_and_another_is_cancelled() {
 fn a_group_of_dead_letters_is_requeued_after_a_question() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
-        page.go(&site.at("/dead?queue=dying"));
+        enter(&page, &site, "/dead?queue=dying");
         follow(&page, "link", "Requeue…");
         assert!(site.queue("dying").counts.of(State::Dead) > 0, "a question changes nothing");
         follow(&page, "button", "Yes, requeue");
@@ -91,7 +100,7 @@ fn a_dead_letter_is_moved_to_another_queue() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
         let letter = site.a_job("dying", State::Dead);
-        page.go(&site.at(&format!("/dead/{letter}")));
+        enter(&page, &site, &format!("/dead/{letter}"));
         page.click("DisclosureTriangle", "Move…");
         page.fill("combobox", "To queue", "elsewhere");
         follow(&page, "button", "Move it");
@@ -105,7 +114,7 @@ fn a_redrive_sends_a_few_first() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
         let before = site.queue("dying").counts.of(State::Dead);
-        page.go(&site.at("/dead?queue=dying"));
+        enter(&page, &site, "/dead?queue=dying");
         follow(&page, "link", "Redrive…");
         page.fill("spinbutton", "Letters that go first", "1");
         page.fill("spinbutton", "Of these may die again", "0");
@@ -119,7 +128,7 @@ fn a_schedule_is_run_now_paused_and_resumed() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
         let before = site.queue("digests").totals.enqueued;
-        page.go(&site.at("/schedules/digest"));
+        enter(&page, &site, "/schedules/digest");
         confirm(&page, "Run now…", "Run now");
         assert_eq!(site.queue("digests").totals.enqueued, before + 1);
         confirm(&page, "Pause…", "Pause");
@@ -137,7 +146,7 @@ fn a_key_of_a_stream_is_forgotten_once_that_is_confirmed() {
         let stream = site.backstop.stream("uptime").unwrap();
         let key = StreamKey::new("plain").unwrap();
         assert!(site.wait(stream.key(&key)).unwrap().is_some());
-        page.go(&site.at("/streams/uptime"));
+        enter(&page, &site, "/streams/uptime");
         follow(&page, "link", "plain");
         page.click("DisclosureTriangle", "Forget…");
         page.click("checkbox", "Forget this key and what it holds");
@@ -154,7 +163,7 @@ fn a_breaker_is_reset() {
             site.wait(site.backstop.breakers().list()).unwrap().iter().filter(|guard| guard.is_shut()).count()
         };
         assert_eq!(shut(), 1);
-        page.go(&site.at("/breakers"));
+        enter(&page, &site, "/breakers");
         confirm(&page, "Reset…", "Yes, reset mail");
         assert_eq!(shut(), 0);
     }
@@ -164,7 +173,7 @@ fn a_breaker_is_reset() {
 fn a_sweep_is_run_now() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
-        page.go(&site.at("/sweeps/orders"));
+        enter(&page, &site, "/sweeps/orders");
         confirm(&page, "Run now…", "Run now");
         assert!(page.text().contains("orders"), "{}", page.text());
     }
@@ -174,12 +183,11 @@ fn a_sweep_is_run_now() {
 fn all_jobs_that_match_are_deleted_after_a_question() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
-        page.go(&site.at("/jobs?queue=done&state=done"));
-        let all = page
-            .tree()
-            .into_iter()
-            .find(|node| node.role == "checkbox" && node.name.starts_with("instead, all"));
-        page.click_on(&all.unwrap());
+        enter(&page, &site, "/jobs?queue=done&state=done");
+        page.click_on(|page| {
+            let is_all = |node: &Node| node.role == "checkbox" && node.name.starts_with("instead, all");
+            page.tree().into_iter().find(is_all).unwrap()
+        });
         follow(&page, "button", "Delete…");
         assert_eq!(site.queue("done").counts.of(State::Done), 2, "a question changes nothing");
         follow(&page, "button", "Yes, delete");

@@ -5,9 +5,9 @@ use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Pages of one shape that are looked at: more of the same shows nothing new.
-const ALIKE_MAX: usize = 3;
+const ALIKE_MAX: usize = 2;
 /// No crawl is longer.
-const PAGES_MAX: usize = 150;
+const PAGES_MAX: usize = 100;
 
 /// The pages of the navigation, and the login.
 pub(crate) const SECTIONS: [&str; 12] = [
@@ -25,7 +25,9 @@ pub(crate) const SECTIONS: [&str; 12] = [
     "/audit",
 ];
 
-const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => a.href))";
+/// By their attribute: the links of a drawing have no text for an address.
+const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => \
+new URL(a.getAttribute('href'), location.href).href))";
 
 /// Goes everywhere; `look` is called on each page. Answers the paths that were seen.
 pub(crate) fn crawl(site: &Site, page: &Page, mut look: impl FnMut(&Page)) -> BTreeSet<String> {

@@ -35,7 +35,7 @@ fn a_slash_goes_to_the_filter_and_letters_typed_there_are_no_shortcuts() {
     page.press("/");
     page.press("gq");
     assert_eq!(page.address(), site.at("/jobs"));
-    assert_eq!(page.eval("document.activeElement.value"), "gq".into());
+    assert_eq!(page.eval("document.activeElement.value"), "gq");
 }
 
 #[test]
@@ -44,5 +44,5 @@ fn the_first_tab_leads_past_the_navigation() {
     let page = Page::open();
     page.go(&site.at("/queues"));
     page.press_key(TAB);
-    assert_eq!(page.eval("document.activeElement.textContent"), "Skip to content".into());
+    assert_eq!(page.eval("document.activeElement.textContent"), "Skip to content");
 }

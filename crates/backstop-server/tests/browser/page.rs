@@ -132,14 +132,22 @@ impl Page {
 
     /// Clicks on it, with the mouse.
     pub(crate) fn click(&self, role: &str, name: &str) {
-        self.click_on(&self.find(role, name));
+        self.click_on(|page| page.find(role, name));
     }
 
-    /// Clicks on this.
-    pub(crate) fn click_on(&self, node: &Node) {
+    /// Clicks on what is found. Live updates may replace it between the look and the click: then it is looked for again.
+    pub(crate) fn click_on(&self, find: impl Fn(&Self) -> Node) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(why) = self.try_click(&find(self)) {
+            assert!(Instant::now() < deadline, "{}: {why}", self.address());
+        }
+    }
+
+    fn try_click(&self, node: &Node) -> Result<(), Value> {
         let which = json!({ "backendNodeId": node.id });
-        self.call("DOM.scrollIntoViewIfNeeded", which.clone());
-        let shape = self.call("DOM.getBoxModel", which);
+        let call = |method, params| self.browser.try_call(Some(&self.session), method, params);
+        call("DOM.scrollIntoViewIfNeeded", which.clone())?;
+        let shape = call("DOM.getBoxModel", which)?;
         let quad: Vec<f64> =
             shape["model"]["content"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
         let (x, y) = (f64::midpoint(quad[0], quad[4]), f64::midpoint(quad[1], quad[5]));
@@ -147,6 +155,7 @@ impl Page {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", event);
         }
+        Ok(())
     }
 
     /// Writes into a field, in place of what it had.

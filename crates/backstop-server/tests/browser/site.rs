@@ -7,7 +7,9 @@ use backstop::core::verdict::Advice;
 use backstop::dead::redrive::Redrive;
 use backstop::dead::{DeadFilter, DeadSelection};
 use backstop::rusqlite::Connection;
-use backstop::{Address, Backstop, Fail, Payload, QueueName, Run, Running, Span, StreamKey};
+use backstop::{
+    Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span, StreamKey,
+};
 use backstop_server::App;
 use backstop_server::access::{NewToken, Scope, Tokens};
 use backstop_server::serve::{Server, Serving};
@@ -98,7 +100,7 @@ impl Site {
                 // Such a server does not start before there is one.
                 let first =
                     NewToken { name: "first".to_owned(), scopes: vec![Scope::Admin], expires_in: None };
-                Tokens::of(&backstop).create(first).await.unwrap();
+                Tokens::of(&backstop).create("tests", first).await.unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;
             (backstop.clone(), serve(&backstop, config).await, busy)
@@ -177,7 +179,10 @@ async fn jobs(backstop: &Backstop, text: &str) {
         draft(queue).push().await.unwrap();
     }
     let (said, again) = (text.to_owned(), text.to_owned());
-    let worker = backstop.worker().handle_raw("done", |_: Run| async { Ok(()) });
+    // What failed is to be found waiting for its retry, however slow the machine is.
+    let retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"1h","max_attempts":3}"#).unwrap();
+    let worker = backstop.worker().queue("failing", QueueSettings { retry, ..QueueSettings::default() });
+    let worker = worker.handle_raw("done", |_: Run| async { Ok(()) });
     let worker = worker.handle_raw("dying", move |_: Run| {
         let report = report(&said);
         async move { Err(Fail::with_advice(report, Advice::Dead)) }

@@ -7,7 +7,7 @@ use backstop_server::access::{NewToken, Scope, Tokens};
 
 fn token(site: &Site, scope: Scope) -> String {
     let new = NewToken { name: format!("{scope:?}"), scopes: vec![scope], expires_in: None };
-    site.wait(Tokens::of(&site.backstop).create(new)).unwrap().token
+    site.wait(Tokens::of(&site.backstop).create("tests", new)).unwrap().token
 }
 
 fn log_in(page: &Page, token: &str) {
@@ -69,6 +69,6 @@ fn a_theme_that_was_chosen_stays() {
     page.click("button", "Theme: system");
     page.click("button", "Theme: light");
     page.go(&site.at("/jobs"));
-    assert_eq!(page.eval("document.documentElement.dataset.theme"), "dark".into());
+    assert_eq!(page.eval("document.documentElement.dataset.theme"), "dark");
     page.find("button", "Theme: dark");
 }

@@ -116,7 +116,8 @@ pub(super) fn figure(id: &str, title: &str, legend: &str, drawing: &str, table: 
 
 /// A table of texts. The first cell of a row names it.
 pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<table><caption class=\"away\">The values of the chart</caption><thead><tr>");
+    let mut html =
+        String::from("<table><caption class=\"away\">The values of the chart</caption><thead><tr>");
     for title in titles {
         write!(html, "<th scope=\"col\">{}</th>", escaped(title)).expect("a string takes everything");
     }

@@ -53,6 +53,7 @@ pub struct Walk {
 
 impl Walk {
     /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock that was set back waits for nothing.
+    #[must_use]
     pub fn onward(&self, clock: Time) -> Self {
         let is_recent =
             self.began.is_some_and(|began| began <= clock && clock.since(began) < TABLE_WALK_EVERY);

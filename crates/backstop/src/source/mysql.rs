@@ -60,15 +60,12 @@ impl Dial {
         let Tls::Verified(file) = &self.tls else { return Ok(opts) };
         // Fails only if the program has chosen one already, and then that one is used.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let roots = match file {
-            Some(file) => {
-                let read = std::fs::read(file);
-                vec![read.map_err(|error| Error::Other(format!("ssl-ca={file}: {error}").into()))?]
-            }
-            None => {
-                let known = rustls_native_certs::load_native_certs().certs;
-                known.into_iter().map(|certificate| certificate.to_vec()).collect()
-            }
+        let roots = if let Some(file) = file {
+            let read = std::fs::read(file);
+            vec![read.map_err(|error| Error::Other(format!("ssl-ca={file}: {error}").into()))?]
+        } else {
+            let known = rustls_native_certs::load_native_certs().certs;
+            known.into_iter().map(|certificate| certificate.to_vec()).collect()
         };
         let roots = roots.into_iter().map(Into::into).collect();
         let ssl = SslOpts::default().with_disable_built_in_roots(true).with_root_certs(roots);

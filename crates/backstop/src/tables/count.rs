@@ -40,24 +40,24 @@ fn cut(number: f64) -> i128 {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, cell: Cell, expected: Option<i128>) {
+    fn check(kind: Kind, cell: &Cell, expected: Option<i128>) {
         let column =
             Column { name: "f".to_owned(), type_name: String::new(), cast: String::new(), kind, digits: 0 };
-        assert_eq!(read(&cell, &column, Dialect::Sqlite), expected, "{cell:?}");
+        assert_eq!(read(cell, &column, Dialect::Sqlite), expected, "{cell:?}");
     }
 
     #[test]
     fn a_count_is_cut_to_a_whole_number_and_what_is_none_is_not_one() {
         let text = |text: &str| Cell::Text(text.to_owned());
-        check(Kind::Any, Cell::Real(2.9), Some(2));
-        check(Kind::Real, text("2.00"), Some(2));
-        check(Kind::Real, text("NaN"), Some(i128::MAX));
-        check(Kind::Real, Cell::Digits("3.99".to_owned()), Some(3));
-        check(Kind::Text, text(" 12 "), Some(12));
+        check(Kind::Any, &Cell::Real(2.9), Some(2));
+        check(Kind::Real, &text("2.00"), Some(2));
+        check(Kind::Real, &text("NaN"), Some(i128::MAX));
+        check(Kind::Real, &Cell::Digits("3.99".to_owned()), Some(3));
+        check(Kind::Text, &text(" 12 "), Some(12));
         for none in ["", "many", "1.5", "-1", "+1", "1234567890", "1\n"] {
-            check(Kind::Text, text(none), None);
+            check(Kind::Text, &text(none), None);
         }
-        check(Kind::Whole, text("2"), None);
-        check(Kind::Whole, Cell::Null, None);
+        check(Kind::Whole, &text("2"), None);
+        check(Kind::Whole, &Cell::Null, None);
     }
 }

@@ -312,7 +312,8 @@ pub(super) fn count_expired(table: &Table, shape: &Shape, now: Time, max: usize)
 /// The keys of expired rows, the oldest first.
 pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT ").key(&shape.id).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    // With a name of its own: an order is by the column, not by how it is read.
+    sql.say("SELECT ").key(&shape.id).say(" AS backstop_k FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
     is_expired(&mut sql, table, shape, now);
     sql.say(" ORDER BY ").ordinal(&shape.inserted).say(", ").name(&shape.id).say(" LIMIT ").number(max);
     sql.done()
@@ -327,8 +328,9 @@ pub(super) fn walk_expired(
     max: usize,
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT ").key(&shape.id).say(", ").read_ordinal(&shape.inserted).say(", ");
-    sql.read_date(&shape.inserted).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say("SELECT ").key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted);
+    sql.say(" AS backstop_i, ").read_date(&shape.inserted).say(" AS backstop_t FROM ");
+    sql.say(&shape.catalogue.quoted).say(" WHERE ");
     is_expired(&mut sql, table, shape, now);
     if let Some(place) = past {
         pick::put_past(&mut sql, shape, place);

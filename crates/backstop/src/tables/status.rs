@@ -202,13 +202,8 @@ impl Opened {
             let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
             let rows = self.rows(&asked).await?;
             let until = |row: &Vec<Cell>| {
-                let failures = match row.first()? {
-                    // PostgreSQL's, in digits.
-                    Cell::Text(digits) => digits.parse::<f64>().ok().map(|number| number as u32)?,
-                    Cell::Real(number) => *number as u32,
-                    cell => u32::try_from(count::read(cell, &failed.failures, self.shape.dialect)?)
-                        .unwrap_or(u32::MAX),
-                };
+                let failures = count::read(row.first()?, &failed.failures, self.shape.dialect)?;
+                let failures = u32::try_from(failures).unwrap_or(u32::MAX);
                 let last_failure = first(&failed, row.get(1)?);
                 match table.rules.judge(OpenRow { inserted: at, failures, last_failure }, None, at) {
                     Fate::Waits(until) => Some(until),

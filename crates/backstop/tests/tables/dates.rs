@@ -112,8 +112,8 @@ fn texts() -> Vec<(i64, String, u32, Option<String>)> {
         rows.push((text.to_owned(), 0, None));
         rows.push(("2026-03-01 11:00:00".to_owned(), 2, Some(text.to_owned())));
     }
-    let numbered = |(at, (inserted, failures, last)): (usize, _)| (at as i64 + 1, inserted, failures, last);
-    rows.into_iter().enumerate().map(numbered).collect()
+    let numbered = |(id, (inserted, failures, last))| (id, inserted, failures, last);
+    (1..).zip(rows).map(numbered).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,23 +101,18 @@ async fn a_handler_that_hangs_holds_up_neither_other_rows_nor_passes_and_is_seen
             let adopted = backstop.adopted(&table);
             let timing = Timing { grace: Span::millis(100), ..Timing::default() };
             let worker = backstop.worker().timing(timing).table(table).start().expect("a worker");
-            for wave in 0..3 {
+            for wave in 0..3_u32 {
                 let began = std::time::Instant::now();
-                while states(&adopted, backstop.now()).await != [1, 0, 2 + wave] {
+                while states(&adopted, backstop.now()).await != [1, 0, 2 + u64::from(wave)] {
                     let now = states(&adopted, backstop.now()).await;
                     assert!(began.elapsed().as_secs() < 20, "wave {wave}: {now:?} {}", database.url());
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
-                insert(&database, Dates::Native, &[(10 + wave as i64, "NEW", old)]);
+                insert(&database, Dates::Native, &[(10 + i64::from(wave), "NEW", old)]);
             }
             let status = adopted.status(backstop.now()).await.expect("a status");
-            let hung = status.hands.first().expect("a row in hand");
-            assert_eq!(
-                (hung.key.clone(), hung.since <= backstop.now()),
-                (json!(2), true),
-                "{}",
-                database.url()
-            );
+            let hung = status.hands.iter().find(|row| row.key == json!(2)).expect("the row in hand");
+            assert!(hung.since <= backstop.now(), "{}", database.url());
             worker.stop();
             worker.stopped().await;
         }

@@ -242,9 +242,9 @@ async fn why_names_a_kind_that_no_live_worker_knows_until_one_does() {
     assert_eq!(setup.gate_becomes(id, "no_worker").await.id, id);
     let ours = setup.worker("ours").handle_kind("q", "ours", Nothing).start().expect("started");
     let explained = setup.gate_becomes(id, "unknown_kind").await;
-    let told = explained.to_json();
-    assert_eq!((&told["details"]["kind"], &told["details"]["workers"]), (&"theirs".into(), &1.into()));
-    assert!(told["why"].as_str().is_some_and(|why| why.contains("has no handler for that")), "{told}");
+    let (details, told) = (explained.why.details(), explained.why.to_string());
+    assert_eq!((&details["kind"], &details["workers"]), (&"theirs".into(), &1.into()));
+    assert!(told.contains("has no handler for that"), "{told}");
     let anything = setup.worker("any").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
     setup.state_becomes(id, State::Done).await;
     stopped(ours).await;
@@ -264,11 +264,8 @@ async fn why_names_the_twin_of_a_dead_job() {
     stopped(worker).await;
     setup.gate_becomes(first, "dead").await;
     let twin = push().await.expect("pushed").id;
-    let told = setup.gate_becomes(first, "unique_twin").await.to_json();
-    assert_eq!(
-        (&told["details"]["twin"], &told["details"]["twin_state"]),
-        (&twin.to_string().into(), &"ready".into())
-    );
+    let details = setup.gate_becomes(first, "unique_twin").await.why.details();
+    assert_eq!((&details["twin"], &details["twin_state"]), (&twin.to_string().into(), &"ready".into()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let skip: usize = view.query("skip").and_then(|skip| skip.parse().ok()).unwrap_or(0);
     let fits = |entry: &&AuditEntry| entry.who.contains(who) && entry.what.contains(what);
     let found: Vec<&AuditEntry> = entries.iter().filter(fits).skip(skip).take(PAGE + 1).collect();
-    let link = Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
+    let link =
+        Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
     let now = view.now();
     let page = Page {
         frame: view.frame(Section::Audit, "Audit").live(),

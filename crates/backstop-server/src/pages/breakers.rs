@@ -10,8 +10,8 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
 use backstop::breakers::{GuardName, GuardStatus};
-use backstop_core::limits::WHY_CHARS_MAX;
 use backstop_core::Time;
+use backstop_core::limits::WHY_CHARS_MAX;
 
 /// Rows of the list; those that are shut come first.
 const ROWS_MAX: usize = 500;
@@ -65,7 +65,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let page = Page {
         frame: view.frame(Section::Breakers, "Breakers and gates").live(),
         left_out: guards.len().saturating_sub(ROWS_MAX),
-        rows: guards.iter().take(ROWS_MAX).enumerate().map(|(number, guard)| row(&view, number, guard, now)).collect(),
+        rows: guards
+            .iter()
+            .take(ROWS_MAX)
+            .enumerate()
+            .map(|(number, guard)| row(&view, number, guard, now))
+            .collect(),
         why_max: WHY_CHARS_MAX,
     };
     view.show(&page)

@@ -113,7 +113,8 @@ pub(super) async fn count(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Opt
     if let Some(count) = dead.estimate(filter).await? {
         return Ok(Some(Counted { count, is_exact: true }));
     }
-    let wider = DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
+    let wider =
+        DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
     Ok(dead.estimate(&wider).await?.map(|count| Counted { count, is_exact: false }))
 }
 
@@ -124,7 +125,9 @@ mod tests {
     #[test]
     fn an_instant_without_a_zone_is_in_utc() {
         let exact: Time = "2026-11-17T08:30:00Z".parse().unwrap();
-        for text in ["2026-11-17T08:30:00Z", "2026-11-17T08:30", "2026-11-17T08:30:00", "2026-11-17T09:30:00+01:00"] {
+        for text in
+            ["2026-11-17T08:30:00Z", "2026-11-17T08:30", "2026-11-17T08:30:00", "2026-11-17T09:30:00+01:00"]
+        {
             assert_eq!(instant(text), Ok(exact), "{text}");
         }
         assert_eq!(instant("2026-11-17"), "2026-11-17T00:00:00Z".parse());

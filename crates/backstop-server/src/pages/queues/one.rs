@@ -81,7 +81,9 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
     let (store, now, backstop) = (view.store(), view.now(), view.app().backstop());
     let queues = view.ask(store.queues(now)).await?;
     let Some(queue) = queues.iter().find(|queue| queue.name == name) else {
-        return Err(view.missing(format!("There is no queue {name} yet: it comes into being with its first job.")));
+        return Err(
+            view.missing(format!("There is no queue {name} yet: it comes into being with its first job."))
+        );
     };
     let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
     let guards = view.ask(backstop.breakers().list()).await?;
@@ -96,7 +98,11 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         totals: totals(queue),
         bounds: bounds(queue),
         rate: rate.map(|rate| shown_rate(&rate, now)),
-        guards: guards.iter().filter(|guard| *guard.name.queue() == name).map(|guard| shown(guard, now)).collect(),
+        guards: guards
+            .iter()
+            .filter(|guard| *guard.name.queue() == name)
+            .map(|guard| shown(guard, now))
+            .collect(),
         settings: settings(&view, &name),
         workers: serving(&workers, &name, now),
         dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
@@ -137,7 +143,11 @@ fn bounds(queue: &QueueStatus) -> Bounds {
 
 fn shown_rate(rate: &RateStatus, now: Time) -> Rate {
     Rate {
-        limit: format!("{} in {}", text::many(rate.limit.count.into(), "job", "jobs"), text::span(rate.limit.per)),
+        limit: format!(
+            "{} in {}",
+            text::many(rate.limit.count.into(), "job", "jobs"),
+            text::span(rate.limit.per)
+        ),
         room: (rate.room_at > now).then(|| When::new(rate.room_at, now)),
         refused: When::maybe(rate.refused_at, now),
     }

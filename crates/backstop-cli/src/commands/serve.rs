@@ -110,9 +110,18 @@ impl House<'_> {
 
     async fn replaced(&mut self) -> Result<(), Trouble> {
         let config = self.context.read_again(self.args.listen.clone(), self.args.base.clone())?;
-        let standing = self.app.config();
         let file = self.context.file().map(|path| path.display().to_string());
-        let noted = self.backstop.audit("SIGHUP").note("config reload", json!({ "file": file })).await?;
+        let audit = self.backstop.audit("SIGHUP");
+        let noted = audit.note("config reload", json!({ "file": file })).await?;
+        let replaced = self.replaced_by(config).await;
+        let count = u64::from(replaced.is_ok());
+        audit.note_end(noted, count, replaced.as_ref().err().map(|trouble| trouble.cause().to_owned())).await;
+        replaced
+    }
+
+    /// All of it or nothing.
+    async fn replaced_by(&mut self, config: Config) -> Result<(), Trouble> {
+        let standing = self.app.config();
         let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
         let backstop = self.backstop.clone().redacting(config.redaction.clone());
         let crew = Crew::start(&backstop, &config).await?;

@@ -52,3 +52,28 @@ fn the_files_policy_is_the_queues() {
     place.json(["push", "q", "1", "--id", "a"]);
     assert_eq!(place.job("a")["max_attempts"], 9);
 }
+
+#[test]
+fn a_configuration_is_checked_without_starting_anything() {
+    let place = Place::new();
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n[schedules.s]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n[server]\nlisten = \"0.0.0.0:1\"\n",
+    );
+    let checked = place.json(["config", "check"]);
+    assert_eq!((&checked["valid"], &checked["handlers"]), (&true.into(), &1.into()));
+    assert_eq!((&checked["schedules"], &checked["listen"]), (&1.into(), &"0.0.0.0:1".into()));
+    assert!(!place.path("backstop.db").exists(), "no store was made");
+    assert!(place.run(["config", "check"]).succeeded().stdout.contains("1 queue, 1 with a handler"));
+    place.write("backstop.toml", "[server]\nlisten = \"127.0.0.1:1\"\nlistn = 1\n");
+    place.run(["config", "check"]).complains(2, &["line 3, column 1", "`listn`"]);
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { http = \"https://localhost\", ca = \"none.pem\" }\n",
+    );
+    place.run(["config", "check"]).complains(2, &["queue q", "none.pem"]);
+    place.write("backstop.toml", "[server]\ntls = { cert = \"c.pem\", key = \"k.pem\" }\n");
+    place.run(["config", "check"]).complains(2, &["c.pem"]);
+    place.write("backstop.toml", "[store]\nurl = \"mongo:x\"\n");
+    place.run(["config", "check"]).complains(2, &["not the address of a store"]);
+}

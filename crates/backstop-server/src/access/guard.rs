@@ -6,6 +6,7 @@ use super::origin::{Here, Provenance, Stranger, Told, judge};
 use super::refusal::{Audience, Refusal, see_other};
 use super::rules::{Need, need};
 use super::sessions;
+use super::tokens::Unknown;
 use crate::App;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN};
@@ -122,14 +123,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn by_token(app: &App, head: &Parts, text: &str) -> Result<Caller, Refusal> {
-    let found = app.tokens().find(app.backstop(), text).await.map_err(silent)?;
+    let from = address(app, head);
+    let is_limited = app.failures().limited_for(from, Instant::now()).is_some();
+    let unknown = if is_limited { Unknown::Refuse } else { Unknown::Ask };
+    let found = app.tokens().find(app.backstop(), text, unknown).await.map_err(silent)?;
     let refusal = match found {
         Some(token) if !token.is_expired(app.backstop().now()) => return Ok(token.caller()),
         Some(_) => Refusal::ExpiredToken,
         None => Refusal::WrongToken,
     };
     // A right token is let in whatever came before: others behind the same address must not lock its holder out.
-    Err(failed(app, address(app, head), refusal))
+    Err(failed(app, from, refusal))
 }
 
 /// Holds a failure against an address; after too many the answer is to wait.

@@ -3,6 +3,7 @@
 use super::guard::{Peer, address, failed, silent};
 use super::refusal::{Refusal, see_other};
 use super::sessions;
+use super::tokens::Unknown;
 use crate::App;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
@@ -65,7 +66,8 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
 /// Opens a session for the holder of a token; answers the id for the cookie.
 async fn open(app: &App, text: &str) -> Result<String, Refusal> {
     let backstop = app.backstop();
-    let token = app.tokens().find(backstop, text).await.map_err(silent)?.ok_or(Refusal::WrongToken)?;
+    let found = app.tokens().find(backstop, text, Unknown::Ask).await.map_err(silent)?;
+    let token = found.ok_or(Refusal::WrongToken)?;
     if token.is_expired(backstop.now()) {
         return Err(Refusal::ExpiredToken);
     }

@@ -6,7 +6,9 @@ use std::fmt::{self, Write};
 use subtle::ConstantTimeEq;
 
 /// Bytes of a secret that are drawn at random.
-const SECRET_BYTES: usize = 32;
+pub(super) const SECRET_BYTES: usize = 32;
+/// Characters of a name that needs no secrecy.
+pub(super) const ID_CHARS: usize = 12;
 
 /// A text that lets somebody in. It is not shown for debugging.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,7 +69,7 @@ impl Fingerprint {
 
 /// A few random letters and digits, for what needs a name and no secrecy.
 pub(super) fn short_id() -> String {
-    let mut bytes = [0; 6];
+    let mut bytes = [0; ID_CHARS / 2];
     rand::rng().fill_bytes(&mut bytes);
     hex(&bytes)
 }

@@ -1,7 +1,7 @@
 //! Tokens: made by an operator, shown once, kept as hashes in the store that all servers share.
 
 use super::caller::{Caller, Scope, Scopes};
-use super::secret::{Fingerprint, Secret, short_id, version};
+use super::secret::{Fingerprint, ID_CHARS, SECRET_BYTES, Secret, short_id, version};
 use backstop::{Backstop, Span, Time};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
@@ -124,7 +124,9 @@ impl<'a> Tokens<'a> {
         if self.list().await?.len() >= TOKENS_MAX {
             return Err(BadToken::TooMany);
         }
-        let (id, secret, now) = (short_id(), Secret::draw(PREFIX), self.0.now());
+        let (id, now) = (short_id(), self.0.now());
+        // With its id in front it can be looked up.
+        let secret = Secret::draw(&format!("{PREFIX}{id}"));
         let kept = Kept {
             name: new.name,
             scopes: new.scopes,
@@ -146,6 +148,12 @@ impl<'a> Tokens<'a> {
         let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
         let cells = self.0.store().list_cells(query).await?;
         Ok(cells.iter().filter_map(|cell| read(&cell.name, &cell.value)).collect())
+    }
+
+    /// The one of this id.
+    async fn get(&self, id: &str) -> Answer<Option<Token>> {
+        let cell = self.0.store().cells(vec![format!("{CELLS}{id}")]).await?.pop().flatten();
+        Ok(cell.and_then(|cell| read(&cell.name, &cell.value)))
     }
 
     /// Ends one, in the name of `who`; answers whether there was one of this id.
@@ -213,40 +221,49 @@ struct Known {
     at: Instant,
 }
 
+/// What to do about a token that is not remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unknown {
+    /// Look it up: it may have been made a moment ago.
+    Ask,
+    /// Nothing: whoever sends it has sent too many wrong ones to make the store work.
+    Refuse,
+}
+
 impl Remembered {
-    /// How old an answer may be that lets somebody in: a revoked token works for no longer than this.
+    /// How old an answer may be: a revoked token works for no longer than this.
     const FRESH: Duration = Duration::from_secs(3);
-    /// How old an answer may be that turns somebody away: a token just made works at once.
-    const FRESH_TO_REFUSE: Duration = Duration::from_millis(100);
     /// How long the last answer counts while the store gives none: whoever looks at an outage must get in.
     const STALE_MAX: Duration = Duration::from_mins(1);
 
     /// The token of this text, expired or not; `None` if there is none.
-    pub(super) async fn find(&self, backstop: &Backstop, text: &str) -> Answer<Option<Token>> {
+    pub(super) async fn find(
+        &self,
+        backstop: &Backstop,
+        text: &str,
+        unknown: Unknown,
+    ) -> Answer<Option<Token>> {
         // A text that cannot be one is not worth a hash, or a look at the store.
-        if !text.starts_with(PREFIX) || text.len() > 2 * PREFIX.len() + 128 {
-            return Ok(None);
-        }
+        let Some(id) = id_of(text) else { return Ok(None) };
         let fingerprint = Fingerprint::of(text);
         let is_it = |token: &Token| token.fingerprint.is(&fingerprint);
-        self.pick(backstop, is_it).await
+        let tokens = self.tokens(backstop, Self::FRESH).await?;
+        // All are looked at: how long it takes says nothing of which one it was.
+        let found =
+            tokens.iter().fold(None, |found, token| if is_it(token) { Some(token.clone()) } else { found });
+        match (found, unknown) {
+            (None, Unknown::Ask) => Ok(Tokens::of(backstop).get(id).await?.filter(is_it)),
+            (found, _) => Ok(found),
+        }
     }
 
     /// The token of this id.
     pub(super) async fn by_id(&self, backstop: &Backstop, id: &str) -> Answer<Option<Token>> {
-        self.pick(backstop, |token| token.id == id).await
-    }
-
-    async fn pick(&self, backstop: &Backstop, is_it: impl Fn(&Token) -> bool) -> Answer<Option<Token>> {
-        // All are looked at: how long it takes says nothing of which one it was.
-        let pick = |tokens: &[Token]| {
-            tokens.iter().fold(None, |found, token| if is_it(token) { Some(token.clone()) } else { found })
-        };
-        let found = pick(&self.tokens(backstop, Self::FRESH).await?);
-        if found.is_some() {
-            return Ok(found);
+        let tokens = self.tokens(backstop, Self::FRESH).await?;
+        match tokens.iter().find(|token| token.id == id) {
+            Some(token) => Ok(Some(token.clone())),
+            None => Tokens::of(backstop).get(id).await,
         }
-        Ok(pick(&self.tokens(backstop, Self::FRESH_TO_REFUSE).await?))
     }
 
     async fn tokens(&self, backstop: &Backstop, fresh: Duration) -> Answer<Arc<[Token]>> {
@@ -271,6 +288,14 @@ impl Remembered {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.clone().filter(|known| known.at.elapsed() < fresh)
     }
+}
+
+/// The id in the text of a token, if it can be one.
+fn id_of(text: &str) -> Option<&str> {
+    let digits = text.strip_prefix(PREFIX)?;
+    let is_token =
+        digits.len() == ID_CHARS + 2 * SECRET_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.get(..ID_CHARS).filter(|_| is_token)
 }
 
 #[cfg(test)]

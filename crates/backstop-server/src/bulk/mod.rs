@@ -11,8 +11,8 @@ pub use report::{Plan, Report, Standing, Target};
 
 use crate::App;
 use backstop::Backstop;
-use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
 use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -95,7 +95,9 @@ impl Bulk {
     pub async fn stop(&self, id: &str) -> Answer<bool> {
         let Some(mut cell) = self.cell(id).await? else { return Ok(false) };
         loop {
-            let Some(report) = read(&cell).filter(|report| report.ended_at.is_none()) else { return Ok(false) };
+            let Some(report) = read(&cell).filter(|report| report.ended_at.is_none()) else {
+                return Ok(false);
+            };
             let is_silent = report.standing(self.backstop.now()) == Standing::Silent;
             // Nobody is there to stop it: it has stopped.
             let ended_at = is_silent.then(|| self.backstop.now());

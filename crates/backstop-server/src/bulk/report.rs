@@ -170,7 +170,11 @@ impl Target {
                     ("state", state.map(|state| state.to_string())),
                     ("fingerprint", fingerprint.map(|fingerprint| fingerprint.to_string())),
                 ];
-                of(said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect::<serde_json::Map<_, _>>().into())
+                of(said
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into())
             }
         }
     }

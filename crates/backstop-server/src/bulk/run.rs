@@ -47,7 +47,12 @@ impl Run {
     }
 
     /// Takes a run over, in the name of `who`; `None` if somebody else was faster.
-    pub(super) async fn take(backstop: &Backstop, report: Report, seen: i64, who: &str) -> Answer<Option<Self>> {
+    pub(super) async fn take(
+        backstop: &Backstop,
+        report: Report,
+        seen: i64,
+        who: &str,
+    ) -> Answer<Option<Self>> {
         let (who, seen_at, runner) = (who.to_owned(), backstop.now(), rand::random());
         let report = Report { who, seen_at, runner, is_stop_asked: false, ..report };
         Ok(match swap(backstop, &report, Some(seen)).await? {

@@ -107,14 +107,18 @@ async fn a_look_late_in_a_minute_is_remembered_and_not_written() {
 async fn a_week_is_drawn_from_ten_minutes_and_what_is_older_goes() {
     let test = testing::start();
     let mut recorder = Recorder::new(test.backstop.clone(), History::default());
-    let hours = 24 * 9;
+    let hours = 24 * 8 + 2;
     for _ in 0..hours * 6 {
-        push(&test, "mail", 6).await;
+        push(&test, "mail", 1).await;
         recorder.look().await.unwrap();
         test.clock.advance(Span::minutes(10));
     }
     let series = total(&test, Window::Week).await;
-    assert!(series.enqueued.points.iter().all(|point| point.value == Some(0.01)), "{:?}", series.enqueued);
+    assert!(
+        series.enqueued.points.iter().all(|point| point.value == Some(1.0 / 600.0)),
+        "{:?}",
+        series.enqueued
+    );
     let names = cells(&test).await;
     let oldest = |grain: Grain| {
         let name = names.iter().find(|name| name.starts_with(grain.prefix())).unwrap();

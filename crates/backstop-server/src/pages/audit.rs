@@ -49,10 +49,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let skip: usize = view.query("skip").and_then(|skip| skip.parse().ok()).unwrap_or(0);
     let fits = |entry: &&AuditEntry| entry.who.contains(who) && entry.what.contains(what);
     let found: Vec<&AuditEntry> = entries.iter().filter(fits).skip(skip).take(PAGE + 1).collect();
-    let link = Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
+    let link =
+        Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
     let now = view.now();
     let page = Page {
-        frame: view.frame(Section::Audit, "Audit").live(),
+        // Not live: the log is read from its beginning, and nobody waits for it to change.
+        frame: view.frame(Section::Audit, "Audit"),
         next: (found.len() > PAGE).then(|| link.clone().with("skip", skip + PAGE).to_string()),
         first: (skip > 0).then(|| link.to_string()),
         rows: found.into_iter().take(PAGE).map(|entry| row(entry, now)).collect(),

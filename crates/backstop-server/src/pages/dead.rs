@@ -165,7 +165,10 @@ async fn groups(
     now: Time,
 ) -> Result<Groups, PageFailure> {
     let groups = view.ask(dead.groups(filter.0.queue.clone(), GROUPS)).await?;
-    Ok(Groups { is_cut: groups.len() == GROUPS, rows: groups.iter().map(|group| row(view, group, now)).collect() })
+    Ok(Groups {
+        is_cut: groups.len() == GROUPS,
+        rows: groups.iter().map(|group| row(view, group, now)).collect(),
+    })
 }
 
 fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {

@@ -115,7 +115,8 @@ async fn found(view: &View, id: JobId) -> Result<(Job, Why), PageFailure> {
     let of_queue = |job: &Job| config.queues.get(&job.queue).map(|entry| entry.settings.retry.clone());
     let policy = |job: &Job| of_queue(job).unwrap_or_default();
     let explained = view.ask(view.app().backstop().why(id, policy)).await?;
-    let gone = || view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."));
+    let gone =
+        || view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."));
     Ok((explained.job.ok_or_else(gone)?, explained.why))
 }
 
@@ -178,9 +179,11 @@ async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> 
 }
 
 fn sentence(answer: &Why) -> String {
-    let words = answer.to_string();
+    let words = text::to_the_second(&answer.to_string());
     let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
 }
 
 /// Where to go to have it run, where somebody can do something about it.
@@ -203,10 +206,13 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
 fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
     let mut facts = vec![
         ("Priority", Fact::Text(job.priority.to_string())),
-        ("Attempt", Fact::Text(match max_attempts(view, job) {
-            Some(max) => format!("{} of {max}", job.attempt),
-            None => format!("{}, without a limit", job.attempt),
-        })),
+        (
+            "Attempt",
+            Fact::Text(match max_attempts(view, job) {
+                Some(max) => format!("{} of {max}", job.attempt),
+                None => format!("{}, without a limit", job.attempt),
+            }),
+        ),
         ("Came in", Fact::When(When::new(job.inserted_at, now))),
         (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
     ];
@@ -237,8 +243,12 @@ fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&
 
 fn deed(word: &'static str) -> Deed {
     let (sentence, is_danger) = match word {
-        "retry" => ("It runs as soon as a worker is free, with all its attempts again if it had ended.", false),
-        "cancel" => ("It does not run any more; if it runs, its worker is told to stop. It can be retried.", true),
+        "retry" => {
+            ("It runs as soon as a worker is free, with all its attempts again if it had ended.", false)
+        }
+        "cancel" => {
+            ("It does not run any more; if it runs, its worker is told to stop. It can be retried.", true)
+        }
         _ => ("It is removed with its history and cannot be brought back.", true),
     };
     Deed { word, sentence, is_danger }

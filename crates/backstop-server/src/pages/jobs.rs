@@ -7,6 +7,7 @@ use super::link::{Link, part};
 use super::mark::{StateMark, When};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
+pub(super) use act::{capital, outcome, picked, see, start};
 use askama::Template;
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -16,7 +17,6 @@ use backstop_core::failure::truncated;
 use backstop_core::port::{Damaged, PageQuery};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, State, Time};
-pub(super) use act::{capital, outcome, picked, see, start};
 pub(super) use filter::Counted;
 use filter::JobFilter;
 
@@ -124,7 +124,11 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 }
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.
-fn state_chips(filter: &JobFilter, link: &Link, queues: &[backstop_core::port::QueueStatus]) -> Vec<StateChip> {
+fn state_chips(
+    filter: &JobFilter,
+    link: &Link,
+    queues: &[backstop_core::port::QueueStatus],
+) -> Vec<StateChip> {
     let all = StateChip {
         word: "all".to_owned(),
         count: String::new(),

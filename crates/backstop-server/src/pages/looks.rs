@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_MAX: Duration = Duration::from_mins(2);
 /// A look that is no older is shown again, instead of asking anew.
 const FRESH: Span = Span::secs(5);
+/// A look that is no older needs no word about its age.
+pub(super) const JUST_NOW: Span = Span::secs(10);
 /// Things whose last look is kept.
 const KEPT_MAX: usize = 200;
 

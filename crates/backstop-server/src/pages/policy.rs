@@ -2,7 +2,7 @@
 //!
 //! Everything stands in the address, so that a finding can be sent to somebody. Nothing is changed and no store is asked.
 
-use super::chart::{Bar, Bars, Markup, Share, Tone};
+use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
 use super::{Frame, PageFailure, Section, View};
 use crate::App;
 use crate::lab::{Grid, Question, Rate, Setting, ends, grid, picture, told};
@@ -215,12 +215,12 @@ fn chart(waits: &[Preview]) -> Markup {
     let bar = |wait: &Preview| Bar {
         name: format!("after {}", super::text::many(wait.failures.into(), "failure", "failures")),
         shares: vec![
-            Share::new("ms at least", Tone::Plain, millis(wait.min)),
-            Share::new("ms more at most", Tone::Warn, millis(wait.max.minus(wait.min))),
+            Share::new("at least", Tone::Plain, millis(wait.min)),
+            Share::new("more at most", Tone::Warn, millis(wait.max.minus(wait.min))),
         ],
     };
     let bars = waits.iter().take(BARS_MAX).map(bar).collect();
-    Bars { id: "waits", title: "How long each wait is", of: "Wait", bars }.figure()
+    Bars { id: "waits", title: "How long each wait is", of: "Wait", unit: Unit::Millis, bars }.figure()
 }
 
 /// Waits that are drawn.

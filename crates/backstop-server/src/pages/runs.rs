@@ -67,7 +67,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 
 async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
     let report = view.ask(Bulk::new(view.app(), view.who()).report(&id)).await?;
-    let report = report.ok_or_else(|| view.missing(format!("There is no bulk action {id}; the oldest are forgotten.")))?;
+    let report = report
+        .ok_or_else(|| view.missing(format!("There is no bulk action {id}; the oldest are forgotten.")))?;
     let run = Shown::of(&view, &report);
     let page = OnePage { frame: view.frame(Section::Jobs, format!("Bulk action: {}", run.what)).live(), run };
     view.show(&page)
@@ -93,7 +94,9 @@ async fn resume(
     let note = match resumed {
         Some(true) => Note::done("It goes on from where it was."),
         Some(false) => Note::refused("It has ended, or a server that is alive has it."),
-        None => Note::refused("This server is busy with as many bulk actions as it takes; wait for one to end."),
+        None => {
+            Note::refused("This server is busy with as many bulk actions as it takes; wait for one to end.")
+        }
     };
     Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
@@ -122,10 +125,20 @@ impl Shown {
             expected: report.expected.map(|expected| (expected.max(reached).max(1), text::count(expected))),
             reached,
             error: report.error.clone().unwrap_or_default(),
-            back: report.back.clone(),
+            back: back(view, &report.back),
             is_running: standing == Standing::Running,
             is_silent: standing == Standing::Silent,
         }
+    }
+}
+
+/// The list it was started from, as far as it is a page of this server.
+fn back(view: &View, address: &str) -> String {
+    let jobs = view.at("/jobs");
+    if address.starts_with(&jobs) || address.starts_with(&view.at("/dead")) {
+        address.to_owned()
+    } else {
+        jobs
     }
 }
 
@@ -138,7 +151,11 @@ const fn told(standing: Standing) -> (&'static str, &'static str, &'static str) 
             "Its server gives no sign of life. What is counted here was done; the rest was not. Let it go on from there, or stop it.",
         ),
         Standing::Done => ("done", "good", "Everything that matched was looked at."),
-        Standing::Stopped => ("stopped", "warn", "Somebody stopped it. What is counted here was done; the rest was not."),
-        Standing::Failed => ("failed", "bad", "It could not go on. What is counted here was done; the rest was not."),
+        Standing::Stopped => {
+            ("stopped", "warn", "Somebody stopped it. What is counted here was done; the rest was not.")
+        }
+        Standing::Failed => {
+            ("failed", "bad", "It could not go on. What is counted here was done; the rest was not.")
+        }
     }
 }

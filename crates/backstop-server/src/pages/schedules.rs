@@ -89,7 +89,7 @@ fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Ti
         link: link(view, &schedule.name),
         is_configured: true,
         rule: schedule.cron.to_string(),
-        words: schedule.cron.words(),
+        words: in_words(schedule),
         zone: schedule.timezone.to_string(),
         queue: schedule.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(schedule.queue.as_str()))),
@@ -143,6 +143,11 @@ fn link(view: &View, name: &ScheduleName) -> String {
 /// The schedule of a path.
 fn named(view: &View, schedule: &str) -> Result<ScheduleName, PageFailure> {
     ScheduleName::new(schedule).map_err(|error| view.bad(error))
+}
+
+/// When it is due, in plain words.
+fn in_words(schedule: &Schedule) -> String {
+    schedule.cron.words().trim_end_matches('.').to_owned()
 }
 
 /// An instant on the clocks of a zone: `Tue 2026-11-17 08:30`.

@@ -1,8 +1,8 @@
 //! Adopted tables: rows by state and by age, what is due, what is never tried again.
 
-use super::chart::{Bar, Bars, Markup, Share, Tone};
+use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
 use super::link::Link;
-use super::looks::{Known, Looks};
+use super::looks::{JUST_NOW, Known, Looks};
 use super::mark::When;
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
@@ -117,7 +117,7 @@ fn shown(view: &View, number: usize, entry: &TableConfig, known: &Known<Sight>) 
         is_handled: entry.handler.is_some() || table.is_handled(),
         letters: Link::to(view.at("/dead")).with("queue", table.letters_queue()).to_string(),
         is_looking: known.is_looking,
-        seen: When::maybe(at, now),
+        seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.and_then(|seen| seen.as_ref().as_ref().err().cloned()),
         status: status.map(|sight| standing(sight, number, now)),
     }
@@ -184,5 +184,12 @@ fn bands(bands: &[AgeBand], number: usize) -> Markup {
         }
     };
     let id = format!("ages-{number}");
-    Bars { id: &id, title: "Open rows by age", of: "Age", bars: bands.iter().map(bar).collect() }.figure()
+    Bars {
+        id: &id,
+        title: "Open rows by age",
+        of: "Age",
+        unit: Unit::Count,
+        bars: bands.iter().map(bar).collect(),
+    }
+    .figure()
 }

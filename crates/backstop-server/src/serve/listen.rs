@@ -5,6 +5,7 @@ use super::router;
 use super::tls::{BadCertificate, Keys};
 use crate::App;
 use crate::access::Tokens;
+use crate::history::record;
 use axum::Router;
 use backstop::config::{Config, ServerConfig, Transport};
 use backstop_core::port::StoreError;
@@ -97,6 +98,8 @@ impl Server {
             room: Arc::new(Semaphore::new(app.config().server.connections_max)),
             connections: TaskTracker::new(),
         };
+        // Ends with the server: it is closing then.
+        tokio::spawn(record(app.clone(), app.closing().clone()));
         let supervisor = tokio::spawn(house.serve(listener, force.clone()));
         Serving { app, address, keys, force, supervisor: Some(supervisor) }
     }

@@ -10,7 +10,10 @@ async fn the_audit_says_who_did_what_to_how_many_and_can_be_filtered() {
     site.post("/jobs/act", &format!("action=cancel&id={id}")).await;
     site.post("/queues/emails/pause", "").await;
     let page = site.page("/audit").await;
-    assert!(page.contains("job cancel") && page.contains("queue pause") && page.contains("token ada"), "{page}");
+    assert!(
+        page.contains("job cancel") && page.contains("queue pause") && page.contains("token ada"),
+        "{page}"
+    );
     assert!(page.contains(&id.to_string()), "{page}");
     let found = site.page("/audit?what=pause").await;
     assert!(found.contains("queue pause") && !found.contains("job cancel"), "{found}");

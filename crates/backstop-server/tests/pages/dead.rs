@@ -22,7 +22,8 @@ async fn letters_come_in_groups_by_what_they_died_of_the_largest_first() {
     let (timeout, declined) = (page.find("Timeout").unwrap(), page.find("Declined").unwrap());
     assert!(timeout < declined, "{page}");
     assert!(page.contains(">3</a>") && page.contains("no answer") && page.contains("4 in all"), "{page}");
-    let group = page.split("href=\"").find(|link| link.starts_with("/dead?queue=emails&#38;fingerprint=")).unwrap();
+    let group =
+        page.split("href=\"").find(|link| link.starts_with("/dead?queue=emails&#38;fingerprint=")).unwrap();
     let group = group.split('"').next().unwrap().replace("&#38;", "&");
     let letters = site.page(&group).await;
     assert_eq!(letters.matches("name=\"id\"").count(), 3, "{letters}");
@@ -58,17 +59,26 @@ async fn picked_letters_are_requeued_moved_and_deleted_and_the_filter_stays() {
         ids.push(dead(backstop, "emails", name, error("Timeout", "no answer")).await);
     }
     let confirm = site.page(&format!("/dead/confirm?action=move&queue=emails&id={}", ids[1])).await;
-    assert!(confirm.contains("name=\"to\"") && confirm.contains("<strong>1</strong> dead letter"), "{confirm}");
+    assert!(
+        confirm.contains("name=\"to\"") && confirm.contains("<strong>1</strong> dead letter"),
+        "{confirm}"
+    );
     let back = "/dead?queue=emails&view=letters";
     let act = |rest: String| format!("queue=emails&{rest}");
     assert_eq!(site.post("/dead/act", &act(format!("action=requeue&id={}", ids[0]))).await.location, back);
-    assert_eq!(site.post("/dead/act", &act(format!("action=move&to=slow&id={}", ids[1]))).await.location, back);
+    assert_eq!(
+        site.post("/dead/act", &act(format!("action=move&to=slow&id={}", ids[1]))).await.location,
+        back
+    );
     assert_eq!(site.post("/dead/act", &act(format!("action=delete&id={}", ids[2]))).await.location, back);
     assert_eq!(state(&site, ids[0]).await, Some(State::Ready));
     assert_eq!(backstop.job(ids[1]).await.unwrap().unwrap().queue.as_str(), "slow");
     assert_eq!(state(&site, ids[2]).await, None);
     assert_eq!(said(&site).await, ["delete", "move to slow", "requeue"]);
-    assert_eq!(site.post("/dead/act", &act(format!("action=move&id={}", ids[0]))).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        site.post("/dead/act", &act(format!("action=move&id={}", ids[0]))).await.status,
+        StatusCode::BAD_REQUEST
+    );
 }
 
 #[tokio::test]
@@ -79,7 +89,10 @@ async fn a_redrive_sends_a_few_first_and_goes_on_when_those_live() {
         dead(backstop, "emails", &n.to_string(), error("Timeout", "no answer")).await;
     }
     let plan = site.page("/dead/redrive?queue=emails").await;
-    assert!(plan.contains("<strong>5</strong> dead letters match") && plan.contains("name=\"canary\""), "{plan}");
+    assert!(
+        plan.contains("<strong>5</strong> dead letters match") && plan.contains("name=\"canary\""),
+        "{plan}"
+    );
     let started = site.post("/dead/redrive", "queue=emails&canary=2&max_failures=1&then_rate=1000/s").await;
     assert_eq!(started.status, StatusCode::SEE_OTHER);
     assert!(started.location.starts_with("/dead/redrives/"), "{}", started.location);

@@ -9,11 +9,16 @@ use axum::http::{Request, StatusCode};
 async fn a_page_has_landmarks_one_heading_and_says_where_it_is() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;
-    for (address, name) in [("/", "Overview"), ("/queues", "Queues"), ("/jobs", "Jobs"), ("/dead", "Dead letters")] {
+    for (address, name) in
+        [("/", "Overview"), ("/queues", "Queues"), ("/jobs", "Jobs"), ("/dead", "Dead letters")]
+    {
         let page = site.page(address).await;
         assert_eq!(page.matches("<h1").count(), 1, "{address}");
         assert_eq!(page.matches("<main").count(), 1, "{address}");
-        assert!(page.contains(r#"<html lang="en""#) && page.contains(r##"class="skip" href="#main""##), "{address}");
+        assert!(
+            page.contains(r#"<html lang="en""#) && page.contains(r##"class="skip" href="#main""##),
+            "{address}"
+        );
         let current = page.split("aria-current=\"page\"").nth(1).expect("the navigation says where one is");
         assert!(current.split("</a>").next().unwrap().ends_with(name), "{address}");
         assert!(page.contains(&format!("<title>{name} · backstop</title>")), "{address}");
@@ -56,7 +61,8 @@ async fn assets_have_their_content_in_their_name_and_stay_for_good() {
     let site = Site::new("");
     let page = site.page("/queues").await;
     for ending in [".css", ".js", ".svg"] {
-        let at = page.split('"').find(|part| part.contains("/assets/") && part.ends_with(ending)).expect(ending);
+        let at =
+            page.split('"').find(|part| part.contains("/assets/") && part.ends_with(ending)).expect(ending);
         let got = ask(&site.app, Request::get(at).body(Body::empty()).unwrap()).await;
         assert_eq!(got.status, StatusCode::OK, "{at}");
         assert!(got.headers["cache-control"].to_str().unwrap().contains("immutable"), "{at}");
@@ -68,7 +74,8 @@ async fn assets_have_their_content_in_their_name_and_stay_for_good() {
 #[tokio::test]
 async fn a_theme_that_was_chosen_is_in_the_page() {
     let site = Site::new("");
-    let request = Request::get("/queues").header("cookie", "backstop_theme=dark").body(Body::empty()).unwrap();
+    let request =
+        Request::get("/queues").header("cookie", "backstop_theme=dark").body(Body::empty()).unwrap();
     assert!(ask(&site.app, request).await.body.contains(r#"data-theme="dark""#));
     assert!(!site.page("/queues").await.contains("data-theme"));
 }
@@ -87,7 +94,9 @@ async fn who_may_only_look_sees_no_buttons() {
 #[tokio::test]
 async fn an_address_that_nothing_is_at_says_so() {
     let site = Site::new("");
-    for address in ["/nowhere", "/queues/absent", "/jobs/absent", "/dead/absent", "/dead/redrives/x", "/jobs/runs/x"] {
+    for address in
+        ["/nowhere", "/queues/absent", "/jobs/absent", "/dead/absent", "/dead/redrives/x", "/jobs/runs/x"]
+    {
         let got = site.get(address).await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{address}");
         assert!(got.body.contains("Not here") && got.body.contains("Overview"), "{address}");
@@ -98,7 +107,9 @@ async fn an_address_that_nothing_is_at_says_so() {
 async fn the_login_asks_for_a_token_and_leads_on() {
     let site = Site::new("");
     let page = site.page("/login?next=/jobs").await;
-    assert!(page.contains(r#"name="token" type="password""#) && page.contains(r#"name="next" value="/jobs""#));
+    assert!(
+        page.contains(r#"name="token" type="password""#) && page.contains(r#"name="next" value="/jobs""#)
+    );
     assert!(!page.contains("aria-label=\"Sections\""), "there is nowhere to go but in");
     let again = site.get("/login?refused=1").await;
     assert_eq!(again.status, StatusCode::UNAUTHORIZED);

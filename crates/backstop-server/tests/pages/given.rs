@@ -1,13 +1,13 @@
 //! Jobs in every state, and requests with headers of their own.
 
 use crate::site::Site;
+use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use axum::Extension;
 use backstop::core::failure::ErrorReport;
-use backstop::core::port::Claim;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
+use backstop::core::port::Claim;
 use backstop::core::verdict::Advice;
 use backstop::{Backstop, Fail, JobId, Span, State};
 use backstop_server::access::{Caller, Scopes};

@@ -52,7 +52,8 @@ fn encoded(text: &str) -> String {
 async fn crawled(site: &Site, from: &[String], base: &str) -> BTreeSet<String> {
     let (mut seen, mut open) = (BTreeSet::new(), from.to_vec());
     while let Some(address) = open.pop() {
-        let is_page = address.starts_with(base) && !address.contains("/assets/") && !address.contains("openapi");
+        let is_page =
+            address.starts_with(base) && !address.contains("/assets/") && !address.contains("openapi");
         if !is_page || !seen.insert(address.clone()) || seen.len() > 400 {
             continue;
         }
@@ -128,6 +129,9 @@ async fn what_a_cookie_says_is_text_too() {
     let request = Request::get("/").header("cookie", cookie).body(Body::empty()).unwrap();
     let page = ask(&site.app, request).await;
     harmless(&page.body);
-    assert!(page.body.contains("note note-done") && page.body.contains("&#60;script&#62;"), "the note is shown");
+    assert!(
+        page.body.contains("note note-done") && page.body.contains("&#60;script&#62;"),
+        "the note is shown"
+    );
     assert!(!page.body.contains("data-theme"), "no theme of that name");
 }

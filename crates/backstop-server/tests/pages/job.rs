@@ -11,7 +11,9 @@ async fn a_job_says_why_it_waits() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
     let id = ready(backstop, "emails", "a").await;
-    assert!(site.page(&format!("/jobs/{id}")).await.contains("It is ready, but no live worker serves its queue."));
+    assert!(
+        site.page(&format!("/jobs/{id}")).await.contains("It is ready, but no live worker serves its queue.")
+    );
     backstop.changes("ada").pause(&"emails".parse().unwrap()).await.unwrap();
     let page = site.page(&format!("/jobs/{id}")).await;
     assert!(page.contains("Its queue is paused.") && page.contains("Resume the queue"), "{page}");
@@ -33,10 +35,11 @@ async fn its_failures_are_told_in_order_with_the_waits_between() {
     }
     let page = site.page(&format!("/jobs/{id}")).await;
     let page = page.split("What happened").nth(1).expect("its life is told");
-    let places: Vec<usize> = ["Came in", "failure number 1", "waited", "failure number 2", "failure number 3", "Given up"]
-        .iter()
-        .map(|words| page.find(words).unwrap_or_else(|| panic!("{words} in {page}")))
-        .collect();
+    let places: Vec<usize> =
+        ["Came in", "failure number 1", "waited", "failure number 2", "failure number 3", "Given up"]
+            .iter()
+            .map(|words| page.find(words).unwrap_or_else(|| panic!("{words} in {page}")))
+            .collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(page.contains("Attempt 2 failed"), "{page}");
 }
@@ -88,9 +91,18 @@ async fn a_dead_letter_names_its_group_and_what_was_around_it() {
     let error = ErrorReport { error_type: Some("Timeout".to_owned()), ..ErrorReport::message("no answer") };
     let id = dead(&site.test.backstop, "q", "a", error).await;
     let page = site.page(&format!("/dead/{id}")).await;
-    for said in ["Others that died of this", "/dead/redrive?queue=q&#38;fingerprint=", "Timeout", "It is dead because"] {
+    for said in [
+        "Others that died of this",
+        "/dead/redrive?queue=q&#38;fingerprint=",
+        "Timeout",
+        "It is dead because",
+    ] {
         assert!(page.contains(said), "{said} in {page}");
     }
     site.post("/dead/act", &format!("action=requeue&id={id}&back=job")).await;
-    assert_eq!(site.get(&format!("/dead/{id}")).await.location, format!("/jobs/{id}"), "it is dead no longer");
+    assert_eq!(
+        site.get(&format!("/dead/{id}")).await.location,
+        format!("/jobs/{id}"),
+        "it is dead no longer"
+    );
 }

@@ -18,7 +18,11 @@ async fn a_filter_is_in_the_address_and_each_part_of_it_can_be_taken_off() {
     ready(&site.test.backstop, "billing", "b").await;
     let page = site.page("/jobs?queue=emails&kind=task&state=ready").await;
     assert!(page.contains("/queues/emails") && !page.contains("/queues/billing"), "{page}");
-    for without in ["/jobs?kind=task&#38;state=ready", "/jobs?queue=emails&#38;state=ready", "/jobs?queue=emails&#38;kind=task"] {
+    for without in [
+        "/jobs?kind=task&#38;state=ready",
+        "/jobs?queue=emails&#38;state=ready",
+        "/jobs?queue=emails&#38;kind=task",
+    ] {
         assert!(page.contains(&format!("href=\"{without}\"")), "{without} in {page}");
     }
     assert_eq!(site.get("/jobs?state=sideways").await.status, StatusCode::BAD_REQUEST);
@@ -42,7 +46,9 @@ async fn a_long_list_comes_in_pages_and_each_job_once() {
     let (mut address, mut seen) = ("/jobs?queue=emails&state=ready".to_owned(), Vec::new());
     loop {
         let page = site.page(&address).await;
-        seen.extend(page.split("name=\"id\" value=\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        seen.extend(
+            page.split("name=\"id\" value=\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()),
+        );
         match links(&page, "next") {
             Some(next) => address = next,
             None => break,
@@ -62,10 +68,16 @@ async fn what_was_picked_is_confirmed_done_and_audited_and_the_filter_stays() {
     let backstop = &site.test.backstop;
     let (gone, stays) = (ready(backstop, "emails", "a").await, ready(backstop, "emails", "b").await);
     let confirm = site.page(&format!("/jobs/confirm?action=delete&queue=emails&state=ready&id={gone}")).await;
-    assert!(confirm.contains("<strong>1</strong> job") && confirm.contains("cannot be brought back"), "{confirm}");
+    assert!(
+        confirm.contains("<strong>1</strong> job") && confirm.contains("cannot be brought back"),
+        "{confirm}"
+    );
     assert_eq!(state(&site, gone).await, Some(State::Ready), "asking changes nothing");
     let done = site.post("/jobs/act", &format!("action=delete&queue=emails&state=ready&id={gone}")).await;
-    assert_eq!((done.status, done.location.as_str()), (StatusCode::SEE_OTHER, "/jobs?queue=emails&state=ready"));
+    assert_eq!(
+        (done.status, done.location.as_str()),
+        (StatusCode::SEE_OTHER, "/jobs?queue=emails&state=ready")
+    );
     assert_eq!((state(&site, gone).await, state(&site, stays).await), (None, Some(State::Ready)));
     assert_eq!(site.audit().await, [("token ada".to_owned(), "job delete".to_owned())]);
 }
@@ -85,9 +97,11 @@ async fn nothing_picked_is_answered_in_place() {
 async fn a_conflict_is_answered_in_place_with_what_to_do() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
-    let id = backstop.draft("q").id("first").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
+    let id =
+        backstop.draft("q").id("first").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
     crate::given::drain_dead(backstop, "q", "w", ErrorReport::message("boom")).await;
-    let twin = backstop.draft("q").id("second").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
+    let twin =
+        backstop.draft("q").id("second").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
     let answer = crate::given::ask(
         &site.app,
         axum::http::Request::post("/jobs/act")

@@ -2,9 +2,9 @@
 
 use crate::given::{dead, ready, running};
 use crate::site::Site;
+use backstop::Span;
 use backstop::core::bounds::Bounds;
 use backstop::core::failure::ErrorReport;
-use backstop::Span;
 
 /// Their words, the worst first; that a store in memory is no place for work is told on every page here.
 fn problems(page: &str) -> Vec<&str> {
@@ -31,7 +31,10 @@ async fn a_queue_that_nobody_serves_is_stuck() {
     site.test.clock.advance(Span::minutes(3));
     let page = site.page("/").await;
     assert_eq!(problems(&page), ["stuck"]);
-    assert!(page.contains("Nobody serves queue emails, and 1 job is ready.") && page.contains("3 min"), "{page}");
+    assert!(
+        page.contains("Nobody serves queue emails, and 1 job is ready.") && page.contains("3 min"),
+        "{page}"
+    );
     assert!(page.contains("href=\"/queues/emails\""), "{page}");
 }
 
@@ -85,7 +88,8 @@ async fn what_keeps_jobs_back_is_told_before_what_is_merely_full() {
 
 #[tokio::test]
 async fn a_missed_schedule_is_told() {
-    let site = Site::new("[schedules.nightly]\ncron = \"0 2 * * *\"\nqueue = \"reports\"\nkind = \"nightly\"\n");
+    let site =
+        Site::new("[schedules.nightly]\ncron = \"0 2 * * *\"\nqueue = \"reports\"\nkind = \"nightly\"\n");
     let schedules: Vec<_> = site.app.config().schedules.values().cloned().collect();
     site.test.backstop.schedules().look(&schedules).await.unwrap();
     site.test.clock.advance(Span::days(2));

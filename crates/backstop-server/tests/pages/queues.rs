@@ -66,7 +66,8 @@ async fn one_queue_says_what_decides_how_fast_it_goes() {
     running(backstop, "emails", "r", "worker-7").await;
     backstop.changes("ada").open(&"emails".parse().unwrap(), "maintenance until noon").await.unwrap();
     let page = site.page("/queues/emails").await;
-    for said in ["8 on each worker", "maintenance until noon", "breaker open", "without a bound", "none here"] {
+    for said in ["8 on each worker", "maintenance until noon", "breaker open", "without a bound", "none here"]
+    {
         assert!(page.contains(said), "{said} in {page}");
     }
 }

@@ -49,7 +49,12 @@ async fn every_job_there_is_must_be_meant() {
     ready(&site.test.backstop, "emails", "a").await;
     let confirm = site.page("/jobs/confirm?action=delete&all=matching").await;
     assert!(confirm.contains("every job of every queue"), "{confirm}");
-    assert!(!site.page("/jobs/confirm?action=delete&queue=emails&all=matching").await.contains("every job of every queue"));
+    assert!(
+        !site
+            .page("/jobs/confirm?action=delete&queue=emails&all=matching")
+            .await
+            .contains("every job of every queue")
+    );
 }
 
 #[tokio::test]
@@ -73,7 +78,8 @@ async fn what_is_left_alone_is_named_with_its_reason() {
     let backstop = &site.test.backstop;
     backstop.draft("q").id("first").kind("k").unique_key("one").payload("1").push().await.unwrap();
     crate::given::drain_dead(backstop, "q", "w", ErrorReport::message("boom")).await;
-    let twin = backstop.draft("q").id("second").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
+    let twin =
+        backstop.draft("q").id("second").kind("k").unique_key("one").payload("1").push().await.unwrap().id;
     let started = site.post("/dead/act", "action=requeue&queue=q&all=matching").await;
     let page = until_said(&site, &started.location, ">done<").await;
     assert!(page.contains(&format!("job {twin} holds its unique key")), "{page}");

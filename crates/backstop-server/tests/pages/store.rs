@@ -25,15 +25,30 @@ async fn a_store_that_does_not_answer_is_told_with_503() {
     let (store, router) = given();
     store.set_down(true);
     for address in [
-        "/", "/queues", "/queues/q", "/jobs", "/jobs/x", "/jobs/runs", "/jobs/runs/x", "/dead", "/dead?view=letters",
-        "/dead/x", "/dead/redrives", "/workers", "/breakers", "/audit",
+        "/",
+        "/queues",
+        "/queues/q",
+        "/jobs",
+        "/jobs/x",
+        "/jobs/runs",
+        "/jobs/runs/x",
+        "/dead",
+        "/dead?view=letters",
+        "/dead/x",
+        "/dead/redrives",
+        "/workers",
+        "/breakers",
+        "/audit",
     ] {
         let request = Request::get(address).body(Body::empty()).unwrap();
         let answer = router.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{address}");
         let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
-        assert!(page.contains("The store does not answer") && page.contains("nothing is lost"), "{address}: {page}");
+        assert!(
+            page.contains("The store does not answer") && page.contains("nothing is lost"),
+            "{address}: {page}"
+        );
     }
 }
 

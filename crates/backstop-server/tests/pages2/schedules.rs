@@ -37,12 +37,7 @@ async fn the_list_says_in_plain_words_when_it_is_due_and_in_which_zone() {
     let site = Site::new(CONFIG);
     ledger(&site).await;
     let page = site.page("/schedules").await;
-    for part in
-        ["08:30", "Europe/London", "href=\"/queues/digests\"", "Thu 2026-01-09 08:30", "Fri 2026-01-09 08:30"]
-    {
-        if part.starts_with("Thu") {
-            continue;
-        }
+    for part in ["08:30", "Europe/London", "href=\"/queues/digests\"", "Fri 2026-01-09 08:30"] {
         assert!(page.contains(part), "{part} in {page}");
     }
 }
@@ -63,25 +58,29 @@ async fn a_schedule_shows_what_became_of_each_instant_and_why() {
     let missed = site.page("/schedules/daily_digest?what=missed").await;
     assert!(missed.contains("make") && !missed.contains("it had been missing"), "{missed}");
     let day = site.page("/schedules/daily_digest?day=2026-01-01").await;
-    assert_eq!(day.matches("2026-01-01T08:30:00Z").count(), 1, "{day}");
+    assert_eq!(day.matches("datetime=\"2026-01-01T08:30:00Z\"").count(), 1, "{day}");
     let none = site.page("/schedules/daily_digest?day=2026-01-01&what=missed").await;
     assert!(none.contains("Nothing like that"), "{none}");
 }
 
 #[tokio::test]
 async fn a_ledger_is_read_page_by_page() {
-    let site = Site::new("[schedules.often]\ncron = \"* * * * *\"\nqueue = \"q\"\n");
+    let site = Site::new(
+        "[schedules.often]\ncron = \"* * * * *\"\nqueue = \"q\"\nmissed = { policy = \"all\", max = 200 }\n",
+    );
     let schedules: Vec<Schedule> = site.app.config().schedules.values().cloned().collect();
-    for _ in 0..150 {
-        site.test.backstop.schedules().look(&schedules).await.unwrap();
-        site.test.clock.advance(Span::minutes(1));
-    }
+    site.test.backstop.schedules().look(&schedules).await.unwrap();
+    site.test.clock.advance(Span::minutes(150));
+    site.test.backstop.schedules().look(&schedules).await.unwrap();
     let page = site.page("/schedules/often").await;
     let next = page.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let next = next.replace("&#38;", "&").replace("&amp;", "&");
     let older = site.page(next.split('#').next().unwrap()).await;
-    assert!(older.contains("2026-01-01T00:01:00Z") && !older.contains("rel=\"next\""), "{older}");
-    assert!(!page.contains("2026-01-01T00:01:00Z<"), "{page}");
+    assert!(
+        older.contains("datetime=\"2026-01-01T00:01:00Z\"") && !older.contains("rel=\"next\""),
+        "{older}"
+    );
+    assert!(!page.contains("datetime=\"2026-01-01T00:01:00Z\""), "{page}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::{Extension, Router};
+use backstop::Span;
 use backstop::config::{Overrides, Written, resolve};
 use backstop::testing::{self, Test};
 use backstop_server::access::{Caller, Scope, Scopes};
@@ -10,30 +11,30 @@ use backstop_server::{App, pages};
 use tower::ServiceExt as _;
 
 /// Text that would be markup if it were let.
-pub const HOSTILE: &str = "\"><script>alert(7)</script><img src=x onerror='alert(8)'>&amp;";
+pub(crate) const HOSTILE: &str = "\"><script>alert(7)</script><img src=x onerror='alert(8)'>&amp;";
 
 /// A dashboard.
-pub struct Site {
-    pub test: Test,
-    pub app: App,
+pub(crate) struct Site {
+    pub(crate) test: Test,
+    pub(crate) app: App,
     router: Router,
 }
 
 /// What a browser got.
-pub struct Got {
-    pub status: StatusCode,
-    pub location: String,
-    pub body: String,
+pub(crate) struct Got {
+    pub(crate) status: StatusCode,
+    pub(crate) location: String,
+    pub(crate) body: String,
 }
 
 impl Site {
     /// With this configuration, at the root, for who may do everything.
-    pub fn new(config: &str) -> Self {
+    pub(crate) fn new(config: &str) -> Self {
         Self::mounted(config, "", Scopes::ALL)
     }
 
     /// Under a path, for a caller with these rights.
-    pub fn mounted(config: &str, base: &str, scopes: Scopes) -> Self {
+    pub(crate) fn mounted(config: &str, base: &str, scopes: Scopes) -> Self {
         let test = testing::start();
         let written = Written { path: "backstop.toml", text: config };
         let config = resolve(Some(written), Overrides::default(), Overrides::default()).unwrap();
@@ -44,23 +45,25 @@ impl Site {
     }
 
     /// For who may only look.
-    pub fn read_only(config: &str) -> Self {
+    pub(crate) fn read_only(config: &str) -> Self {
         Self::mounted(config, "", [Scope::Read].into_iter().collect())
     }
 
-    pub async fn get(&self, address: &str) -> Got {
+    pub(crate) async fn get(&self, address: &str) -> Got {
         self.ask(Request::get(address).body(Body::empty()).unwrap()).await
     }
 
     /// A page that is there, and harmless.
-    pub async fn page(&self, address: &str) -> String {
+    pub(crate) async fn page(&self, address: &str) -> String {
         let got = self.get(address).await;
         assert_eq!(got.status, StatusCode::OK, "{address}: {}", got.body);
         harmless(&got.body);
         got.body
     }
 
-    pub async fn post(&self, address: &str, form: &str) -> Got {
+    /// Presses a button; a moment passes, so that the audit is in order.
+    pub(crate) async fn post(&self, address: &str, form: &str) -> Got {
+        self.test.clock.advance(Span::millis(10));
         let request = Request::post(address)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Body::from(form.to_owned()))
@@ -81,14 +84,14 @@ impl Site {
     }
 
     /// What the audit says, the newest first.
-    pub async fn audit(&self) -> Vec<(String, String)> {
+    pub(crate) async fn audit(&self) -> Vec<(String, String)> {
         let entries = self.test.backstop.audit("").entries(100).await.unwrap();
         entries.into_iter().map(|entry| (entry.who, entry.what)).collect()
     }
 }
 
 /// Nothing of the hostile text is markup, no script and no style stands in the page, and all that is opened is closed.
-pub fn harmless(body: &str) {
+pub(crate) fn harmless(body: &str) {
     for markup in ["<script>", "<img", "onerror='", " style=", "<style", "javascript:"] {
         assert!(!body.contains(markup), "{markup} in {body}");
     }
@@ -110,7 +113,7 @@ pub fn harmless(body: &str) {
 }
 
 /// Every address in a page is under its base.
-pub fn all_under(body: &str, base: &str) {
+pub(crate) fn all_under(body: &str, base: &str) {
     for attribute in ["href=\"", "action=\"", "src=\""] {
         for address in body.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()) {
             let is_here = address.starts_with('#') || address.starts_with('?');

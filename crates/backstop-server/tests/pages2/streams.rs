@@ -65,8 +65,7 @@ async fn the_list_says_what_is_held_and_the_rates() {
     let site = Site::new("");
     given(&site, "site-7", &[180, 240], waiting(&site)).await;
     let page = site.page("/streams").await;
-    for part in
-        ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "(1 hold)"]
+    for part in ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "1 hold"]
     {
         assert!(page.contains(part), "{part} in {page}");
     }
@@ -145,11 +144,13 @@ async fn whatever_a_key_is_called_it_has_a_page_and_its_text_is_text() {
 async fn a_key_is_forgotten_only_when_that_was_said_twice() {
     let site = Site::new(CONFIG);
     given(&site, "site-7", &[240, 300], waiting(&site)).await;
-    let refused = site.post("/streams/uptime/keys/site-7/forget", "").await;
-    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    for not_said in ["", "confirm=skip", "confirm=disable"] {
+        let refused = site.post("/streams/uptime/keys/site-7/forget", not_said).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{not_said}");
+    }
     assert!(site.audit().await.is_empty());
     site.page("/streams/uptime/keys/site-7").await;
-    let done = site.post("/streams/uptime/keys/site-7/forget", "confirm=yes").await;
+    let done = site.post("/streams/uptime/keys/site-7/forget", "confirm=forget").await;
     assert_eq!((done.status, done.location.as_str()), (StatusCode::SEE_OTHER, "/streams/uptime"));
     assert_eq!(site.audit().await, [("token ada".to_owned(), "stream forget".to_owned())]);
     assert_eq!(site.get("/streams/uptime/keys/site-7").await.status, StatusCode::NOT_FOUND);
@@ -170,7 +171,7 @@ async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
     assert_eq!(resumed.location, "/streams/uptime/keys/a");
     assert!(!site.page("/streams/uptime/keys/a").await.contains("Halted at"));
     assert_eq!(site.post("/streams/uptime/keys/b/skip", "").await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(site.post("/streams/uptime/keys/b/skip", "confirm=yes").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(site.post("/streams/uptime/keys/b/skip", "confirm=skip").await.status, StatusCode::SEE_OTHER);
     assert!(!site.page("/streams/uptime/keys/b").await.contains("Halted at"));
     let told: Vec<String> = site.audit().await.into_iter().map(|(_, what)| what).collect();
     assert_eq!(told, ["stream resume past", "stream resume"]);
@@ -181,7 +182,7 @@ async fn a_disabled_key_is_enabled_again() {
     let site = Site::new(CONFIG);
     given(&site, "a", &[180], waiting(&site)).await;
     assert_eq!(
-        site.post("/streams/uptime/keys/a/disable", "confirm=yes").await.status,
+        site.post("/streams/uptime/keys/a/disable", "confirm=disable").await.status,
         StatusCode::SEE_OTHER
     );
     assert!(site.page("/streams/uptime/keys/a").await.contains("until it is enabled"));
@@ -207,6 +208,6 @@ async fn under_a_path_every_address_is_under_it() {
     {
         all_under(&site.page(address).await, "/ops/backstop");
     }
-    let done = site.post("/ops/backstop/streams/uptime/keys/a/forget", "confirm=yes").await;
+    let done = site.post("/ops/backstop/streams/uptime/keys/a/forget", "confirm=forget").await;
     assert_eq!(done.location, "/ops/backstop/streams/uptime");
 }

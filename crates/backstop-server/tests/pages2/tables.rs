@@ -57,14 +57,6 @@ async fn a_broken_database_is_shown_as_its_error_beside_the_ones_that_work() {
 }
 
 #[tokio::test]
-async fn a_password_of_a_database_is_never_shown() {
-    let config =
-        "[tables.t]\nurl = \"sqlite:/nonexistent/dir/app.db?password=hunter2\"\ntable = \"BACKLOG\"\n";
-    let page = Site::new(config).page("/tables").await;
-    assert!(!page.contains("hunter2"), "{page}");
-}
-
-#[tokio::test]
 async fn under_a_path_every_address_is_under_it() {
     let (_folder, config) = database();
     all_under(&Site::mounted(&config, "/ops", Scopes::ALL).page("/ops/tables").await, "/ops");

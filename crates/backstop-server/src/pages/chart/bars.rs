@@ -3,11 +3,10 @@
 use super::scale::{Unit, sound};
 use super::svg::{Anchor, Place, Svg, escaped, figure, table};
 use super::{Markup, Tone};
-use crate::words::count;
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 600.0;
 const LEFT: f64 = 150.0;
-const RIGHT: f64 = 640.0;
+const RIGHT: f64 = 530.0;
 const ROW: f64 = 28.0;
 /// The least a share is drawn with, so that one of a million can be seen.
 const SEEN_MIN: f64 = 2.0;
@@ -21,6 +20,8 @@ pub struct Bars<'a> {
     pub title: &'a str,
     /// What the names of the bars are.
     pub of: &'a str,
+    /// What their lengths mean.
+    pub unit: Unit,
     /// The bars, from above.
     pub bars: Vec<Bar>,
 }
@@ -57,11 +58,11 @@ impl Bars<'_> {
         let names = self.shares().map(|share| share.name.to_owned());
         let titles: Vec<String> = [self.of.to_owned()].into_iter().chain(names).collect();
         let row = |bar: &Bar| {
-            let counts = bar.shares.iter().map(|share| count(share.count));
+            let counts = bar.shares.iter().map(|share| self.unit.exact(share.count));
             [bar.name.clone()].into_iter().chain(counts).collect()
         };
         let rows: Vec<Vec<String>> = self.bars.iter().map(row).collect();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a pixel is all that can be lost")]
@@ -76,12 +77,12 @@ impl Bars<'_> {
             let mut x = LEFT;
             for share in bar.shares.iter().filter(|share| share.count > 0) {
                 let width = ((RIGHT - LEFT) * sound(share.count as f64) / most).max(SEEN_MIN);
-                let words = format!("{}: {} {}", bar.name, count(share.count), share.name);
+                let words = format!("{}: {} {}", bar.name, self.unit.exact(share.count), share.name);
                 let place = Place { x, y, width: width.min(RIGHT + 20.0 - x), height: ROW - 8.0 };
                 svg.rect(&format!("chart-bar {}", share.tone.class()), place, &words);
                 x += width;
             }
-            let total = Unit::Count.said(bar.total() as f64);
+            let total = self.unit.said(bar.total() as f64);
             svg.text("chart-label", (x.max(LEFT) + 8.0, y + 15.0), Anchor::Start, &total);
         }
         svg.end()
@@ -105,7 +106,8 @@ impl Bars<'_> {
 
     fn told(&self) -> String {
         let bar = |bar: &Bar| {
-            let shares = bar.shares.iter().map(|share| format!("{} {}", count(share.count), share.name));
+            let shares =
+                bar.shares.iter().map(|share| format!("{} {}", self.unit.exact(share.count), share.name));
             format!("{}: {}", bar.name, shares.collect::<Vec<_>>().join(", "))
         };
         self.bars.iter().map(bar).collect::<Vec<_>>().join("; ")

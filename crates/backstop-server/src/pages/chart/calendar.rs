@@ -1,20 +1,20 @@
 //! What became of the instants of days: a column a day, filled from below by what became of how many.
 
 use super::bars::Share;
-use super::svg::{Anchor, Place, Svg, figure, table};
+use super::svg::{Anchor, Place, Svg, escaped, figure, table};
 use super::{Markup, Tone};
 use crate::words::{count, counted};
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 96.0;
 const LEFT: f64 = 8.0;
-const RIGHT: f64 = 712.0;
+const RIGHT: f64 = 952.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 72.0;
 /// The least a share is drawn with: one miss among a thousand runs must be seen.
 const SEEN_MIN: f64 = 5.0;
 /// Names of days that fit below.
-const NAMES_MAX: usize = 11;
+const NAMES_MAX: usize = 16;
 
 /// A strip of days.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Calendar<'_> {
             [day.name.clone()].into_iter().chain(day.shares.iter().map(|share| count(share.count))).collect()
         };
         let rows: Vec<Vec<String>> = self.days.iter().rev().map(row).collect();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]
@@ -91,17 +91,21 @@ impl Calendar<'_> {
         svg.end()
     }
 
+    /// Of what there is: a colour that stands for nothing here only takes room.
     fn legend(&self) -> String {
-        let shares = self.days.first().into_iter().flat_map(|day| &day.shares);
-        let key = |share: &Share| {
+        let is_there =
+            |at: usize| self.days.iter().any(|day| day.shares.get(at).is_some_and(|share| share.count > 0));
+        let shares = self.days.first().into_iter().flat_map(|day| day.shares.iter().enumerate());
+        let key = |(_, share): (usize, &Share)| {
             format!(
                 "<span class=\"chart-key\"><svg class=\"chart-swatch\" viewBox=\"0 0 18 8\" aria-hidden=\"true\">\
                  <rect class=\"chart-bar {}\" x=\"2\" width=\"14\" height=\"8\"/></svg>{}</span>",
                 share.tone.class(),
-                share.name
+                escaped(share.name)
             )
         };
-        format!("<span class=\"chart-legend\">{}</span>", shares.map(key).collect::<String>())
+        let keys: String = shares.filter(|(at, _)| is_there(*at)).map(key).collect();
+        format!("<span class=\"chart-legend\">{keys}</span>")
     }
 }
 

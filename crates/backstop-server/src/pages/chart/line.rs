@@ -7,15 +7,15 @@ use crate::history::Series;
 use backstop_core::Time;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 220.0;
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 710.0;
+const RIGHT: f64 = 550.0;
 const TOP: f64 = 12.0;
-const BOTTOM: f64 = 192.0;
+const BOTTOM: f64 = 172.0;
 /// Places where the pointer finds words, and lines of the table: what is finer shares one.
 const COLUMNS_MAX: usize = 60;
-const MOMENTS_MAX: i64 = 6;
+const MOMENTS_MAX: i64 = 7;
 
 /// Values over time.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl LineChart<'_> {
     /// The chart with its legend and its table.
     pub fn figure(&self) -> Markup {
         let (titles, rows) = self.values();
-        Markup(figure(self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
     }
 
     fn drawing(&self) -> String {
@@ -75,7 +75,7 @@ impl LineChart<'_> {
         let mut svg = Svg::new(self.id, "line-chart", WIDTH, HEIGHT, self.title, &self.told());
         self.axes(&mut svg, &field, &marks);
         if self.lines.iter().all(|line| line.series.is_empty()) {
-            let middle = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
+            let middle = (LEFT.midpoint(RIGHT), TOP.midpoint(BOTTOM));
             svg.text("chart-none", middle, Anchor::Middle, "nothing recorded in this time");
             return svg.end();
         }

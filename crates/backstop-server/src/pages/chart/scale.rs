@@ -13,6 +13,8 @@ pub enum Unit {
     PerSecond,
     /// Seconds.
     Seconds,
+    /// Milliseconds.
+    Millis,
 }
 
 impl Unit {
@@ -22,7 +24,29 @@ impl Unit {
             Self::Count => short(value),
             Self::PerSecond => format!("{}/s", short(value)),
             Self::Seconds => about(Span::secs(1).scaled(sound(value))),
+            Self::Millis => millis(sound(value)),
         }
+    }
+
+    /// A whole number to the last digit that matters.
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a length of time that people wait for")]
+    pub(super) fn exact(self, number: u64) -> String {
+        match self {
+            Self::Count => count(number),
+            Self::PerSecond => format!("{}/s", count(number)),
+            Self::Seconds => about(Span::secs(i64::try_from(number).unwrap_or(i64::MAX))),
+            Self::Millis => millis(number as f64),
+        }
+    }
+}
+
+/// Milliseconds: below a minute with their fraction, as people compare waits.
+fn millis(value: f64) -> String {
+    const MINUTE: f64 = 60_000.0;
+    match value {
+        value if value >= MINUTE => about(Span::millis(1).scaled(value)),
+        value if value >= 1_000.0 => format!("{}s", trimmed(value / 1_000.0, 2)),
+        value => format!("{}ms", trimmed(value, 0)),
     }
 }
 
@@ -150,6 +174,7 @@ mod tests {
         }
         assert_eq!(Unit::PerSecond.said(2.0), "2/s");
         assert_eq!(Unit::Seconds.said(90.0), "1m 30s");
+        assert_eq!(["1ms", "37.5s", "1m 30s"], [1, 37_500, 90_000].map(|number| Unit::Millis.exact(number)));
     }
 
     #[test]

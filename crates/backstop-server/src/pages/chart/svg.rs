@@ -105,20 +105,21 @@ impl Anchor {
 }
 
 /// A drawing with its caption, and its values as a table that opens.
-pub(super) fn figure(title: &str, legend: &str, drawing: &str, table: &str) -> String {
-    let title = escaped(title);
+pub(super) fn figure(id: &str, title: &str, legend: &str, drawing: &str, table: &str) -> String {
+    let (id, title) = (escaped(id), escaped(title));
     format!(
         "<figure class=\"chart-box\"><figcaption><span class=\"chart-title\">{title}</span>{legend}</figcaption>\
-         <div class=\"chart-scroll\">{drawing}</div><details class=\"chart-values\"><summary>{title}: values as a table</summary>\
+         <div class=\"chart-scroll\">{drawing}</div><details class=\"chart-values\" id=\"{id}-values\"><summary>{title}: values as a table</summary>\
          {table}</details></figure>"
     )
 }
 
 /// A table of texts. The first cell of a row names it.
 pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<table><caption class=\"away\">The values of the chart</caption><thead><tr>");
+    let mut html =
+        String::from("<table><caption class=\"away\">The values of the chart</caption><thead><tr>");
     for title in titles {
-        html.push_str(&format!("<th scope=\"col\">{}</th>", escaped(title)));
+        write!(html, "<th scope=\"col\">{}</th>", escaped(title)).expect("a string takes everything");
     }
     html.push_str("</tr></thead><tbody>");
     for row in rows {

@@ -6,15 +6,15 @@ use super::svg::{Anchor, Place, Svg, figure, table};
 use super::{Markup, Tone};
 use crate::words::{count, counted};
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 92.0;
 const LEFT: f64 = 24.0;
-const RIGHT: f64 = 696.0;
+const RIGHT: f64 = 936.0;
 const LINE: f64 = 44.0;
 /// Missing positions of a gap that are drawn one by one.
 const DRAWN_MAX: u64 = 6;
-/// Marks that get a name below: more would run into each other.
-const NAMED_MAX: usize = 8;
+/// How wide a letter of a name is, about: names that would run into each other are left out.
+const LETTER: f64 = 6.6;
 
 /// A line with marks.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl TimeLine<'_> {
         let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
         let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
         let titles = ["From the left".to_owned(), "What it is".to_owned()];
-        Markup(figure(self.title, "", &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(self.id, self.title, "", &self.drawing(), &table(&titles, &rows)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a line has a few hundred places")]
@@ -82,17 +82,20 @@ impl TimeLine<'_> {
         let step = step.min(64.0);
         let mut svg = Svg::new(self.id, "held-line", WIDTH, HEIGHT, self.title, &self.told());
         svg.path("held-line-axis", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
-        let named = self.named();
+        let mut named_to = 0.0;
         let mut at = 0;
-        for (number, mark) in self.marks.iter().enumerate() {
+        for mark in &self.marks {
             let x = LEFT + step * at as f64;
             match mark {
                 Mark::There { name, tone, words } => {
                     let place = (x + step / 2.0, LINE);
                     let radius = (step / 2.0 - 1.0).clamp(2.0, 8.0);
                     svg.dot(&format!("held-dot {}", tone.class()), place, radius, words);
-                    if named.contains(&number) {
-                        svg.text("chart-label", (place.0, LINE + 30.0), Anchor::Middle, name);
+                    let half = name.chars().count() as f64 * LETTER / 2.0;
+                    let middle = place.0.max(half + 2.0).min(WIDTH - half - 2.0);
+                    if middle - half > named_to {
+                        svg.text("chart-label", (middle, LINE + 30.0), Anchor::Middle, name);
+                        named_to = middle + half + LETTER;
                     }
                 }
                 Mark::Gap { missing, words } => {
@@ -102,14 +105,6 @@ impl TimeLine<'_> {
             at += mark.width();
         }
         svg.end()
-    }
-
-    /// The first, the last, and some between.
-    fn named(&self) -> Vec<usize> {
-        let is_there = |(_, mark): &(usize, &Mark)| matches!(mark, Mark::There { .. });
-        let there: Vec<usize> = self.marks.iter().enumerate().filter(is_there).map(|(at, _)| at).collect();
-        let step = there.len().div_ceil(NAMED_MAX).max(1);
-        there.into_iter().step_by(step).collect()
     }
 
     fn told(&self) -> String {

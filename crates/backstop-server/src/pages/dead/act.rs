@@ -59,7 +59,9 @@ impl Asked {
                 "requeue",
                 "They become ready in their queues at once, with all attempts again; their history stays. If what killed them is still there, they all die again: a redrive tries a few first.",
             ),
-            Self::Move => ("move", "They become ready in another queue, with all attempts again; their history stays."),
+            Self::Move => {
+                ("move", "They become ready in another queue, with all attempts again; their history stays.")
+            }
             Self::Delete => ("delete", "They are removed with their history and cannot be brought back."),
         }
     }
@@ -70,11 +72,13 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let asked = Asked::of(&view, view.query("action"))?;
     let (verb, consequence) = asked.told();
     let filter = LetterFilter::of(&view)?;
-    let ids = picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
+    let ids =
+        picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
     let is_matching = view.query("all").is_some();
     let back = filter.on(view.at("/dead")).with("view", "letters");
     if ids.is_empty() && !is_matching {
-        let note = Note::refused("Nothing was selected: tick the boxes of some letters, or choose all that match.");
+        let note =
+            Note::refused("Nothing was selected: tick the boxes of some letters, or choose all that match.");
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
     let counted = if is_matching {
@@ -125,7 +129,9 @@ pub(super) async fn act(
     let asked = Asked::of(&view, posted.get("action"))?;
     let filter = LetterFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
-        Some("job") => Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default())))),
+        Some("job") => {
+            Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default()))))
+        }
         _ => filter.on(view.at("/dead")).with("view", "letters"),
     };
     let to = match asked {

@@ -26,6 +26,8 @@ pub(super) struct Shown {
     pub(super) since: String,
     pub(super) until: String,
     pub(super) is_empty: bool,
+    /// Whether it says more than the fields that are always there.
+    pub(super) is_narrow: bool,
 }
 
 impl LetterFilter {
@@ -88,7 +90,9 @@ impl LetterFilter {
     pub(super) fn shown(&self) -> Shown {
         let [queue, kind, fingerprint, error_type, text, since, until] =
             self.pairs().map(|(_, value)| value.unwrap_or_default());
-        Shown { queue, kind, fingerprint, error_type, text, since, until, is_empty: self.0.is_empty() }
+        let is_narrow = [&kind, &error_type, &since, &until].into_iter().any(|said| !said.is_empty());
+        let is_empty = self.0.is_empty();
+        Shown { queue, kind, fingerprint, error_type, text, since, until, is_empty, is_narrow }
     }
 
     /// Its parts, each with the list that is without it.
@@ -113,7 +117,8 @@ pub(super) async fn count(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Opt
     if let Some(count) = dead.estimate(filter).await? {
         return Ok(Some(Counted { count, is_exact: true }));
     }
-    let wider = DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
+    let wider =
+        DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
     Ok(dead.estimate(&wider).await?.map(|count| Counted { count, is_exact: false }))
 }
 
@@ -124,7 +129,9 @@ mod tests {
     #[test]
     fn an_instant_without_a_zone_is_in_utc() {
         let exact: Time = "2026-11-17T08:30:00Z".parse().unwrap();
-        for text in ["2026-11-17T08:30:00Z", "2026-11-17T08:30", "2026-11-17T08:30:00", "2026-11-17T09:30:00+01:00"] {
+        for text in
+            ["2026-11-17T08:30:00Z", "2026-11-17T08:30", "2026-11-17T08:30:00", "2026-11-17T09:30:00+01:00"]
+        {
             assert_eq!(instant(text), Ok(exact), "{text}");
         }
         assert_eq!(instant("2026-11-17"), "2026-11-17T00:00:00Z".parse());

@@ -164,7 +164,9 @@ pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, 
 async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
     let redrives = view.ask(letters(view).redrives()).await?;
     let found = redrives.into_iter().find(|report| report.id == id);
-    found.ok_or_else(|| view.missing(format!("There is no redrive {id}; the oldest that have ended are forgotten.")))
+    found.ok_or_else(|| {
+        view.missing(format!("There is no redrive {id}; the oldest that have ended are forgotten."))
+    })
 }
 
 pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {

@@ -34,7 +34,8 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
         let is_gap = number > 0 && failure.attempt > failures[number - 1].attempt + 1;
         if is_gap {
             let left_out = failure.attempt - failures[number - 1].attempt - 1;
-            let title = format!("{} between these are not kept", text::many(left_out.into(), "failure", "failures"));
+            let title =
+                format!("{} between these are not kept", text::many(left_out.into(), "failure", "failures"));
             moments.push(plain("wait", &title, None, now));
         }
         moments.push(failed(failure, number, redaction, now));
@@ -87,7 +88,12 @@ fn end(job: &Job, now: Time) -> Moment {
             let by = holder.map_or_else(String::new, |holder| format!(" on {}", holder.worker));
             let mut moment = plain("ended", &format!("Attempt {} runs{by}", job.attempt), None, now);
             if let Some(holder) = holder.filter(|holder| holder.until < now) {
-                moment = plain("failed", &format!("The lease of {} is over", holder.worker), Some(holder.until), now);
+                moment = plain(
+                    "failed",
+                    &format!("The lease of {} is over", holder.worker),
+                    Some(holder.until),
+                    now,
+                );
             }
             moment
         }

@@ -68,11 +68,13 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let action = action(&view, view.query("action"))?;
     let (verb, consequence, is_danger) = told(&action);
     let filter = JobFilter::of(&view)?;
-    let ids = picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
+    let ids =
+        picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
     let is_matching = view.query("all").is_some();
     let back = filter.link(&view);
     if ids.is_empty() && !is_matching {
-        let note = Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
+        let note =
+            Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
     let queues = view.ask(view.store().queues(view.now())).await?;
@@ -121,13 +123,16 @@ pub(super) async fn act(
     let action = action(&view, posted.get("action"))?;
     let filter = JobFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
-        Some("job") => Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default())))),
+        Some("job") => {
+            Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default()))))
+        }
         _ => filter.link(&view),
     };
     if posted.get("all").is_some() {
         let queues = view.ask(view.store().queues(view.now())).await?;
         let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
-        let plan = Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
+        let plan =
+            Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
         return start(&view, &runs, plan, &back).await;
     }
     let ids = picked(&view, posted.all("id"))?;
@@ -151,7 +156,9 @@ pub(in crate::pages) async fn start(
     match view.ask(bulk.start(runs, plan)).await? {
         Some(id) => Ok(see(&view.at(&format!("/jobs/runs/{id}")))),
         None => {
-            let note = Note::refused("This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.");
+            let note = Note::refused(
+                "This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.",
+            );
             Ok(note.on(view.app().base(), &back.to_string()))
         }
     }
@@ -171,7 +178,8 @@ pub(in crate::pages) fn picked<'a>(
 ) -> Result<Vec<JobId>, PageFailure> {
     let ids: Vec<JobId> = ids.filter(|id| !id.trim().is_empty()).map(JobId::from_text).collect();
     if ids.len() > AMEND_MAX {
-        return Err(view.bad(format!("At most {AMEND_MAX} jobs are picked one by one; choose all that match instead.")));
+        return Err(view
+            .bad(format!("At most {AMEND_MAX} jobs are picked one by one; choose all that match instead.")));
     }
     Ok(ids)
 }

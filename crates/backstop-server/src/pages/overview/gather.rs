@@ -75,12 +75,12 @@ impl Facts {
         let is_over = |job: &Job| job.held_by.as_ref().is_some_and(|holder| holder.until < now);
         let config = view.app().config();
         let handled = config.queues.iter().filter(|(_, entry)| entry.handler.is_some());
-        let recent = queues.iter().map(|queue| {
-            (queue.name.clone(), view.app().history().recent_queue(&queue.name, now))
-        });
-        let recent_streams = streams.iter().map(|stream| {
-            (stream.name.clone(), view.app().history().recent_stream(&stream.name, now))
-        });
+        let recent = queues
+            .iter()
+            .map(|queue| (queue.name.clone(), view.app().history().recent_queue(&queue.name, now)));
+        let recent_streams = streams
+            .iter()
+            .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
         Ok(Self {
             workers: store.workers(LISTED, now).await?,
             guards: backstop.breakers().list().await?,
@@ -119,7 +119,8 @@ async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<(StreamName
     for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
         let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
         let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
-        let is_halted = |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
+        let is_halted =
+            |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
         let count = keys.iter().filter(is_halted).count() as u64;
         if count > 0 {
             halted.push((status.name.clone(), count));
@@ -176,4 +177,3 @@ impl Findings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-

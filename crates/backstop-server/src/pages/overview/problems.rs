@@ -84,14 +84,36 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
     let (name, number, link) = (&queue.name, text::span(waits), queue_at(base, &queue.name));
     if queue.gate == Gate::Paused {
         let sentence = format!("Queue {name} is paused, and {ready} ready.");
-        return (waits > LATE).then_some(Problem { weight: Weight::Warn, kind: "paused", sentence, number, link, deed: "Resume it" });
+        return (waits > LATE).then_some(Problem {
+            weight: Weight::Warn,
+            kind: "paused",
+            sentence,
+            number,
+            link,
+            deed: "Resume it",
+        });
     }
     if !facts.is_served(name) {
         let sentence = format!("Nobody serves queue {name}, and {ready} ready.");
-        return (waits > STUCK_AFTER).then_some(Problem { weight: Weight::Bad, kind: "stuck", sentence, number, link, deed: "Serve it" });
+        return (waits > STUCK_AFTER).then_some(Problem {
+            weight: Weight::Bad,
+            kind: "stuck",
+            sentence,
+            number,
+            link,
+            deed: "Serve it",
+        });
     }
-    let sentence = format!("Queue {name} is behind: {ready} ready, and this is how long the oldest has waited.");
-    (waits > LATE).then_some(Problem { weight: Weight::Warn, kind: "behind", sentence, number, link, deed: "Look at it" })
+    let sentence =
+        format!("Queue {name} is behind: {ready} ready, and this is how long the oldest has waited.");
+    (waits > LATE).then_some(Problem {
+        weight: Weight::Warn,
+        kind: "behind",
+        sentence,
+        number,
+        link,
+        deed: "Look at it",
+    })
 }
 
 /// More is ready than a few minutes ago, by much.
@@ -123,7 +145,11 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
         found.push(Problem {
             weight: if is_full { Weight::Bad } else { Weight::Warn },
             kind: if is_full { "full" } else { "nearly full" },
-            sentence: format!("Queue {name} holds {} of at most {} live jobs.", text::count(live), text::count(max)),
+            sentence: format!(
+                "Queue {name} holds {} of at most {} live jobs.",
+                text::count(live),
+                text::count(max)
+            ),
             number: format!("{} %", live.saturating_mul(100) / max.max(1)),
             link: queue_at(base, name),
             deed: "Make room",
@@ -136,7 +162,11 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
         found.push(Problem {
             weight: if is_full { Weight::Bad } else { Weight::Warn },
             kind: if is_full { "dead letters full" } else { "dead letters nearly full" },
-            sentence: format!("Queue {name} has {} of at most {} dead letters; then kinds that die stop.", text::count(dead), text::count(dead_max)),
+            sentence: format!(
+                "Queue {name} has {} of at most {} dead letters; then kinds that die stop.",
+                text::count(dead),
+                text::count(dead_max)
+            ),
             number: format!("{percent} %"),
             link: Link::to(format!("{base}/dead")).with("queue", name).to_string(),
             deed: "Requeue or delete some",
@@ -151,12 +181,40 @@ fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
     let waiting = queue.map_or(0, |queue| queue.counts.live());
     let waiting = text::many(waiting, "live job", "live jobs");
     let (kind, sentence) = match (guard.name.kind(), guard.shut) {
-        (None, _) => ("breaker open", format!("The service behind queue {} is left alone: it failed too often, or somebody opened its breaker.", guard.name)),
-        (Some(kind), Some(Shut::Full)) => ("gate shut", format!("Jobs of kind {kind} are not started: the dead letters of queue {} are full.", guard.name.queue())),
-        (Some(kind), Some(Shut::Forced)) => ("gate shut", format!("Jobs of kind {kind} in queue {} are not started: somebody shut their gate.", guard.name.queue())),
-        (Some(kind), _) => ("gate shut", format!("Jobs of kind {kind} in queue {} are not started: too many died.", guard.name.queue())),
+        (None, _) => (
+            "breaker open",
+            format!(
+                "The service behind queue {} is left alone: it failed too often, or somebody opened its breaker.",
+                guard.name
+            ),
+        ),
+        (Some(kind), Some(Shut::Full)) => (
+            "gate shut",
+            format!(
+                "Jobs of kind {kind} are not started: the dead letters of queue {} are full.",
+                guard.name.queue()
+            ),
+        ),
+        (Some(kind), Some(Shut::Forced)) => (
+            "gate shut",
+            format!(
+                "Jobs of kind {kind} in queue {} are not started: somebody shut their gate.",
+                guard.name.queue()
+            ),
+        ),
+        (Some(kind), _) => (
+            "gate shut",
+            format!("Jobs of kind {kind} in queue {} are not started: too many died.", guard.name.queue()),
+        ),
     };
-    Problem { weight: Weight::Bad, kind, sentence, number: waiting, link: format!("{base}/breakers"), deed: "See why" }
+    Problem {
+        weight: Weight::Bad,
+        kind,
+        sentence,
+        number: waiting,
+        link: format!("{base}/breakers"),
+        deed: "See why",
+    }
 }
 
 /// Queues in which jobs die now.
@@ -205,7 +263,8 @@ fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Jobs whose lease is over and that nobody took over.
 fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
-    let longest = facts.overdue.iter().filter_map(|job| job.held_by.as_ref()).map(|holder| holder.until).min()?;
+    let longest =
+        facts.overdue.iter().filter_map(|job| job.held_by.as_ref()).map(|holder| holder.until).min()?;
     let jobs = text::many(facts.overdue.len() as u64, "running job has", "running jobs have");
     Some(Problem {
         weight: Weight::Warn,
@@ -270,4 +329,3 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
     };
     facts.findings.iter().map(told).collect()
 }
-

@@ -1,10 +1,11 @@
 //! One schedule: when it is due next, and its ledger as a strip of days and as a list.
 
-use super::{link, local, named, tone};
+use super::{in_words, link, local, named, tone};
 use crate::pages::chart::{Calendar, CalendarDay, Markup, Share, Tone};
 use crate::pages::link::{Link, part};
 use crate::pages::mark::When;
 use crate::pages::{Frame, PageFailure, Section, View, text};
+use crate::words::cut;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
@@ -18,6 +19,8 @@ const ENTRIES_MAX: usize = 20_000;
 const LISTED_MAX: usize = 100;
 /// Days of the strip: as long as a ledger is kept.
 const DAYS: Span = Span::days(31);
+/// Characters of a job's id in the list.
+const ID_CHARS: usize = 9;
 /// Instants to come that are told.
 const COMING: usize = 5;
 
@@ -44,6 +47,7 @@ struct Page {
     paused: Option<When>,
     missing: usize,
     coming: Vec<(String, When)>,
+    zone: String,
     strip: Option<Markup>,
     chips: Vec<Chip>,
     entries: Vec<Shown>,
@@ -66,7 +70,7 @@ struct Shown {
     what: String,
     tone: &'static str,
     after: String,
-    job: Option<(String, String)>,
+    job: Option<(String, String, String)>,
     why: String,
 }
 
@@ -136,6 +140,7 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
             .filter(|_| paused.is_none())
             .map(|schedule| coming(schedule, now))
             .unwrap_or_default(),
+        zone: zone.to_owned(),
         strip: (!entries.is_empty()).then(|| strip(&entries, &asked, &here, now)),
         chips: chips(&entries, &asked, &here),
         next: next.map(|last| asked.link(&here).with("before", last.instant).to_string()),
@@ -155,7 +160,7 @@ fn facts(schedule: &Schedule, status: Option<&ScheduleStatus>) -> Vec<(&'static 
         Policy::All => format!("are made up, the newest {} of them", missed.max),
     };
     let mut facts = vec![
-        ("When", schedule.cron.words()),
+        ("When", in_words(schedule)),
         ("Cron", schedule.cron.to_string()),
         ("Time zone", schedule.timezone.to_string()),
         ("Queue", schedule.queue.to_string()),
@@ -163,7 +168,7 @@ fn facts(schedule: &Schedule, status: Option<&ScheduleStatus>) -> Vec<(&'static 
         (
             "Missing runs",
             format!(
-                "{made_up}; {} late is missing, {} back is looked",
+                "{made_up}; one is missing {} after its instant, and looked for {} back",
                 text::span(missed.grace),
                 text::span(missed.look_back)
             ),
@@ -183,8 +188,9 @@ fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
     for entry in entries {
         let of_day = counts.entry(Day::of(entry.instant)).or_default();
         let fate = entry.what.as_str();
-        let place = FATES.iter().position(|(known, _)| *known == fate).and_then(|at| of_day.get_mut(at));
-        place.into_iter().for_each(|count| *count += 1);
+        if let Some(at) = FATES.iter().position(|(known, _)| *known == fate) {
+            of_day[at] += 1;
+        }
     }
     let day = |day: Day| {
         let (name, counts) = (day.to_string(), counts.get(&day).copied().unwrap_or_default());
@@ -230,7 +236,7 @@ fn shown(view: &View, name: &ScheduleName, entry: &Entry, zone: &str) -> Shown {
     let job = entry.job(name).map(|id| {
         let id = id.to_string();
         let link = view.at(&format!("/jobs/{}", part(&id)));
-        (id, link)
+        (cut(&id, ID_CHARS), id, link)
     });
     Shown {
         local: local(entry.instant, zone),

@@ -32,10 +32,10 @@ impl Asked {
     }
 }
 
-/// What cannot be undone has to be said twice.
-fn confirmed(view: &View, posted: &Posted) -> Result<(), PageFailure> {
+/// What cannot be undone has to be said twice, and by its own word: a box that was ticked for one thing counts for no other.
+fn confirmed(view: &View, posted: &Posted, word: &str) -> Result<(), PageFailure> {
     match posted.get("confirm") {
-        Some("yes") => Ok(()),
+        Some(said) if said == word => Ok(()),
         _ => Err(view.bad("This cannot be undone: tick the box that says so, and send it again.")),
     }
 }
@@ -43,7 +43,7 @@ fn confirmed(view: &View, posted: &Posted) -> Result<(), PageFailure> {
 type Which = Path<(String, String)>;
 
 pub(super) async fn forget(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
-    confirmed(&view, &posted)?;
+    confirmed(&view, &posted, "forget")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
     let gone = view.ask(view.changes().forget(&asked.stream, key)).await?;
@@ -58,7 +58,7 @@ pub(super) async fn forget(view: View, Path(which): Which, posted: Posted) -> Re
 }
 
 pub(super) async fn disable(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
-    confirmed(&view, &posted)?;
+    confirmed(&view, &posted, "disable")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
     let gone = view.ask(view.changes().disable(&asked.stream, key)).await?;
@@ -85,7 +85,7 @@ pub(super) async fn resume(view: View, Path(which): Which) -> Result<Response, P
 }
 
 pub(super) async fn skip(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
-    confirmed(&view, &posted)?;
+    confirmed(&view, &posted, "skip")?;
     set_going(view, which, Resume::Past, "past the record it halted at, which stays a dead letter").await
 }
 

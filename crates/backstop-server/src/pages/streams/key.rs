@@ -12,10 +12,12 @@ use axum::extract::Path;
 use axum::response::Response;
 use backstop::core::stream::StoredRecord;
 use backstop::streams::{Rules, Standing, StoredKey};
-use backstop_core::{StreamKey, StreamName, Time};
+use backstop_core::{Span, StreamKey, StreamName, Time};
 
 /// Characters of a payload in the list.
 const PAYLOAD_CHARS: usize = 160;
+/// A wait that ended so long ago should have been looked at.
+const OVER_AFTER: Span = Span::secs(5);
 /// Positions behind the watermark that are drawn.
 const BEHIND_SHOWN: usize = 3;
 
@@ -45,6 +47,8 @@ struct Page {
 
 /// What is waited for, and until when.
 struct WaitShown {
+    /// Whether it is over, and nobody has looked: nobody serves the stream, or it is far behind.
+    is_over: bool,
     attempt: u32,
     of: Option<usize>,
     ends: When,
@@ -115,6 +119,7 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
     let until = rules.and_then(|rules| gives_up(rules, stored, &standing));
     let seen = |micros: i64| When::new(Time::from_micros(micros), now);
     let wait = standing.wait.map(|wait| WaitShown {
+        is_over: now.since(Time::from_micros(wait.due)) > OVER_AFTER,
         attempt: wait.attempt,
         of: rules.map(|rules| rules.steps.len()),
         ends: seen(wait.due),
@@ -178,6 +183,13 @@ fn missed((first, step, count): (i64, i64, u64)) -> Missed {
     }
 }
 
+/// A position as it stands below a mark: the time of day if it is a time.
+fn short(position: i64) -> String {
+    let time =
+        as_time(position).and_then(|time| Some(time.split_once('T')?.1.trim_end_matches('Z').to_owned()));
+    time.unwrap_or_else(|| position.to_string())
+}
+
 /// How many positions are missing between two; `None` if the second is where it is expected.
 fn missing(before: Option<i64>, record: &StoredRecord) -> Option<u64> {
     let before = before?;
@@ -228,12 +240,12 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
         lost.sort_unstable();
         let newest = lost.len().saturating_sub(BEHIND_SHOWN);
         marks.extend(lost[newest..].iter().map(|position| Mark::There {
-            name: position.to_string(),
+            name: short(*position),
             tone: Tone::Bad,
             words: format!("{position} was declared missing"),
         }));
         marks.push(Mark::There {
-            name: format!("≤ {watermark}"),
+            name: format!("≤ {}", short(watermark)),
             tone: Tone::Good,
             words: format!("everything up to {watermark} has been dealt with"),
         });
@@ -252,9 +264,9 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
             marks.push(Mark::Gap { missing: number, words });
         }
         marks.push(Mark::There {
-            name: record.position.to_string(),
+            name: short(record.position),
             tone: if standing.halted == Some(record.position) { Tone::Bad } else { Tone::Plain },
-            words: format!("{} is held since {}", record.position, text::when(record.at, now)),
+            words: format!("{} is held, came {}", record.position, text::when(record.at, now)),
         });
         before = Some(record.position);
     }

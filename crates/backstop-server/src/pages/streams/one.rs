@@ -10,7 +10,7 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::config::StreamConfig;
-use backstop::core::stream::alarms;
+use backstop::core::stream::{Alarm, alarms};
 use backstop::streams::{
     Count, Drain, KeyStatus, Late, OnDead, Standing, StreamStatus, WhichKeys, letters_queue,
 };
@@ -141,7 +141,6 @@ fn figures(status: &StreamStatus, now: Time) -> Vec<Figure> {
     let ringing = alarms(counts);
     let rings = |alarm| ringing.contains(&alarm);
     let figure = |name, value, beside, is_bad| Figure { name, value, beside, is_bad };
-    use backstop::core::stream::Alarm;
     vec![
         figure("held now", text::count(status.records), oldest, false),
         figure(

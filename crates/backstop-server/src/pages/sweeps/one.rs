@@ -1,7 +1,7 @@
 //! One sweep: its last runs, what it would do now, and rows and jobs compared.
 
 use super::{Run, link, named};
-use crate::pages::looks::{Known, Looks};
+use crate::pages::looks::{JUST_NOW, Known, Looks};
 use crate::pages::mark::When;
 use crate::pages::{Frame, PageFailure, Section, View, part, text};
 use askama::Template;
@@ -117,7 +117,7 @@ pub(super) async fn page(
         runs: runs.iter().map(|run| Run::new(run, now)).collect(),
         is_asked: known.is_some(),
         is_looking: known.is_some_and(|known| known.is_looking),
-        seen: When::maybe(at, now),
+        seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.as_ref().and_then(|seen| seen.as_ref().as_ref().err().cloned()),
         dry: sight.and_then(|sight| if let Sight::Dry(report) = sight { Some(dry(report)) } else { None }),
         compared: sight.and_then(|sight| match sight {

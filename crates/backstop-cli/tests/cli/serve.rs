@@ -1,0 +1,204 @@
+use crate::place::{Place, ended, signal, wait_until};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+
+/// A server that runs.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+fn serve(place: &Place, args: &[&str]) -> Served {
+    let mut child = place.start(["serve", "--json"].iter().chain(args));
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    if line.is_empty() {
+        panic!("{:#?}", ended(child));
+    }
+    let told: Value = serde_json::from_str(&line).unwrap();
+    let url = told["url"].as_str().unwrap();
+    let address = url.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    Served { child, address }
+}
+
+impl Served {
+    /// The status and the body of an answer.
+    fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let (host, length) = (&self.address, body.len());
+        write!(stream, "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap();
+        (status, body)
+    }
+
+    fn push(&self, queue: &str, id: &str) {
+        let body = json!({ "queue": queue, "payload": {}, "id": id }).to_string();
+        let (status, text) = self.ask("POST /v1/jobs", "", &body);
+        assert_eq!(status, 201, "{text}");
+    }
+
+    fn state(&self, id: &str) -> String {
+        let (_, text) = self.ask(&format!("GET /v1/jobs/{id}"), "", "");
+        serde_json::from_str::<Value>(&text).unwrap()["state"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends in good order.
+    fn stop(self) {
+        signal(&self.child, "TERM");
+        ended(self.child).succeeded();
+    }
+}
+
+const HERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+#[test]
+fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let served = serve(&place, &HERE);
+    served.push("q", "a");
+    wait_until("the job's end", || served.state("a") == "done");
+    served.stop();
+    assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
+fn workers_elsewhere_need_nobody_else_to_keep_house() {
+    let place = Place::new();
+    let served = serve(&place, &HERE);
+    let body = json!({ "queue": "q", "payload": {}, "id": "later", "delay": "200ms" }).to_string();
+    assert_eq!(served.ask("POST /v1/jobs", "", &body).0, 201);
+    wait_until("the job being ready", || served.state("later") == "ready");
+    let lease = json!({ "queues": ["q"], "max": 1, "worker": "w", "lease_ms": 500 }).to_string();
+    let (status, text) = served.ask("POST /v1/lease", "", &lease);
+    assert!(status == 200 && text.contains("later"), "{text}");
+    wait_until("the lost job being taken back", || served.state("later") == "ready");
+    served.stop();
+}
+
+#[test]
+fn it_stands_under_a_path_and_says_where() {
+    let place = Place::new();
+    let mut child = place.start(["serve", "--listen", "127.0.0.1:0", "--base", "/jobs"]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(
+        line.contains("/jobs/v1, dashboard at http://127.0.0.1:") && line.trim_end().ends_with("/jobs/"),
+        "{line}"
+    );
+    signal(&child, "INT");
+    ended(child).succeeded();
+}
+
+#[test]
+fn it_follows_the_configuration_and_refuses_a_bad_one() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.a]\nhandler = { exec = [\"true\"] }\n");
+    let served = serve(&place, &HERE);
+    let reloads = |place: &Place| {
+        let entries = place.json(["dead", "audit"]);
+        let entries = entries["audit"].as_array().unwrap().clone();
+        entries
+            .into_iter()
+            .filter(|entry| entry["what"] == "config reload" && !entry["count"].is_null())
+            .count()
+    };
+    place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"true\"] }\n");
+    signal(&served.child, "HUP");
+    served.push("b", "of_b");
+    wait_until("the new handler's run", || served.state("of_b") == "done");
+    wait_until("the note of it", || reloads(&place) == 1);
+    served.push("a", "of_a");
+    place.write("backstop.toml", "[queues.b]\nhandlerr = 1\n");
+    signal(&served.child, "HUP");
+    served.push("b", "again");
+    wait_until("the standing handler's run", || served.state("again") == "done");
+    assert_eq!(served.state("of_a"), "ready", "what has no handler any more waits");
+    signal(&served.child, "TERM");
+    let stderr = ended(served.child).succeeded().stderr;
+    assert!(stderr.contains("refused, the old one stays in force") && stderr.contains("line 2"), "{stderr}");
+}
+
+#[test]
+fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
+    let place = Place::new();
+    let open = ["serve", "--listen", "0.0.0.0:0"];
+    place.run(open).complains(
+        2,
+        &["no token in the store", "backstop token create --scope admin", "tls = ", "plain_http = true"],
+    );
+    let token = place.json(["token", "create", "--scope", "read"])["token"].as_str().unwrap().to_owned();
+    place.run(open).complains(2, &["would not be encrypted", "tls = ", "plain_http = true"]);
+    place.write("backstop.toml", "[server]\nplain_http = true\n");
+    let served = serve(&place, &open[1..]);
+    let served = Served { address: served.address.replace("0.0.0.0", "127.0.0.1"), ..served };
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    assert_eq!(served.ask("GET /v1/queues", "", "").0, 401);
+    assert_eq!(served.ask("GET /v1/queues", "Authorization: Bearer backstop_x\r\n", "").0, 401);
+    assert_eq!(served.ask("GET /v1/queues", &bearer, "").0, 200);
+    assert_eq!(served.ask("POST /v1/jobs", &bearer, "{}").0, 403);
+    served.stop();
+}
+
+#[test]
+fn a_second_signal_calls_running_jobs_off() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"sleep\", \"60\"] }\n");
+    let served = serve(&place, &HERE);
+    served.push("q", "slow");
+    wait_until("the job's start", || served.state("slow") == "running");
+    signal(&served.child, "TERM");
+    wait_until("its end of listening", || TcpStream::connect(&served.address).is_err());
+    signal(&served.child, "TERM");
+    ended(served.child).succeeded();
+    assert_eq!(place.job("slow")["state"], "ready", "given back");
+}
+
+#[test]
+fn what_cannot_be_listened_at_is_told() {
+    let place = Place::new();
+    place.run(["serve", "--listen", "example.org"]).complains(2, &["--listen", "127.0.0.1:7007"]);
+    place.run(["serve", "--base", "jobs"]).complains(2, &["--base", "/backstop"]);
+    place.write(
+        "backstop.toml",
+        "[server]\nlisten = \"127.0.0.1:0\"\ntls = { cert = \"none.pem\", key = \"none.pem\" }\n",
+    );
+    place.run(["serve"]).complains(2, &["none.pem", "PEM"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    place.write("backstop.toml", "");
+    place.run(["serve", "--listen", &address]).complains(1, &[&address, "free port"]);
+}
+
+#[test]
+fn two_servers_on_one_postgres_share_jobs_and_tokens() {
+    two_servers_share_jobs_and_tokens(&Place::at(backstop_testkit::servers::postgres().fresh_url()));
+}
+
+#[test]
+fn two_servers_on_one_redis_share_jobs_and_tokens() {
+    two_servers_share_jobs_and_tokens(&Place::at(backstop_testkit::servers::redis().fresh_url()));
+}
+
+fn two_servers_share_jobs_and_tokens(place: &Place) {
+    place.write(
+        "backstop.toml",
+        "[server]\norigins = [\"https://jobs.example.org\"]\n[queues.q]\nhandler = { exec = [\"true\"] }\n",
+    );
+    let token = place.json(["token", "create", "--scope", "admin"])["token"].as_str().unwrap().to_owned();
+    let (one, other) = (serve(place, &HERE), serve(place, &HERE));
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let body = json!({ "queue": "q", "payload": {}, "id": "a" }).to_string();
+    assert_eq!(one.ask("POST /v1/jobs", &bearer, &body).0, 201);
+    wait_until("its end, seen from the other", || {
+        other.ask("GET /v1/jobs/a", &bearer, "").1.contains("\"done\"")
+    });
+    one.stop();
+    other.stop();
+}

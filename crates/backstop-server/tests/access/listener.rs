@@ -1,0 +1,226 @@
+//! A real listener, and clients that mean no good, or wait.
+
+use crate::given::{Site, config};
+use backstop::Span;
+use backstop_server::access::{NewToken, Scope, Tokens};
+use backstop_server::serve::{CannotServe, Server, Serving};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longer than anything here takes that is to come to pass.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+async fn serve(text: &str) -> (Site, Serving) {
+    let site = Site::new(&format!("[server]\nlisten = \"127.0.0.1:0\"\n{text}"));
+    let serving = Server::bind(&site.app).await.unwrap().start();
+    (site, serving)
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// Everything until the other end closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    // A reset is an end too: the server need not read what it has refused.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("the connection ends");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// One answer with a length, on a connection that stays.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut part = [0; 4096];
+    loop {
+        let read = stream.read(&mut part).await.unwrap();
+        assert!(read > 0, "cut off: {text}");
+        text.push_str(&String::from_utf8_lossy(&part[..read]));
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head
+            .to_ascii_lowercase()
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        if length.is_some_and(|length: usize| body.len() >= length) {
+            return text;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_comes_byte_by_byte_is_cut_off() {
+    let (_site, serving) = serve("").await;
+    let mut stream = connect(serving.address()).await;
+    stream.write_all(b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nX: ").await.unwrap();
+    let mut sent = 0;
+    while stream.write_all(b"a").await.is_ok() && sent < 100 {
+        sent += 1;
+        let mut byte = [0];
+        match timeout(Duration::from_secs(1), stream.read(&mut byte)).await {
+            Err(_) => {}
+            Ok(_) => break,
+        }
+    }
+    assert!(sent < 30, "still taken after {sent} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_cut_off() {
+    let (_site, serving) = serve("").await;
+    let mut stream = connect(serving.address()).await;
+    assert_eq!(rest(&mut stream).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
+    let (_site, serving) = serve("timeout = \"5s\"\n").await;
+    let mut stream = connect(serving.address()).await;
+    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let text = rest(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 408") && text.contains("application/problem+json"), "{text}");
+}
+
+#[tokio::test]
+async fn long_heads_and_large_bodies_are_refused_unread() {
+    let (_site, serving) = serve("").await;
+    let long = "a".repeat(17 << 10);
+    let mut stream = connect(serving.address()).await;
+    let head = format!("GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nX: {long}\r\n\r\n");
+    let _ = stream.write_all(head.as_bytes()).await;
+    let text = rest(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 431"), "{text}");
+    let mut stream = connect(serving.address()).await;
+    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let text = answer(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 413") && text.contains("application/problem+json"), "{text}");
+}
+
+#[tokio::test]
+async fn chunks_without_an_end_are_refused_at_the_limit() {
+    let (_site, serving) = serve("").await;
+    let (mut reader, mut writer) = connect(serving.address()).await.into_split();
+    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    writer.write_all(head.as_bytes()).await.unwrap();
+    let sending = tokio::spawn(async move {
+        let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+        let mut sent = 0_usize;
+        while writer.write_all(chunk.as_bytes()).await.is_ok() {
+            sent += 0x10000;
+            assert!(sent < 256 << 20, "everything is taken");
+        }
+    });
+    let mut text = Vec::new();
+    let _ = timeout(PATIENCE, reader.read_to_end(&mut text)).await.expect("the connection ends");
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.starts_with("HTTP/1.1 413"), "{text}");
+    sending.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_are_never_more_connections_than_it_may_hold() {
+    let (_site, serving) = serve("connections_max = 1\n").await;
+    let ask = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut first = connect(serving.address()).await;
+    first.write_all(ask).await.unwrap();
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
+    let mut second = connect(serving.address()).await;
+    second.write_all(ask).await.unwrap();
+    let early = timeout(Duration::from_secs(2), answer(&mut second)).await;
+    assert!(early.is_err(), "there was no room for it");
+    drop(first);
+    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"), "now there is");
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_job_or_for_news_is_let_go_when_the_server_closes() {
+    let (site, mut serving) = serve("").await;
+    let address = serving.address();
+    let mut poll = connect(address).await;
+    let body = r#"{"queues":["q"],"max":1,"worker":"w1","wait_ms":30000}"#;
+    let length = body.len();
+    let head =
+        format!("POST /v1/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+    poll.write_all(head.as_bytes()).await.unwrap();
+    let mut events = connect(address).await;
+    events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut first = [0; 12];
+    events.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    while site.backstop.store().workers(Span::hours(1), site.backstop.now()).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    serving.stop();
+    // Both would go on for half a minute and more.
+    let closed = async {
+        let text = rest(&mut poll).await;
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with(r#"{"jobs":[]}"#), "{text}");
+        rest(&mut events).await;
+        serving.ended().await;
+    };
+    timeout(Duration::from_secs(20), closed).await.expect("nobody is kept");
+    assert!(TcpStream::connect(address).await.is_err(), "nobody is let in any more");
+}
+
+#[tokio::test]
+async fn a_server_that_is_forced_cuts_everything_off() {
+    let (_site, mut serving) = serve("").await;
+    let mut stream = connect(serving.address()).await;
+    stream
+        .write_all(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        .await
+        .unwrap();
+    serving.force();
+    serving.ended().await;
+    assert_eq!(rest(&mut stream).await, "");
+}
+
+async fn refused(text: &str, tokens: bool) -> Option<CannotServe> {
+    let site = Site::new(text);
+    if tokens {
+        let new =
+            NewToken { name: String::new(), scopes: vec![Scope::Admin], expires_in: Some(Span::hours(1)) };
+        Tokens::of(&site.backstop).create("test", new).await.unwrap();
+    }
+    Server::bind(&site.app).await.err()
+}
+
+#[tokio::test]
+async fn what_others_can_reach_does_not_start_without_tokens_and_encryption() {
+    let open = "[server]\nlisten = \"0.0.0.0:0\"\n";
+    let proxied = "[server]\nlisten = \"0.0.0.0:0\"\nplain_http = true\n";
+    let named = "[server]\nlisten = \"127.0.0.1:0\"\norigins = [\"https://jobs.example.org\"]\n";
+    assert!(matches!(refused(open, false).await, Some(CannotServe::NoToken(_))));
+    assert!(matches!(refused(open, true).await, Some(CannotServe::NotEncrypted(_))));
+    assert!(matches!(refused(proxied, false).await, Some(CannotServe::NoToken(_))));
+    assert!(refused(proxied, true).await.is_none());
+    assert!(matches!(refused(named, false).await, Some(CannotServe::NoToken(_))));
+    assert!(refused(named, true).await.is_none());
+    assert!(refused("[server]\nlisten = \"[::1]:0\"\n", false).await.is_none());
+}
+
+#[tokio::test]
+async fn a_token_whose_time_is_over_is_no_token() {
+    let site = Site::new("[server]\nlisten = \"0.0.0.0:0\"\nplain_http = true\n");
+    site.token(&[Scope::Admin], Some(Span::secs(5))).await;
+    site.clock.advance(Span::secs(5));
+    assert!(matches!(Server::bind(&site.app).await.err(), Some(CannotServe::NoToken(_))));
+}
+
+#[tokio::test]
+async fn a_configuration_it_would_not_have_started_with_is_not_taken_up() {
+    let (site, serving) = serve("").await;
+    let named =
+        "[server]\nlisten = \"127.0.0.1:9\"\norigins = [\"https://jobs.example.org\"]\nsession = \"1h\"\n";
+    assert!(matches!(serving.prepare(config(named)).await.err(), Some(CannotServe::NoToken(_))));
+    site.token(&[Scope::Admin], None).await;
+    let change = serving.prepare(config(named)).await.unwrap();
+    serving.change(change);
+    let server = &site.app.config().server;
+    assert_eq!((server.session, server.origins.len()), (Span::hours(1), 1));
+    assert_eq!(server.listen.port(), 0, "where it listens stays as it was");
+}

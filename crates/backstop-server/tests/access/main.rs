@@ -1,0 +1,13 @@
+//! Who gets in, and who does not: every route there is, asked by everybody who might.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+
+mod failures;
+mod given;
+mod headers;
+mod listener;
+mod routes;
+mod scopes;
+mod sessions;
+mod strangers;
+mod tls;

@@ -1,0 +1,130 @@
+//! The routes of the router itself: those that the API describes, and those that the sources name.
+
+use axum::http::Method;
+use backstop_server::access::{Need, need};
+use backstop_server::api;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A route: its method, its pattern, and an address that leads to it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Route {
+    pub(crate) pattern: String,
+    method: String,
+    pub(crate) address: String,
+}
+
+impl Route {
+    fn new(method: &str, pattern: &str) -> Self {
+        let part = |part: &str| if part.starts_with('{') { "x".to_owned() } else { part.to_owned() };
+        let parts: Vec<String> = pattern.split('/').map(part).collect();
+        Self { pattern: pattern.to_owned(), method: method.to_uppercase(), address: parts.join("/") }
+    }
+
+    pub(crate) fn method(&self) -> Method {
+        self.method.parse().unwrap()
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.method(), Method::GET | Method::HEAD)
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        need(&self.method(), &self.pattern)
+    }
+
+    /// Whether people come here, who are sent to log in.
+    pub(crate) fn is_page(&self) -> bool {
+        let of_programs = ["/v1/", "/metrics", "/openapi.json", "/healthz", "/readyz"];
+        !of_programs.iter().any(|start| self.pattern.starts_with(start))
+    }
+}
+
+/// Every route.
+pub(crate) fn all() -> Vec<Route> {
+    let mut routes: BTreeSet<Route> = described().into_iter().collect();
+    let mut files = Vec::new();
+    find_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    for file in files {
+        routes.extend(written(&std::fs::read_to_string(file).unwrap()));
+    }
+    routes.into_iter().collect()
+}
+
+/// Those that change something, or may.
+pub(crate) fn writes() -> Vec<Route> {
+    all().into_iter().filter(Route::is_write).collect()
+}
+
+fn described() -> Vec<Route> {
+    let document = serde_json::to_value(api::description()).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let of = |(path, item): (&String, &serde_json::Value)| {
+        let methods: Vec<String> = item.as_object().unwrap().keys().cloned().collect();
+        methods.into_iter().map(|method| Route::new(&method, path)).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of).collect()
+}
+
+fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            find_sources(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The routes that a source names: `.route("/path", get(…).post(…))`.
+fn written(source: &str) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for rest in source.split(".route(").skip(1) {
+        let Some(rest) = rest.trim_start().strip_prefix('"') else {
+            panic!("a route without a path: {rest:.60}")
+        };
+        let (pattern, rest) = rest.split_once('"').unwrap();
+        let served = &rest[..end_of_call(rest)];
+        let has = |method: &str| {
+            served
+                .split(|c: char| !c.is_alphanumeric() && c != '(')
+                .any(|word| word.starts_with(&format!("{method}(")))
+        };
+        let methods = ["get", "post", "put", "patch", "delete"].into_iter().filter(|method| has(method));
+        let found: Vec<Route> = methods.map(|method| Route::new(method, pattern)).collect();
+        assert!(!found.is_empty(), "{pattern} has no method: {served}");
+        routes.extend(found);
+    }
+    routes
+}
+
+/// Where the call ends whose opening bracket stands before `rest`.
+fn end_of_call(rest: &str) -> usize {
+    let mut depth = 1;
+    let end = rest.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '(') - i32::from(*c == ')');
+        depth == 0
+    });
+    end.map_or(rest.len(), |(at, _)| at)
+}
+
+#[test]
+fn all_kinds_of_routes_are_found() {
+    let routes = all();
+    let has = |method: &str, pattern: &str| {
+        routes.iter().any(|route| route.method == method && route.pattern == pattern)
+    };
+    for (method, pattern) in [
+        ("POST", "/v1/jobs"),
+        ("DELETE", "/v1/dead"),
+        ("GET", "/v1/events"),
+        ("POST", "/login"),
+        ("POST", "/logout"),
+        ("GET", "/openapi.json"),
+        ("GET", "/streams/{stream}"),
+        ("POST", "/schedules/{schedule}/pause"),
+    ] {
+        assert!(has(method, pattern), "{method} {pattern} is not among {routes:#?}");
+    }
+}

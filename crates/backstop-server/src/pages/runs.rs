@@ -78,9 +78,11 @@ async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailur
     let bulk = Bulk::new(view.app(), view.who());
     let audit = view.app().backstop().audit(view.who());
     let change = async { bulk.stop(&id).await.map(|stopped| (u64::from(stopped), stopped)) };
-    let note = match view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await? {
-        true => Note::done("It stops before its next step; what was done stays done."),
-        false => Note::refused("It has ended already."),
+    let stopped = view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await?;
+    let note = if stopped {
+        Note::done("It stops before its next step; what was done stays done.")
+    } else {
+        Note::refused("It has ended already.")
     };
     Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }

@@ -89,6 +89,10 @@ async fn it_is_run_paused_and_resumed_with_one_entry_each() {
     let run = site.post("/schedules/daily_digest/trigger", "").await;
     assert_eq!((run.status, run.location.as_str()), (StatusCode::SEE_OTHER, "/schedules/daily_digest"));
     assert!(site.page("/schedules/daily_digest").await.contains("asked for by hand"));
+    let kept = site.page("/schedules/daily_digest?what=triggered&day=2026-01-01").await;
+    assert!(kept.contains("<input type=\"hidden\" name=\"what\" value=\"triggered\">"), "{kept}");
+    let filtered = site.post("/schedules/daily_digest/resume", "what=triggered&day=2026-01-01").await;
+    assert_eq!(filtered.location, "/schedules/daily_digest?day=2026-01-01&what=triggered");
     let paused = site.post("/schedules/daily_digest/pause", "back=list").await;
     assert_eq!(paused.location, "/schedules");
     assert!(site.page("/schedules").await.contains("paused</span>"));
@@ -97,7 +101,7 @@ async fn it_is_run_paused_and_resumed_with_one_entry_each() {
     site.post("/schedules/daily_digest/resume", "").await;
     assert!(!site.page("/schedules/daily_digest").await.contains("Paused <time"));
     let told: Vec<String> = site.audit().await.into_iter().map(|(_, what)| what).collect();
-    assert_eq!(told, ["schedule resume", "schedule pause", "schedule trigger"]);
+    assert_eq!(told, ["schedule resume", "schedule pause", "schedule resume", "schedule trigger"]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::{link, named};
 use crate::pages::posted::Posted;
-use crate::pages::{Note, PageFailure, View};
+use crate::pages::{Link, Note, PageFailure, View};
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::schedules::TriggerError;
@@ -75,7 +75,10 @@ async fn known(view: &View, name: &str) -> Result<ScheduleName, PageFailure> {
 fn back(view: &View, name: &ScheduleName, posted: &Posted, note: &Note) -> Response {
     let address = match posted.get("back") {
         Some("list") => view.at("/schedules"),
-        _ => link(view, name),
+        _ => {
+            let here = Link::to(link(view, name));
+            here.with_some("day", posted.get("day")).with_some("what", posted.get("what")).to_string()
+        }
     };
     note.on(view.app().base(), &address)
 }

@@ -48,6 +48,8 @@ struct Page {
     missing: usize,
     coming: Vec<(String, When)>,
     zone: String,
+    /// What the address asks for, for forms that come back here.
+    kept: Vec<(String, String)>,
     strip: Option<Markup>,
     chips: Vec<Chip>,
     entries: Vec<Shown>,
@@ -141,6 +143,7 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
             .map(|schedule| coming(schedule, now))
             .unwrap_or_default(),
         zone: zone.to_owned(),
+        kept: asked.link(&here).pairs().to_vec(),
         strip: (!entries.is_empty()).then(|| strip(&entries, &asked, &here, now)),
         chips: chips(&entries, &asked, &here),
         next: next.map(|last| asked.link(&here).with("before", last.instant).to_string()),

@@ -73,12 +73,8 @@ async fn known(view: &View, name: &str) -> Result<ScheduleName, PageFailure> {
 
 /// To where the button was.
 fn back(view: &View, name: &ScheduleName, posted: &Posted, note: &Note) -> Response {
-    let address = match posted.get("back") {
-        Some("list") => view.at("/schedules"),
-        _ => {
-            let here = Link::to(link(view, name));
-            here.with_some("day", posted.get("day")).with_some("what", posted.get("what")).to_string()
-        }
-    };
+    let here =
+        Link::to(link(view, name)).with_some("day", posted.get("day")).with_some("what", posted.get("what"));
+    let address = if posted.get("back") == Some("list") { view.at("/schedules") } else { here.to_string() };
     note.on(view.app().base(), &address)
 }

@@ -227,7 +227,14 @@
       source.addEventListener("changed", due);
       source.addEventListener("tick", due);
       source.addEventListener("open", () => lost(false));
-      source.addEventListener("error", () => lost(true));
+      source.addEventListener("error", () => {
+        lost(true);
+        // A browser comes back by itself unless it was turned away.
+        if (source && source.readyState === EventSource.CLOSED) {
+          source = null;
+          setTimeout(apply, 10000);
+        }
+      });
     }
 
     function close() {

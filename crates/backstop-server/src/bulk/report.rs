@@ -157,9 +157,12 @@ impl Target {
 
     /// As the audit tells it.
     pub fn selection(&self) -> serde_json::Value {
-        let of = |filter: serde_json::Value| match filter.as_object().is_some_and(serde_json::Map::is_empty) {
-            true => serde_json::json!({ "all": true }),
-            false => serde_json::json!({ "matching": filter }),
+        let of = |filter: serde_json::Value| {
+            if filter.as_object().is_some_and(serde_json::Map::is_empty) {
+                serde_json::json!({ "all": true })
+            } else {
+                serde_json::json!({ "matching": filter })
+            }
         };
         match &self.which {
             Which::Letters(filter) => of(serde_json::to_value(filter).unwrap_or_default()),

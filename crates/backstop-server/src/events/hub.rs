@@ -150,12 +150,6 @@ impl Hub {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Whether somebody looks at the moment.
-    #[cfg(test)]
-    pub(super) fn is_polling(&self) -> bool {
-        self.state().is_polling
-    }
 }
 
 impl State {

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// How often a viewer hears something, whatever happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long one answer goes on: whoever may not look any more finds out when they come back.
-const ANSWER_MAX: Duration = Duration::from_secs(15 * 60);
+const ANSWER_MAX: Duration = Duration::from_mins(15);
 /// After how long a browser comes back.
 const RETRY: Duration = Duration::from_secs(2);
 

@@ -53,7 +53,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
     let now = view.now();
     let page = Page {
-        frame: view.frame(Section::Audit, "Audit").live(),
+        // Not live: the log is read from its beginning, and nobody waits for it to change.
+        frame: view.frame(Section::Audit, "Audit"),
         next: (found.len() > PAGE).then(|| link.clone().with("skip", skip + PAGE).to_string()),
         first: (skip > 0).then(|| link.to_string()),
         rows: found.into_iter().take(PAGE).map(|entry| row(entry, now)).collect(),

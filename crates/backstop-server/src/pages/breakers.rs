@@ -2,7 +2,7 @@
 
 use super::link::{Link, part};
 use super::mark::When;
-use super::queues::words;
+use super::queues::{state_of, words};
 use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -77,7 +77,7 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 }
 
 fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
-    let (queue, settings, status) = (guard.name.queue(), &guard.settings, &guard.status);
+    let (queue, status) = (guard.name.queue(), &guard.status);
     let dead = Link::to(view.at("/dead")).with("queue", queue).with_some("kind", guard.name.kind());
     let counted = match guard.deaths {
         Some(deaths) => text::many(deaths, "death", "deaths"),
@@ -88,24 +88,34 @@ fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
         anchor: if guard.name.kind().is_none() { queue.to_string() } else { String::new() },
         name: guard.name.to_string(),
         what: if guard.name.kind().is_some() { "gate" } else { "breaker" },
-        state: words(status.state.as_str()),
+        state: state_of(guard),
         is_shut: guard.is_shut(),
         since: When::maybe(status.opened_at, now),
         next_probe: When::maybe(status.next_probe_at, now),
         why: status.events.last().map(|event| event.why.clone()).unwrap_or_default(),
         failures: counted,
         rejected: text::count(status.rejected_calls),
-        settings: format!(
-            "opens at {}; tried again after {}; {} of {} probes close it",
-            settings.failure_threshold,
-            text::span(settings.recovery_timeout),
-            settings.success_threshold,
-            settings.half_open_max_calls
-        ),
+        settings: told(guard),
         dead: dead.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
         queue: queue.to_string(),
         events: status.events.iter().rev().map(|event| shown(event, now)).collect(),
+    }
+}
+
+/// When it opens, and what it takes to close it.
+fn told(guard: &GuardStatus) -> String {
+    let settings = &guard.settings;
+    let (after, needed, probes) =
+        (text::span(settings.recovery_timeout), settings.success_threshold, settings.half_open_max_calls);
+    match guard.name.kind() {
+        None => {
+            let failures = settings.failure_threshold;
+            format!(
+                "opens at {failures} failures in a row; tried again after {after}; {needed} of {probes} probes close it"
+            )
+        }
+        Some(_) => format!("once shut, tried again after {after}; {needed} of {probes} probes open it"),
     }
 }
 

@@ -5,6 +5,7 @@ use super::section::{Group, NAVIGATION, Section};
 
 /// What surrounds a page. Made by [`super::View::frame`].
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
 pub struct Frame {
     /// The page's heading and title.
     pub title: String,
@@ -48,7 +49,6 @@ impl Frame {
     }
 
     /// The sections, in their groups.
-    #[expect(clippy::unused_self, reason = "templates call methods")]
     pub const fn navigation(&self) -> &'static [Group] {
         &NAVIGATION
     }

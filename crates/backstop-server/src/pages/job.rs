@@ -170,7 +170,7 @@ async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> 
 }
 
 fn sentence(answer: &Why) -> String {
-    let words = answer.to_string();
+    let words = text::to_the_second(&answer.to_string());
     let mut letters = words.chars();
     letters
         .next()

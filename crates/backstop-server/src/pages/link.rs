@@ -17,6 +17,7 @@ impl Link {
 
     /// With a parameter, in place of any of this name.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and states are handed over as they are")]
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.pairs.retain(|(known, _)| known != name);
         self.pairs.push((name.to_owned(), value.to_string()));
@@ -57,13 +58,13 @@ impl fmt::Display for Link {
     }
 }
 
-/// One part of a path: whatever it says, it is one part. A part of dots only would be taken for a way up, so it is
-/// never made by a link of a job or a queue, whose names cannot be that.
+/// One part of a path: whatever it says, it is one part. Only `.` and `..` are ways up to every browser, however they are
+/// written; a queue of such a name is for the API and the command line.
 pub fn part(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut part, byte| {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                part.push(char::from(byte))
+                part.push(char::from(byte));
             }
             _ => {
                 let _ = fmt::Write::write_fmt(&mut part, format_args!("%{byte:02X}"));

@@ -61,7 +61,15 @@ async fn page(view: View, Extension(findings): Extension<Findings>) -> Result<Re
     };
     let facts = view.ask(Facts::gather(&view, &findings)).await?;
     let history = view.app().history();
-    let series = view.ask(history.queue(view.app().backstop(), &Subject::Total, window)).await?;
+    let of_window = |window| history.queue(view.app().backstop(), &Subject::Total, window);
+    let recent = view.ask(of_window(Window::FiveMinutes)).await?;
+    let mut series = view.ask(of_window(window)).await?;
+    // A server that has just begun has minutes to show, not hours.
+    let is_too_long = view.query("window").is_none() && series.ready.is_empty();
+    let window = if is_too_long { Window::FiveMinutes } else { window };
+    if is_too_long {
+        series = recent.clone();
+    }
     let mut found = problems(&facts, view.app().base());
     let more_problems = found.len().saturating_sub(PROBLEMS_MAX);
     found.truncate(PROBLEMS_MAX);
@@ -69,8 +77,8 @@ async fn page(view: View, Extension(findings): Extension<Findings>) -> Result<Re
         frame: view.frame(Section::Overview, "Overview").live(),
         problems: found,
         more_problems,
-        figures: figures(&view, &facts, &series),
-        windows: windows(&view, window),
+        figures: figures(&view, &facts, &recent),
+        windows: windows(&view.at("/"), window),
         charts: charts(&series),
         rows: busiest(&view, &facts),
         search: String::new(),
@@ -80,8 +88,9 @@ async fn page(view: View, Extension(findings): Extension<Findings>) -> Result<Re
     view.show(&page)
 }
 
-fn windows(view: &View, on: Window) -> Vec<(&'static str, String, bool)> {
-    let link = |window: Window| Link::to(view.at("/")).with("window", window).to_string();
+/// The windows there are, on the page at `path`.
+pub(super) fn windows(path: &str, on: Window) -> Vec<(&'static str, String, bool)> {
+    let link = |window: Window| Link::to(path).with("window", window).to_string();
     Window::ALL.into_iter().map(|window| (window.words(), link(window), window == on)).collect()
 }
 
@@ -123,7 +132,8 @@ fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
     figures
 }
 
-fn charts(series: &QueueSeries) -> Vec<Markup> {
+/// How queues went.
+pub(super) fn charts(series: &QueueSeries) -> Vec<Markup> {
     let line = |name, tone, series| Line { name, tone, series };
     let rates = LineChart {
         id: "rates",

@@ -16,6 +16,7 @@ use axum::routing::{get, post};
 use backstop::breakers::GuardStatus;
 use backstop::config::Config;
 use backstop::why::LIVE_WITHIN;
+use backstop_core::breaker::Phase;
 use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
 use backstop_core::{QueueName, State, Time};
 
@@ -171,6 +172,16 @@ pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
 /// A word of the store as people write it.
 pub(super) fn words(word: &str) -> String {
     word.replace('_', "-")
+}
+
+/// The state of a breaker or a gate: a closed breaker lets jobs through, and so does an open gate.
+pub(super) fn state_of(guard: &GuardStatus) -> String {
+    match (guard.name.kind(), guard.status.state) {
+        (None, state) => words(state.as_str()),
+        (Some(_), Phase::Closed) => "open".to_owned(),
+        (Some(_), Phase::Open) => "shut".to_owned(),
+        (Some(_), Phase::HalfOpen) => "trying a few".to_owned(),
+    }
 }
 
 async fn pause(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {

@@ -78,9 +78,11 @@ async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailur
     let bulk = Bulk::new(view.app(), view.who());
     let audit = view.app().backstop().audit(view.who());
     let change = async { bulk.stop(&id).await.map(|stopped| (u64::from(stopped), stopped)) };
-    let note = match view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await? {
-        true => Note::done("It stops before its next step; what was done stays done."),
-        false => Note::refused("It has ended already."),
+    let stopped = view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await?;
+    let note = if stopped {
+        Note::done("It stops before its next step; what was done stays done.")
+    } else {
+        Note::refused("It has ended already.")
     };
     Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
@@ -125,10 +127,20 @@ impl Shown {
             expected: report.expected.map(|expected| (expected.max(reached).max(1), text::count(expected))),
             reached,
             error: report.error.clone().unwrap_or_default(),
-            back: report.back.clone(),
+            back: back(view, &report.back),
             is_running: standing == Standing::Running,
             is_silent: standing == Standing::Silent,
         }
+    }
+}
+
+/// The list it was started from, as far as it is a page of this server.
+fn back(view: &View, address: &str) -> String {
+    let jobs = view.at("/jobs");
+    if address.starts_with(&jobs) || address.starts_with(&view.at("/dead")) {
+        address.to_owned()
+    } else {
+        jobs
     }
 }
 

@@ -48,6 +48,23 @@ pub fn second(time: Time) -> String {
     Time::from_micros(time.as_micros().div_euclid(1_000_000).saturating_mul(1_000_000)).to_string()
 }
 
+/// A text in which instants are written to the second: what is finer than that is for programs.
+pub fn to_the_second(text: &str) -> String {
+    let (mut told, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once('.') {
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        let is_instant =
+            digits > 0 && after[digits..].starts_with('Z') && before.ends_with(|c: char| c.is_ascii_digit());
+        told.push_str(before);
+        rest = if is_instant { &after[digits..] } else { after };
+        if !is_instant {
+            told.push('.');
+        }
+    }
+    told.push_str(rest);
+    told
+}
+
 /// How long ago, or how soon: `3 min ago`, `in 20 s`.
 pub fn when(time: Time, now: Time) -> String {
     if time > now {
@@ -60,4 +77,38 @@ pub fn when(time: Time, now: Time) -> String {
 /// One or many: `1 job`, `2 jobs`.
 pub fn many(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_in_a_sentence_are_told_to_the_second() {
+        let told = "since 2026-11-17T09:01:02.447491Z; 1.5 s. of 3.Z and 2026-11-17T09:01:02Z.";
+        assert_eq!(
+            to_the_second(told),
+            "since 2026-11-17T09:01:02Z; 1.5 s. of 3.Z and 2026-11-17T09:01:02Z."
+        );
+    }
+
+    #[test]
+    fn numbers_and_spans_are_told_as_people_write_them() {
+        assert_eq!((count(1_234_567), count(999)), ("1,234,567".to_owned(), "999".to_owned()));
+        assert_eq!(
+            (capped(499_999, 500_000), capped(700_000, 500_000)),
+            ("499,999".to_owned(), "500,000+".to_owned())
+        );
+        for (spanned, told) in [
+            (Span::ZERO, "0 ms"),
+            (Span::micros(5), "< 1 ms"),
+            (Span::millis(40), "40 ms"),
+            (Span::millis(1_250), "1.2 s"),
+            (Span::secs(75), "1 min 15 s"),
+            (Span::minutes(180), "3 h"),
+            (Span::hours(30), "1 d 6 h"),
+        ] {
+            assert_eq!(span(spanned), told);
+        }
+    }
 }

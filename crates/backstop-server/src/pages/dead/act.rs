@@ -15,6 +15,7 @@ use backstop_core::{JobId, QueueName};
 
 #[derive(Template)]
 #[template(path = "dead_confirm.html")]
+#[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
 struct Page {
     frame: Frame,
     verb: &'static str,

@@ -26,6 +26,8 @@ pub(super) struct Shown {
     pub(super) since: String,
     pub(super) until: String,
     pub(super) is_empty: bool,
+    /// Whether it says more than the fields that are always there.
+    pub(super) is_narrow: bool,
 }
 
 impl LetterFilter {
@@ -88,7 +90,9 @@ impl LetterFilter {
     pub(super) fn shown(&self) -> Shown {
         let [queue, kind, fingerprint, error_type, text, since, until] =
             self.pairs().map(|(_, value)| value.unwrap_or_default());
-        Shown { queue, kind, fingerprint, error_type, text, since, until, is_empty: self.0.is_empty() }
+        let is_narrow = [&kind, &error_type, &since, &until].into_iter().any(|said| !said.is_empty());
+        let is_empty = self.0.is_empty();
+        Shown { queue, kind, fingerprint, error_type, text, since, until, is_empty, is_narrow }
     }
 
     /// Its parts, each with the list that is without it.

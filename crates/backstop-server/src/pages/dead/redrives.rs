@@ -250,6 +250,11 @@ impl Shown {
         }
     }
 
+    #[expect(
+        clippy::unused_self,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "a template calls methods, by reference"
+    )]
     fn count(&self, number: &u64) -> String {
         text::count(*number)
     }

@@ -153,15 +153,13 @@ pub(in crate::pages) async fn start(
     back: &Link,
 ) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who());
-    match view.ask(bulk.start(runs, plan)).await? {
-        Some(id) => Ok(see(&view.at(&format!("/jobs/runs/{id}")))),
-        None => {
-            let note = Note::refused(
-                "This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.",
-            );
-            Ok(note.on(view.app().base(), &back.to_string()))
-        }
+    if let Some(id) = view.ask(bulk.start(runs, plan)).await? {
+        return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }
+    let note = Note::refused(
+        "This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.",
+    );
+    Ok(note.on(view.app().base(), &back.to_string()))
 }
 
 /// To another page.

@@ -1,8 +1,11 @@
 //! One queue: everything that decides how fast it goes.
 
-use super::{Depth, Facts, Row, depth, named, words};
+use super::{Depth, Facts, Row, depth, named, state_of};
+use crate::history::{Subject, Window};
+use crate::pages::chart::Markup;
 use crate::pages::link::{Link, part};
 use crate::pages::mark::When;
+use crate::pages::overview::{charts, windows};
 use crate::pages::{Frame, PageFailure, Section, View, text};
 use askama::Template;
 use axum::extract::Path;
@@ -29,6 +32,8 @@ struct Page {
     dead: String,
     jobs: String,
     guards_link: String,
+    windows: Vec<(&'static str, String, bool)>,
+    charts: Vec<Markup>,
 }
 
 /// How much it holds.
@@ -88,6 +93,10 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
     let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
     let guards = view.ask(backstop.breakers().list()).await?;
     let rate = view.ask(backstop.rate_of(&name)).await?;
+    let window: Window =
+        view.query("window").map_or(Ok(Window::FiveMinutes), str::parse).map_err(|error| view.bad(error))?;
+    let subject = Subject::Queue(name.clone());
+    let series = view.ask(view.app().history().queue(backstop, &subject, window)).await?;
     let config = view.app().config();
     let (base, history) = (view.app().base(), view.app().history());
     let facts = Facts { base, config: &config, workers: &workers, guards: &guards, history, now };
@@ -107,6 +116,8 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         workers: serving(&workers, &name, now),
         dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
         jobs: Link::to(view.at("/jobs")).with("queue", &name).to_string(),
+        windows: windows(&view.at(&format!("/queues/{name}")), window),
+        charts: charts(&series),
         guards_link: view.at(&format!("/breakers#{}", part(name.as_str()))),
     };
     view.show(&page)
@@ -156,7 +167,7 @@ fn shown_rate(rate: &RateStatus, now: Time) -> Rate {
 fn shown(guard: &GuardStatus, now: Time) -> Guard {
     Guard {
         what: guard.name.kind().map_or_else(|| "breaker".to_owned(), |kind| format!("gate of kind {kind}")),
-        state: words(guard.status.state.as_str()),
+        state: state_of(guard),
         is_shut: guard.is_shut(),
         since: When::maybe(guard.status.opened_at, now),
         why: guard.status.events.last().map(|event| event.why.clone()).unwrap_or_default(),

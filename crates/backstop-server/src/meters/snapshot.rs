@@ -186,6 +186,9 @@ impl Snapshot {
 /// One sample: its labels and its value.
 type Sample<'a> = (Vec<(&'static str, &'a str)>, f64);
 
+/// One of a queue's totals.
+type Total = fn(&QueueStatus) -> u64;
+
 impl Quick {
     fn tell(&self, text: &mut Exposition) {
         text.tell_one(STORE_ANSWER, self.took);
@@ -207,7 +210,7 @@ impl Quick {
                     .with("state", state.as_str())
             }),
         );
-        let events: [(&str, fn(&QueueStatus) -> u64); 4] = [
+        let events: [(&str, Total); 4] = [
             ("enqueued", |queue| queue.totals.enqueued),
             ("done", |queue| queue.totals.done),
             ("dead", |queue| queue.totals.dead),

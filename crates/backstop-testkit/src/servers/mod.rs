@@ -59,10 +59,7 @@ pub fn cluster() -> &'static Cluster {
 
 /// Prometheus' own tool, which checks rules and tries them.
 pub fn promtool() -> Command {
-    match program::find("promtool") {
-        Ok(path) => Command::new(path),
-        Err(missing) => panic!("{missing}"),
-    }
+    Command::new(process::running("promtool", program::find("promtool")))
 }
 
 /// A name that no other test of any process has.

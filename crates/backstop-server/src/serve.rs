@@ -2,13 +2,14 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | connections: how many, how long a head may take, TLS, going down in good order | `serve/listen.rs`, `serve/connection.rs`, `serve/tls.rs` |
+//! | connections: how many, how long a head may take, TLS, going down in good order | `serve/listen.rs`, `serve/connection.rs`, `serve/patience.rs`, `serve/tls.rs` |
 //! | requests: how long and how large they may be | `serve/limits.rs` |
 //! | who may do what | `access/` |
 
 mod connection;
 mod limits;
 mod listen;
+mod patience;
 mod tls;
 
 pub use listen::{CannotServe, Change, Server, Serving, check_certificate};

@@ -74,7 +74,7 @@ pub enum BadHttp {
     Scheme,
     /// A link-local address, and nobody said that it is meant.
     #[error(
-        "{0} is link-local, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside it"
+        "{0} is link-local or like it, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside it"
     )]
     LinkLocal(IpAddr),
     /// Roots for a service without TLS.
@@ -125,7 +125,7 @@ impl Http {
         }
         // No resolver is asked about an address that is already a number, so it is judged here.
         match self.target.ip() {
-            Some(ip) if self.link_local == LinkLocal::Refused && dial::is_link_local(ip) => {
+            Some(ip) if self.link_local == LinkLocal::Refused && dial::has_credentials(ip) => {
                 Err(BadHttp::LinkLocal(ip))
             }
             _ => Ok(()),

@@ -5,7 +5,6 @@ mod part;
 mod store;
 mod worker;
 
-use crate::commands::job::amend::amend_all;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Address, Backstop, QueueName, Span, StoreKind};
@@ -118,7 +117,8 @@ impl Place {
 async fn clear(backstop: &Backstop) -> Result<(), Trouble> {
     let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
     let all = Selection::Matching(Filter { queue: Some(queue), ..Filter::default() });
-    amend_all(backstop, &all, &Action::Cancel).await?;
-    amend_all(backstop, &all, &Action::Delete).await?;
+    let changes = backstop.changes("backstop drill");
+    changes.amend(&all, &Action::Cancel).await?;
+    changes.amend(&all, &Action::Delete).await?;
     Ok(())
 }

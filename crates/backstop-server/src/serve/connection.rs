@@ -1,5 +1,6 @@
 //! One connection from its first byte to its last.
 
+use super::patience::Patience;
 use super::tls::H2;
 use crate::access::Peer;
 use axum::Router;
@@ -63,7 +64,7 @@ async fn http_1(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service(peer, router));
+        .serve_connection(TokioIo::new(Patience::with(stream)), service(peer, router));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -87,7 +88,7 @@ async fn http_2(
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service(peer, router));
+        .serve_connection(TokioIo::new(Patience::with(stream)), service(peer, router));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

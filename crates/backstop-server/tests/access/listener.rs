@@ -136,6 +136,19 @@ async fn there_are_never_more_connections_than_it_may_hold() {
     assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"), "now there is");
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_reading_does_not_keep_their_place() {
+    let (_site, serving) = serve("connections_max = 1\n").await;
+    let mut deaf = connect(serving.address()).await;
+    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // More answers than any buffer on the way holds.
+    while let Ok(Ok(())) = timeout(Duration::from_secs(1), deaf.write_all(&ask.repeat(100))).await {}
+    let mut next = connect(serving.address()).await;
+    next.write_all(ask).await.unwrap();
+    assert!(answer(&mut next).await.starts_with("HTTP/1.1 200"), "there is room again");
+    drop(deaf);
+}
+
 #[tokio::test]
 async fn whoever_waits_for_a_job_or_for_news_is_let_go_when_the_server_closes() {
     let (site, mut serving) = serve("").await;

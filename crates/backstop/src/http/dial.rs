@@ -121,7 +121,7 @@ impl Resolve for Guard {
 /// A name that leads to link-local addresses alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "was not called: its name leads to {0}, which is link-local, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside the address"
+    "was not called: its name leads to {0}, which is link-local or like it, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside the address"
 )]
 struct Forbidden(IpAddr);
 
@@ -130,15 +130,31 @@ fn permitted(found: Vec<SocketAddr>, link_local: LinkLocal) -> Result<Vec<Socket
         return Ok(found);
     }
     let (forbidden, permitted): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|address| is_link_local(address.ip()));
+        found.into_iter().partition(|address| has_credentials(address.ip()));
     match forbidden.first() {
         Some(address) if permitted.is_empty() => Err(Forbidden(address.ip())),
         _ => Ok(permitted),
     }
 }
 
-/// Whether an address is link-local, also where an IPv6 address only wraps one that is.
-pub(super) fn is_link_local(ip: IpAddr) -> bool {
+/// Addresses that are not link-local where clouds hand out credentials all the same: Azure, Alibaba, Oracle, and AWS over IPv6.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Whether clouds hand out a machine's credentials at an address, also where an IPv6 address only wraps it.
+pub(super) fn has_credentials(ip: IpAddr) -> bool {
+    let unwrapped = match ip {
+        IpAddr::V6(v6) => wrapped(v6).map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    };
+    is_link_local(ip) || METADATA.contains(&unwrapped)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local() || wrapped(ip).is_some_and(|ip| ip.is_link_local()),
@@ -266,6 +282,22 @@ mod tests {
             "64:ff9b:1::169.254.169.254",
         ] {
             assert!(!is_link_local(ip.parse().unwrap()), "{ip}");
+        }
+    }
+
+    #[test]
+    fn other_places_of_credentials_are_known_too() {
+        for ip in [
+            "169.254.169.254",
+            "100.100.100.200",
+            "::ffff:168.63.129.16",
+            "64:ff9b::192.0.0.192",
+            "fd00:ec2::254",
+        ] {
+            assert!(has_credentials(ip.parse().unwrap()), "{ip}");
+        }
+        for ip in ["127.0.0.1", "::1", "10.0.0.1", "100.100.100.201", "fd00:ec2::253"] {
+            assert!(!has_credentials(ip.parse().unwrap()), "{ip}");
         }
     }
 

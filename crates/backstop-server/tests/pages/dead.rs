@@ -140,7 +140,7 @@ async fn queued(site: &Site) -> u64 {
 
 /// Waits for what a task in the background does.
 async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+    let waited = tokio::time::timeout(std::time::Duration::from_mins(1), async {
         while !is_so().await {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }

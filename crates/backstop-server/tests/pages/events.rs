@@ -35,8 +35,7 @@ async fn listen(router: &Router, last: Option<&str>) -> (StatusCode, BodyDataStr
 async fn next(stream: &mut BodyDataStream) -> (String, String, String) {
     let mut text = String::new();
     while !text.contains("data:") {
-        let part =
-            tokio::time::timeout(Duration::from_secs(120), stream.next()).await.expect("an event comes");
+        let part = tokio::time::timeout(Duration::from_mins(2), stream.next()).await.expect("an event comes");
         text.push_str(std::str::from_utf8(&part.expect("it goes on").unwrap()).unwrap());
     }
     let field = |name: &str| {

@@ -45,7 +45,11 @@ async fn given(base: &str) -> (Site, Vec<JobId>) {
 }
 
 fn encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    text.bytes().flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]).collect()
+}
+
+fn hex(digit: u8) -> char {
+    char::from_digit(digit.into(), 16).expect("four bits are one digit")
 }
 
 /// Every page there is a link to, from the overview on.

@@ -13,7 +13,7 @@ async fn count(site: &Site, state: State) -> u64 {
 
 /// Waits until the page of a run says this.
 async fn until_said(site: &Site, address: &str, said: &str) -> String {
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+    let waited = tokio::time::timeout(std::time::Duration::from_mins(1), async {
         loop {
             let page = site.page(address).await;
             if page.contains(said) {

@@ -1,4 +1,4 @@
-//! Chromium over the pipe of its DevTools protocol: one process for all tests, gone with them.
+//! Chromium over the pipe of its debugging protocol: one process for all tests, gone with them.
 
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const INSTALL: &str =
     "the browser tests need Chromium; on Debian: apt-get install --no-install-recommends chromium";
@@ -80,12 +80,12 @@ impl Browser {
             move || listen(stdout, &inbox, &pipe)
         });
         let browser = Self { pipe, inbox, next: AtomicU64::new(1), _process: process, _profile: profile };
-        browser.call(None, "Browser.getVersion", json!({}));
+        browser.call(None, "Browser.getVersion", &json!({}));
         browser
     }
 
     /// Calls a method, in a session or of the browser itself, and waits for its answer.
-    pub(crate) fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&self, session: Option<&str>, method: &str, params: &Value) -> Value {
         let answer = self.try_call(session, method, params);
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
@@ -95,7 +95,7 @@ impl Browser {
         &self,
         session: Option<&str>,
         method: &str,
-        params: Value,
+        params: &Value,
     ) -> Result<Value, Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut message = json!({ "id": id, "method": method, "params": params });

@@ -9,7 +9,7 @@ const ALIKE_MAX: usize = 2;
 /// No crawl is longer.
 const PAGES_MAX: usize = 100;
 
-/// The pages of the navigation, and the login.
+/// The pages of the navigation.
 pub(crate) const SECTIONS: [&str; 12] = [
     "/",
     "/queues",

@@ -35,36 +35,36 @@ impl Page {
     /// An empty page.
     pub(crate) fn open() -> Self {
         let browser = browser();
-        let context = browser.call(None, "Target.createBrowserContext", json!({}));
+        let context = browser.call(None, "Target.createBrowserContext", &json!({}));
         let context = context["browserContextId"].as_str().unwrap().to_owned();
         let target =
             json!({ "url": "about:blank", "browserContextId": context, "width": 1280, "height": 900 });
-        let target = browser.call(None, "Target.createTarget", target);
+        let target = browser.call(None, "Target.createTarget", &target);
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let attached = browser.call(None, "Target.attachToTarget", attach);
+        let attached = browser.call(None, "Target.attachToTarget", &attach);
         let session = attached["sessionId"].as_str().unwrap().to_owned();
         let page = Self { browser, context, session };
         for domain in ["Page", "Runtime", "Log", "Network", "DOM", "Accessibility"] {
-            page.call(&format!("{domain}.enable"), json!({}));
+            page.call(&format!("{domain}.enable"), &json!({}));
         }
         page
     }
 
     /// Without script from now on.
     pub(crate) fn without_script(self) -> Self {
-        self.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
+        self.call("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
         self
     }
 
     /// Calls a method of the protocol.
-    pub(crate) fn call(&self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&self, method: &str, params: &Value) -> Value {
         self.browser.call(Some(&self.session), method, params)
     }
 
     /// Goes to an address, and waits until it is loaded.
     pub(crate) fn go(&self, address: &str) {
         self.after(|| {
-            let went = self.call("Page.navigate", json!({ "url": address }));
+            let went = self.call("Page.navigate", &json!({ "url": address }));
             assert!(went["errorText"].is_null(), "{address}: {}", went["errorText"]);
         });
     }
@@ -84,7 +84,7 @@ impl Page {
 
     /// Where it is.
     pub(crate) fn address(&self) -> String {
-        let history = self.call("Page.getNavigationHistory", json!({}));
+        let history = self.call("Page.getNavigationHistory", &json!({}));
         let at = usize::try_from(history["currentIndex"].as_u64().unwrap()).unwrap();
         history["entries"][at]["url"].as_str().unwrap().to_owned()
     }
@@ -100,7 +100,7 @@ impl Page {
     pub(crate) fn eval(&self, expression: &str) -> Value {
         let said = self.call(
             "Runtime.evaluate",
-            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
+            &json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
         );
         assert!(said["exceptionDetails"].is_null(), "{expression}: {}", said["exceptionDetails"]);
         said["result"]["value"].clone()
@@ -108,7 +108,7 @@ impl Page {
 
     /// Everything that assistive technology is told of.
     pub(crate) fn tree(&self) -> Vec<Node> {
-        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let tree = self.call("Accessibility.getFullAXTree", &json!({}));
         let nodes = tree["nodes"].as_array().unwrap().iter();
         nodes.filter(|node| node["ignored"] != true).map(Node::of).collect()
     }
@@ -145,15 +145,15 @@ impl Page {
 
     fn try_click(&self, node: &Node) -> Result<(), Value> {
         let which = json!({ "backendNodeId": node.id });
-        let call = |method, params| self.browser.try_call(Some(&self.session), method, params);
-        call("DOM.scrollIntoViewIfNeeded", which.clone())?;
-        let shape = call("DOM.getBoxModel", which)?;
+        let call = |method: &str, params: &Value| self.browser.try_call(Some(&self.session), method, params);
+        call("DOM.scrollIntoViewIfNeeded", &which)?;
+        let shape = call("DOM.getBoxModel", &which)?;
         let quad: Vec<f64> =
             shape["model"]["content"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
         let (x, y) = (f64::midpoint(quad[0], quad[4]), f64::midpoint(quad[1], quad[5]));
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
-            self.call("Input.dispatchMouseEvent", event);
+            self.call("Input.dispatchMouseEvent", &event);
         }
         Ok(())
     }
@@ -161,21 +161,21 @@ impl Page {
     /// Writes into a field, in place of what it had.
     pub(crate) fn fill(&self, role: &str, name: &str, text: &str) {
         let node = self.find(role, name);
-        self.call("DOM.focus", json!({ "backendNodeId": node.id }));
+        self.call("DOM.focus", &json!({ "backendNodeId": node.id }));
         for kind in ["keyDown", "keyUp"] {
             let all = json!({ "type": kind, "key": "a", "code": "KeyA", "windowsVirtualKeyCode": 65,
                 "modifiers": 2, "commands": if kind == "keyDown" { json!(["selectAll"]) } else { json!([]) } });
-            self.call("Input.dispatchKeyEvent", all);
+            self.call("Input.dispatchKeyEvent", &all);
         }
-        self.call("Input.insertText", json!({ "text": text }));
+        self.call("Input.insertText", &json!({ "text": text }));
     }
 
     /// Presses keys of letters, one after the other.
     pub(crate) fn press(&self, letters: &str) {
         for letter in letters.chars() {
             let text = letter.to_string();
-            self.call("Input.dispatchKeyEvent", json!({ "type": "keyDown", "key": text, "text": text }));
-            self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": text }));
+            self.call("Input.dispatchKeyEvent", &json!({ "type": "keyDown", "key": text, "text": text }));
+            self.call("Input.dispatchKeyEvent", &json!({ "type": "keyUp", "key": text }));
         }
     }
 
@@ -187,7 +187,7 @@ impl Page {
                 event["type"] = "keyDown".into();
                 event["text"] = "\r".into();
             }
-            self.call("Input.dispatchKeyEvent", event);
+            self.call("Input.dispatchKeyEvent", &event);
         }
     }
 
@@ -225,7 +225,7 @@ impl Drop for Page {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let which = json!({ "browserContextId": self.context });
-            self.browser.call(None, "Target.disposeBrowserContext", which);
+            self.browser.call(None, "Target.disposeBrowserContext", &which);
         }
     }
 }

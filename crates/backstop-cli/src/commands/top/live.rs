@@ -152,10 +152,10 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
             };
             format!("{} of {queue} requeued{refused}", counted(changed.count, "dead letter"))
         }
-        Deed::Reset(name) => match changes.reset(name).await? {
-            true => format!("{name} is reset"),
-            false => format!("{name} is gone"),
-        },
+        Deed::Reset(name) => {
+            let word = if changes.reset(name).await? { "reset" } else { "gone" };
+            format!("{name} is {word}")
+        }
     })
 }
 

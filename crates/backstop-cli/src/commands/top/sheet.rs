@@ -36,7 +36,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn new(id: impl ToString, cells: impl IntoIterator<Item = (String, Tone)>) -> Self {
+    fn new(id: &impl ToString, cells: impl IntoIterator<Item = (String, Tone)>) -> Self {
         let cells = cells.into_iter().map(|(text, tone)| (one_line(&text), tone)).collect();
         Self { id: id.to_string(), cells, queue: None, again: None }
     }
@@ -126,7 +126,7 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
     }
 }
 
-fn plain(text: impl ToString) -> (String, Tone) {
+fn plain(text: &impl ToString) -> (String, Tone) {
     (text.to_string(), Tone::Plain)
 }
 
@@ -141,9 +141,9 @@ fn of_queue(queue: &QueueStatus, now: Time, trail: &Trail) -> Row {
         Gate::Open if queue.bounds.max_size.is_some_and(|max| queue.counts.live() >= max) => {
             ("full".to_owned(), Tone::Bad)
         }
-        Gate::Open => plain("open"),
+        Gate::Open => plain(&"open"),
     };
-    let number = |state| plain(count(queue.counts.of(state)));
+    let number = |state| plain(&count(queue.counts.of(state)));
     let cells = [
         plain(&queue.name),
         gate,
@@ -152,8 +152,8 @@ fn of_queue(queue: &QueueStatus, now: Time, trail: &Trail) -> Row {
         number(State::Retrying),
         number(State::Scheduled),
         bad(queue.counts.of(State::Dead)),
-        plain(oldest(queue, now).map(about).unwrap_or_default()),
-        plain(pace(trail.rate(Some(&queue.name), Flow::Done))),
+        plain(&oldest(queue, now).map(about).unwrap_or_default()),
+        plain(&pace(trail.rate(Some(&queue.name), Flow::Done))),
     ];
     Row { queue: Some(queue.name.clone()), ..Row::new(&queue.name, cells) }
 }
@@ -163,8 +163,8 @@ fn of_rates(queue: &QueueStatus, trail: &Trail) -> Row {
     let dead = trail.rate(Some(&queue.name), Flow::Dead);
     let cells = [
         plain(&queue.name),
-        plain(rate(Flow::Pushed)),
-        plain(rate(Flow::Done)),
+        plain(&rate(Flow::Pushed)),
+        plain(&rate(Flow::Done)),
         (pace(dead), if dead.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain }),
         (bars(&trail.line(Some(&queue.name), Flow::Done)), Tone::Good),
     ];
@@ -177,7 +177,7 @@ fn of_worker(worker: &WorkerStatus, now: Time) -> Row {
     let beat = (about(silent), if silent > SILENT { Tone::Bad } else { Tone::Plain });
     Row::new(
         &worker.name,
-        [plain(&worker.name), plain(count(worker.running)), beat, plain(queues.join(", "))],
+        [plain(&worker.name), plain(&count(worker.running)), beat, plain(&queues.join(", "))],
     )
 }
 
@@ -188,18 +188,18 @@ fn of_group(group: &DeadGroup, now: Time) -> Row {
     let cells = [
         plain(&group.queue),
         bad(group.count),
-        plain(relative(group.first_at, now)),
-        plain(relative(group.last_at, now)),
-        plain(kind),
-        plain(cut(&group.sample.error, ERROR_CHARS)),
+        plain(&relative(group.first_at, now)),
+        plain(&relative(group.last_at, now)),
+        plain(&kind),
+        plain(&cut(&group.sample.error, ERROR_CHARS)),
     ];
     let id = format!("{}/{}", group.queue, group.fingerprint);
-    Row { queue: Some(group.queue.clone()), again: Some(again), ..Row::new(id, cells) }
+    Row { queue: Some(group.queue.clone()), again: Some(again), ..Row::new(&id, cells) }
 }
 
 fn of_stream(stream: &StreamStatus, now: Time) -> Row {
     let ringing = alarms(&stream.counts);
-    let number = |which: Count| plain(count(stream.counts[which]));
+    let number = |which: Count| plain(&count(stream.counts[which]));
     let watched = |which: Count, alarm: Alarm| {
         let tone = if ringing.contains(&alarm) { Tone::Bad } else { Tone::Plain };
         (count(stream.counts[which]), tone)
@@ -207,9 +207,9 @@ fn of_stream(stream: &StreamStatus, now: Time) -> Row {
     let held = (count(stream.records), if stream.records > 0 { Tone::Warning } else { Tone::Plain });
     let cells = [
         plain(&stream.name),
-        plain(count(stream.keys)),
+        plain(&count(stream.keys)),
         held,
-        plain(stream.oldest.map(|at| about(now.since(at))).unwrap_or_default()),
+        plain(&stream.oldest.map(|at| about(now.since(at))).unwrap_or_default()),
         number(Count::Handled),
         number(Count::Misses),
         number(Count::Late),
@@ -224,11 +224,11 @@ fn of_guard(guard: &GuardStatus, now: Time) -> Row {
     let last = guard.status.events.last();
     let cells = [
         plain(&guard.name),
-        plain(what(&guard.name)),
+        plain(&what(&guard.name)),
         breaker::standing(guard),
-        plain(count(u64::from(guard.status.failure_count))),
-        plain(guard.status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),
-        plain(last.map(|event| format!("{}, {}", event.why, relative(event.at, now))).unwrap_or_default()),
+        plain(&count(u64::from(guard.status.failure_count))),
+        plain(&guard.status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),
+        plain(&last.map(|event| format!("{}, {}", event.why, relative(event.at, now))).unwrap_or_default()),
     ];
     let again = guard.is_shut().then(|| Deed::Reset(guard.name.clone()));
     Row { queue: Some(guard.name.queue().clone()), again, ..Row::new(&guard.name, cells) }
@@ -238,7 +238,7 @@ fn of_guard(guard: &GuardStatus, now: Time) -> Row {
 pub(super) fn pace(rate: Option<f64>) -> String {
     match rate {
         None => "–".to_owned(),
-        Some(rate) if rate == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(rate) if rate < 10.0 => format!("{rate:.1}"),
         #[expect(clippy::cast_sign_loss, reason = "a rate is not below nothing")]
         Some(rate) => count(rate.round() as u64),

@@ -295,13 +295,12 @@ impl State {
     }
 
     fn ask(&mut self) {
-        match self.row().and_then(|row| row.again) {
-            Some(deed) => self.mode = Mode::Asked(deed),
-            None => {
-                let told = "R requeues a group of dead letters, or resets a breaker: choose one in its view";
-                self.notice = Some(Notice::Failed(told.to_owned()));
-            }
+        if let Some(deed) = self.row().and_then(|row| row.again) {
+            self.mode = Mode::Asked(deed);
+            return;
         }
+        let told = "R requeues a group of dead letters, or resets a breaker: choose one in its view";
+        self.notice = Some(Notice::Failed(told.to_owned()));
     }
 }
 

@@ -64,7 +64,9 @@ pub(super) fn judge(told: &Told<'_>, here: &Here<'_>) -> Result<Provenance, Stra
     if here.is_open && told.is_forwarded {
         return Err(Stranger::Forwarded);
     }
-    let by_origin = told.origin.map(|origin| is_ours(origin, told.host, here.origins));
+    // Under our `no-referrer` browsers call the origin of our own forms `null`; what `Sec-Fetch-Site` says of them still holds.
+    let named = told.origin.filter(|origin| *origin != "null" || told.site != Some("same-origin"));
+    let by_origin = named.map(|origin| is_ours(origin, told.host, here.origins));
     let by_site = told.site.map(|site| matches!(site, "same-origin" | "none"));
     match (by_origin, by_site) {
         (Some(false), _) => Err(Stranger::Page),

@@ -53,6 +53,22 @@ fn a_foreign_page_is_turned_away_whatever_it_asks_for() {
 }
 
 #[test]
+fn a_page_without_a_name_is_ours_only_if_the_browser_says_so() {
+    for (site, expected) in [
+        (Some("same-origin"), Ok(Provenance::Ours)),
+        (Some("none"), Err(Stranger::Page)),
+        (Some("same-site"), Err(Stranger::Page)),
+        (Some("cross-site"), Err(Stranger::Page)),
+        (None, Err(Stranger::Page)),
+    ] {
+        for here in [OPEN, GUARDED] {
+            let told = Told { site, ..told("127.0.0.1:7007", Some("null")) };
+            assert_eq!(judge(&told, &here), expected, "{site:?}");
+        }
+    }
+}
+
+#[test]
 fn a_name_that_only_leads_here_is_not_this_machine() {
     for host in [
         "evil.example:7007",

@@ -5,8 +5,12 @@
 //!
 //! | a batch takes | it is of | and the pause is |
 //! |---|---|---|
-//! | less than half of [`BATCH_TIME`] | more jobs the next time, at most [`BATCH_MAX`] | what keeps to [`PACE`] |
-//! | more than [`BATCH_TIME`] | fewer jobs the next time, at least [`BATCH_MIN`] | twice that |
+//! | less than two thirds of what it may | more jobs the next time, at most [`BATCH_MAX`] | what keeps to [`PACE`] |
+//! | more than it may | fewer jobs the next time, at least [`BATCH_MIN`] | twice that |
+//!
+//! It may take [`BATCH_TIME`], or twice as long as the shortest of late. The second is for a store that takes its time over whatever
+//! it is asked, since its disk is slow or far away: there a small batch keeps nobody from waiting, and only makes recovery late.
+//! On such a store batches are of up to [`SEIZE_MAX`].
 //!
 //! Several workers may do so at once: they take different jobs, and because a batch that waits for another's counts that wait as its
 //! own, they make room for each other too.
@@ -16,11 +20,11 @@ use super::meters;
 use super::settle::{given_back, settle_in_parts};
 use backstop_core::blame::{accused, judge_vanished};
 use backstop_core::failure::{Context, History};
-use backstop_core::limits::LOST_WITHIN;
+use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Outcome, Span, Time, WorkerName};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +35,8 @@ const BATCH_TIME: Duration = Duration::from_millis(10);
 const BATCH_MIN: usize = 50;
 /// The most: what one statement may keep others waiting for.
 const BATCH_MAX: usize = 200;
+/// Batches by which is told how long a store takes over whatever it is asked.
+const LATELY: usize = 8;
 /// Jobs a second that one worker takes over: 100,000 are ready again in 25 s, and a quick store is left to others for most of it.
 const PACE: u32 = 4_000;
 /// Batches in a row before the keeper's other duties get their turn.
@@ -41,22 +47,34 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const ACCUSED_MAX: usize = 1_000;
 
 /// How many jobs a batch takes: as many as keep it short.
-pub(super) struct Stride(usize);
+pub(super) struct Stride {
+    jobs: usize,
+    /// How long the last few batches took.
+    lately: VecDeque<Duration>,
+}
 
 impl Default for Stride {
     fn default() -> Self {
-        Self(BATCH_MIN)
+        Self { jobs: BATCH_MIN, lately: VecDeque::with_capacity(LATELY) }
     }
 }
 
 impl Stride {
     /// Follows how long the last batch took.
     fn follow(&mut self, took: Duration) {
-        if took > BATCH_TIME {
-            self.0 = (self.0 / 2).max(BATCH_MIN);
-        } else if took < BATCH_TIME / 2 {
-            self.0 = (self.0 * 2).min(BATCH_MAX);
+        if self.lately.len() == LATELY {
+            self.lately.pop_front();
         }
+        self.lately.push_back(took);
+        let shortest = self.lately.iter().min().copied().unwrap_or(took);
+        let most = if shortest > BATCH_TIME { SEIZE_MAX } else { BATCH_MAX };
+        let may_take = BATCH_TIME.max(shortest * 2);
+        if took > may_take {
+            self.jobs = (self.jobs / 2).max(BATCH_MIN);
+        } else if took <= may_take * 2 / 3 {
+            self.jobs *= 2;
+        }
+        self.jobs = self.jobs.min(most);
     }
 }
 
@@ -78,7 +96,7 @@ pub(super) struct Recovered {
 pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride) -> Answer<Recovered> {
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
-        let (began, wanted) = (Instant::now(), stride.0);
+        let (began, wanted) = (Instant::now(), stride.jobs);
         let recovered = recover(engine, wanted).await?;
         jobs += recovered;
         if recovered < wanted {
@@ -173,20 +191,32 @@ impl Accused {
 mod tests {
     use super::*;
 
+    /// How many jobs a batch has after batches that took so long.
+    fn check(millis: &[u64], expected: &[usize]) {
+        let mut stride = Stride::default();
+        let follow = |millis: &u64| {
+            stride.follow(Duration::from_millis(*millis));
+            stride.jobs
+        };
+        assert_eq!(millis.iter().map(follow).collect::<Vec<_>>(), expected, "{millis:?}");
+    }
+
     #[test]
     fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
-        let mut stride = Stride::default();
-        let mut check = |millis, expected| {
-            stride.follow(Duration::from_millis(millis));
-            assert_eq!(stride.0, expected, "after {millis} ms");
-        };
-        check(4, 100);
-        check(4, BATCH_MAX);
-        check(4, BATCH_MAX);
-        check(7, BATCH_MAX);
-        check(11, 100);
-        check(500, BATCH_MIN);
-        check(500, BATCH_MIN);
+        check(&[4, 4, 4, 7, 11, 500, 500], &[100, 200, 200, 200, 100, 50, 50]);
+    }
+
+    #[test]
+    fn on_a_store_that_is_slow_for_everything_batches_grow_while_that_costs_nothing() {
+        check(&[60, 60, 62, 70, 75], &[100, 200, 400, 500, 500]);
+        check(&[60, 90, 130, 60], &[100, 100, 50, 100]);
+    }
+
+    #[test]
+    fn a_store_that_became_slow_is_known_by_its_last_batches() {
+        let quick_then_slow = [&[4; 3][..], &[60; 9][..]].concat();
+        let grown: Vec<usize> = vec![100, 200, 200, 100, 50, 50, 50, 50, 50, 50, 100, 200];
+        check(&quick_then_slow, &grown);
     }
 
     #[test]

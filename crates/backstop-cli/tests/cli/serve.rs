@@ -15,9 +15,7 @@ fn serve(place: &Place, args: &[&str]) -> Served {
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
-    if line.is_empty() {
-        panic!("{:#?}", ended(child));
-    }
+    assert!(!line.is_empty(), "{:#?}", ended(child));
     let told: Value = serde_json::from_str(&line).unwrap();
     let url = told["url"].as_str().unwrap();
     let address = url.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();

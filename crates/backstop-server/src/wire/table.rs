@@ -108,7 +108,7 @@ impl<'a> StatusShape<'a> {
             |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
         let hand = |row: &InHand| HandShape {
             id: row.key.clone(),
-            runner: row.runner.to_string(),
+            runner: row.runner.clone(),
             since: row.since,
         };
         Self {

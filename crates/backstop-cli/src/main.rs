@@ -32,9 +32,10 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<Verdict, Trouble> {
     let context = Context::resolve(&cli.globals)?;
     // Dropped last, outside the runtime: what is left to be exported is sent then.
-    let _logging = match cli.command.has_the_screen(cli.globals.json) {
-        true => None,
-        false => Some(logging::start(&cli.globals, &context.config)?),
+    let _logging = if cli.command.has_the_screen(cli.globals.json) {
+        None
+    } else {
+        Some(logging::start(&cli.globals, &context.config)?)
     };
     let failed = |error| Trouble::new(format!("the program's threads could not be started: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;

@@ -125,9 +125,9 @@ async fn set_gate(queue: &QueueName, gate: Gate, context: &Context) -> Result<Ve
     let backstop = context.open().await?;
     let (changes, is_paused) = (backstop.changes(&Context::who()), gate == Gate::Paused);
     if is_paused {
-        changes.pause(queue).await?
+        changes.pause(queue).await?;
     } else {
-        changes.resume(queue).await?
+        changes.resume(queue).await?;
     }
     if context.output.is_json() {
         context.output.json(&PausedShape { name: queue, paused: is_paused })?;

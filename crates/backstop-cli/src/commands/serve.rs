@@ -35,11 +35,19 @@ For others than this machine:
 SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. Ctrl-C or SIGTERM lets
 requests and running jobs end; a second one calls them off and gives them back.")]
 pub(crate) struct ServeArgs {
-    /// Where to listen [default: 127.0.0.1:7007] [env: BACKSTOP_LISTEN]
-    #[arg(long, value_name = "ADDR")]
+    /// Where to listen.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        help = "Where to listen [default: 127.0.0.1:7007] [env: BACKSTOP_LISTEN]"
+    )]
     listen: Option<String>,
-    /// The path in front of every address, such as /backstop [env: BACKSTOP_BASE]
-    #[arg(long, value_name = "PATH")]
+    /// The path in front of every address.
+    #[arg(
+        long,
+        value_name = "PATH",
+        help = "The path in front of every address, such as /backstop [env: BACKSTOP_BASE]"
+    )]
     base: Option<String>,
 }
 

@@ -9,18 +9,18 @@ use backstop::QueueName;
 use backstop_server::access::{Need, Scope};
 
 /// As a page of another site makes a browser send it.
-fn foreign(builder: Builder) -> Vec<Builder> {
-    let head = |builder: &Builder| {
+fn foreign(builder: &Builder) -> Vec<Builder> {
+    let head = || {
         let mut same = request(builder.method_ref().unwrap().clone(), builder.uri_ref().unwrap().path());
         *same.headers_mut().unwrap() = builder.headers_ref().unwrap().clone();
         same
     };
     vec![
-        head(&builder).header(header::ORIGIN, FOREIGN),
-        head(&builder).header(header::ORIGIN, "null"),
-        head(&builder).header("sec-fetch-site", "cross-site").header("sec-fetch-mode", "cors"),
-        head(&builder).header("sec-fetch-site", "same-site").header("sec-fetch-mode", "navigate"),
-        head(&builder).header(header::ORIGIN, FOREIGN).header("sec-fetch-site", "cross-site"),
+        head().header(header::ORIGIN, FOREIGN),
+        head().header(header::ORIGIN, "null"),
+        head().header("sec-fetch-site", "cross-site").header("sec-fetch-mode", "cors"),
+        head().header("sec-fetch-site", "same-site").header("sec-fetch-mode", "navigate"),
+        head().header(header::ORIGIN, FOREIGN).header("sec-fetch-site", "cross-site"),
     ]
 }
 
@@ -39,7 +39,7 @@ fn assert_foreign(got: &Got, what: &dyn std::fmt::Debug) {
 async fn no_foreign_page_can_write_to_a_server_on_this_machine() {
     let site = Site::new(OPEN);
     for route in writes() {
-        for builder in foreign(at(to(&route), "127.0.0.1:7007")) {
+        for builder in foreign(&at(to(&route), "127.0.0.1:7007")) {
             assert_foreign(&site.ask(empty(builder)).await, &route);
         }
     }
@@ -51,10 +51,10 @@ async fn no_foreign_page_can_write_by_a_session_or_with_a_token() {
     let token = site.token(&[Scope::Admin], None).await.token;
     let cookie = site.log_in(&token).await;
     for route in writes() {
-        for builder in foreign(to(&route).header(header::COOKIE, &cookie)) {
+        for builder in foreign(&to(&route).header(header::COOKIE, &cookie)) {
             assert_foreign(&site.ask(empty(builder)).await, &route);
         }
-        for builder in foreign(bearing(to(&route), &token)) {
+        for builder in foreign(&bearing(to(&route), &token)) {
             assert_foreign(&site.ask(empty(builder)).await, &route);
         }
     }

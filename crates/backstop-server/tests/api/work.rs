@@ -4,6 +4,7 @@ use crate::given::{Api, given, given_with};
 use axum::http::Method;
 use backstop::{JobId, Span};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[tokio::test]
@@ -343,7 +344,7 @@ async fn vanish(api: &Api, name: &str) {
     let until = api.backstop.now().after(Span::secs(15));
     let seized = store.seize(Seize { number, worker, until, max: 10 }, api.backstop.now()).await.unwrap();
     assert!(seized.iter().any(|one| one.run.lease.job == JobId::named(name)), "{name} was taken over");
-    let settlements = backstop::core::blame::judge_vanished(&seized, &Default::default(), api.backstop.now());
+    let settlements = backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
     store.settle(settlements, api.backstop.now()).await.unwrap();
 }
 

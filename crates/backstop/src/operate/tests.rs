@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{Test, start};
+use backstop_core::Span;
 
 async fn given(names: &[&str]) -> Test {
     let test = start();
@@ -44,6 +45,7 @@ async fn clearing_a_queue_leaves_what_is_not_waiting() {
     let test = given(&["a", "b", "c"]).await;
     let changes = test.backstop.changes("ada");
     changes.amend(&named(&["a"]), &Action::Cancel).await.unwrap();
+    test.clock.advance(Span::secs(1));
     assert_eq!(changes.clear(&QueueName::new("q").unwrap()).await.unwrap(), 2);
     assert!(test.backstop.job(JobId::named("a")).await.unwrap().is_some(), "cancelled jobs stay");
     assert_eq!(told(&test).await[0], ("queue clear".to_owned(), Some(2), r#"{"queue":"q"}"#.to_owned()));

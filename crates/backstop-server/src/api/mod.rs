@@ -5,6 +5,7 @@
 
 mod breakers;
 mod dead;
+mod delivery;
 mod jobs;
 mod openapi;
 mod problem;

@@ -350,17 +350,18 @@ async fn vanish(api: &Api, name: &str) {
 #[tokio::test]
 async fn of_suspects_one_is_handed_out_at_a_time_and_a_late_end_is_stale() {
     let api = given();
-    for name in ["a", "b"] {
+    for name in ["a", "b", "c"] {
         api.push("q", name).await;
     }
-    let before = api.lease("q", 2).await;
+    let before = api.lease("q", 3).await;
     vanish(&api, "a").await;
     assert_eq!(api.settle(&before[0], json!({ "outcome": "done" })).await, "stale", "its lease is over");
-    let leased = api.lease("q", 2).await;
-    assert_eq!(leased.len(), 1, "the other suspect waits");
+    let leased = api.lease("q", 3).await;
+    assert_eq!(leased.len(), 1, "the other suspects wait");
     assert_eq!(api.settle(&leased[0], json!({ "outcome": "done" })).await, "applied");
-    api.clock.advance(Span::secs(1));
-    let other = api.lease("q", 2).await;
+    let third = api.lease("q", 3).await;
+    assert_eq!(third.len(), 1, "for no longer than until somebody asks");
+    let other = api.lease("q", 3).await;
     assert_eq!(api.settle(&other[0], json!({ "outcome": "released" })).await, "applied");
     let errors =
         api.get(&format!("/v1/jobs/{}", other[0]["id"].as_str().unwrap())).await.ok()["errors"].clone();

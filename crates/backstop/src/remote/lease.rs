@@ -4,6 +4,7 @@ use super::Remote;
 use super::guards::Allowed;
 use super::ticket::{Past, Ticket};
 use crate::worker::QueueSettings;
+use backstop_core::blame::is_suspect;
 use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Beat, Claim, Hints};
@@ -110,34 +111,54 @@ impl Remote<'_> {
         Ok((promoted.moved > 0, next.clamp(PROMOTE_GAP, POLL)))
     }
 
-    /// One look at all queues.
+    /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already.
     async fn look(&self, ask: &Ask, term: Span) -> Answer<Vec<Handed>> {
         let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
         let mut handed: Vec<Handed> = Vec::new();
         let mut queues = ask.queues.clone();
-        for round in 0..ROUNDS_MAX {
-            let turn = self.backstop.random().bits() as usize;
-            let wants = wants(&lanes(&queues, max - handed.len()), max - handed.len(), turn);
-            let allowed = self.allowed(wants).await?;
-            if allowed.is_empty() {
-                break;
+        for _ in 0..ROUNDS_MAX {
+            let now = self.backstop.now();
+            let has_suspect = handed.iter().any(|one| is_suspect(&one.run, now));
+            // Beside a suspect there are likely more, and they would only go back.
+            let room = if has_suspect { 1 } else { max - handed.len() };
+            match self.round(ask, term, &mut queues, room, has_suspect).await {
+                Ok(more) => handed.extend(more),
+                Err(error) if handed.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "fewer jobs are handed out than were asked for");
+                    break;
+                }
             }
-            let runs = self.claim(ask, term, &allowed).await?;
-            let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
-            // A queue that gave all it was asked for may have more.
-            queues = allowed
-                .iter()
-                .map(|one| &one.want)
-                .filter(|want| of(want) >= want.max)
-                .map(|want| want.queue.clone())
-                .collect();
-            let is_last = queues.is_empty() || ask.queues.len() == 1 || round + 1 == ROUNDS_MAX;
-            handed.extend(self.let_through(runs, &allowed, term).await?);
-            if is_last || handed.len() >= max {
+            if queues.is_empty() || ask.queues.len() == 1 || handed.len() >= max {
                 break;
             }
         }
         Ok(handed)
+    }
+
+    /// One claim of at most `room` jobs. Leaves of `queues` those that may have more.
+    async fn round(
+        &self,
+        ask: &Ask,
+        term: Span,
+        queues: &mut Vec<QueueName>,
+        room: usize,
+        has_suspect: bool,
+    ) -> Answer<Vec<Handed>> {
+        let turn = self.backstop.random().bits() as usize;
+        let allowed = self.allowed(wants(&lanes(queues, room), room, turn)).await?;
+        if allowed.is_empty() {
+            queues.clear();
+            return Ok(Vec::new());
+        }
+        let runs = self.claim(ask, term, &allowed).await?;
+        let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
+        // A queue that gave all it was asked for may have more.
+        let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
+        *queues = more.map(|want| want.queue.clone()).collect();
+        self.return_unused(&runs, &allowed).await;
+        let passed = self.through_gates(runs, has_suspect).await?;
+        Ok(self.with_tickets(passed, &allowed, term))
     }
 
     async fn claim(&self, ask: &Ask, term: Span, allowed: &[Allowed]) -> Answer<Vec<Leased>> {
@@ -155,17 +176,16 @@ impl Remote<'_> {
         }
     }
 
-    /// What may run of what was claimed; the rest goes back.
-    async fn let_through(&self, runs: Vec<Leased>, allowed: &[Allowed], term: Span) -> Answer<Vec<Handed>> {
-        self.return_unused(&runs, allowed).await;
-        if runs.is_empty() {
-            return Ok(Vec::new());
-        }
+    fn with_tickets(
+        &self,
+        passed: Vec<(Leased, Option<u64>)>,
+        allowed: &[Allowed],
+        term: Span,
+    ) -> Vec<Handed> {
         let now = self.backstop.now();
         let epoch_of = |queue: &QueueName| {
             allowed.iter().find(|one| one.want.queue == *queue).map_or(0, |one| one.epoch)
         };
-        let passed = self.through_gates(runs).await?;
         let handed = passed.into_iter().map(|(run, probe)| {
             let past = Past {
                 lost_leases: run.lost_leases,
@@ -175,7 +195,7 @@ impl Remote<'_> {
             };
             Handed { ticket: Ticket::new(&run, term, past), run }
         });
-        Ok(handed.collect())
+        handed.collect()
     }
 }
 

@@ -11,6 +11,7 @@
 //! Nothing is remembered here between two calls but when a worker was last seen: what ending a run needs to know travels with
 //! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
 
+mod back;
 mod guards;
 mod lease;
 mod settle;

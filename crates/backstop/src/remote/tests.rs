@@ -1,9 +1,13 @@
 use super::*;
 use crate::config::{Overrides, Written, resolve};
 use crate::testing::{Test, start};
+use crate::{ManualClock, Random};
 use backstop_core::State;
-use backstop_core::failure::ErrorReport;
-use backstop_core::verdict::Ending;
+use backstop_core::failure::{Cause, ErrorReport};
+use backstop_core::verdict::{Advice, Ending};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Fault, Flaky, Odds};
+use std::sync::Arc;
 
 fn config(text: &str) -> Config {
     let written = Written { path: "backstop.toml", text };
@@ -26,6 +30,95 @@ async fn pushed(names: &[&str]) -> Test {
         test.backstop.draft("q").id(name).push().await.unwrap();
     }
     test
+}
+
+/// A store that fails as it is told to.
+fn flaky() -> (Backstop, Arc<Flaky>, Arc<ManualClock>) {
+    let (store, clock) = (Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1)), start().clock);
+    (Backstop::on(store.clone(), clock.clone(), Random::seeded(1)), store, clock)
+}
+
+/// Faults of the next calls; `None` for a call that is answered.
+fn fail(store: &Flaky, calls: &[Option<Fault>]) {
+    // A hint is no call: to name one is to let a call pass.
+    calls.iter().for_each(|fault| store.next_call(fault.unwrap_or(Fault::LostHint)));
+}
+
+#[tokio::test]
+async fn what_was_handed_out_before_something_failed_is_handed_out() {
+    let (backstop, store, _) = flaky();
+    for n in 0..4 {
+        backstop.draft("q").id(&n.to_string()).push().await.unwrap();
+    }
+    let (config, attendance) = (config(""), Attendance::default());
+    let queues = ["q", "other"].map(|name| QueueName::new(name).unwrap()).to_vec();
+    // The beat, the claim and the gates; then the second claim, twice.
+    fail(&store, &[None, None, None, Some(Fault::Refused), Some(Fault::Refused)]);
+    let ask = Ask { queues, ..ask(4) };
+    let handed = backstop.remote(&config, &attendance).lease(&ask).await.unwrap();
+    assert_eq!(store.injected_into("claim", Fault::Refused), 2);
+    assert_eq!(handed.len(), 2, "half of it, from the first round");
+}
+
+#[tokio::test]
+async fn what_was_claimed_and_cannot_be_judged_goes_back() {
+    let (backstop, store, _) = flaky();
+    backstop.draft("q").id("a").push().await.unwrap();
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    fail(&store, &[None, None, Some(Fault::Refused)]);
+    remote.lease(&ask(1)).await.unwrap_err();
+    assert_eq!(store.injected_into("cells", Fault::Refused), 1);
+    let job = backstop.job(JobId::named("a")).await.unwrap().unwrap();
+    assert_eq!((job.state, job.lost_leases), (State::Ready, 0));
+    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_was_never_handed_out() {
+    let (backstop, store, _) = flaky();
+    backstop.draft("q").id("a").push().await.unwrap();
+    let text = "[queues.q]\nrate_limit = { count = 1, per = \"60s\", over = \"5m\" }\n";
+    let (config, attendance) = (config(text), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    let handed = remote.lease(&ask(1)).await.unwrap();
+    let ended = Ended {
+        job: handed[0].run.lease.job,
+        ticket: Some(handed[0].ticket.clone()),
+        ending: Ending::Done,
+    };
+    fail(&store, &[Some(Fault::Refused), Some(Fault::LostReply)]);
+    remote.take_back(handed).await;
+    assert_eq!(remote.settle(vec![ended]).await.unwrap(), [Said::Stale], "it is nobody's");
+    let again = remote.lease(&ask(1)).await.unwrap();
+    assert_eq!((again.len(), again[0].run.lost_leases, again[0].run.attempt()), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every_job() {
+    let (backstop, store, clock) = flaky();
+    let text = "[queues.q]\ndead = { gate = { deaths = 1, within = \"1m\" } }\n";
+    let (config, attendance) = (config(text), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    for n in 0..20 {
+        backstop.draft("q").id(&n.to_string()).push().await.unwrap();
+    }
+    let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
+    let ending = Ending::Failed {
+        cause: Cause::Failed,
+        error: ErrorReport::message("poison"),
+        advice: Advice::Dead,
+        progressed: false,
+    };
+    remote.settle(vec![Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending }]).await.unwrap();
+    assert!(remote.lease(&ask(20)).await.unwrap().is_empty(), "its gate is shut");
+    clock.advance(Span::minutes(1));
+    // Every call is counted.
+    store.set_odds(Odds { delay_after: 1.0, ..Odds::default() });
+    let probes = remote.lease(&ask(20)).await.unwrap().len() as u64;
+    assert!((1..10).contains(&probes), "{probes}");
+    let looks = 2;
+    assert_eq!(store.injected_into("cells", Fault::DelayAfter), looks + probes + 1);
 }
 
 #[test]

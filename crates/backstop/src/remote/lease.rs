@@ -9,6 +9,7 @@ use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Beat, Claim, Hints};
 use backstop_core::{Leased, QueueName, Span, WorkerName};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -60,9 +61,10 @@ impl Remote<'_> {
         let deadline = Instant::now() + Duration::from(ask.wait);
         // Before the first look: what is pushed during it is not missed.
         let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
-        self.attend(ask, term).await?;
+        let ask = &Ask { queues: distinct(&ask.queues), ..ask.clone() };
         let mut promote_at = Instant::now();
         loop {
+            self.attend(ask, term).await?;
             let handed = self.look(ask, term).await?;
             if !handed.is_empty() {
                 return Ok(handed);
@@ -100,7 +102,9 @@ impl Remote<'_> {
         }
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
-        self.backstop.store().beat(beat, now).await.map(drop)
+        self.backstop.store().beat(beat, now).await?;
+        self.attendance.note(&ask.worker, &ask.queues, now);
+        Ok(())
     }
 
     /// Makes jobs ready whose time has come; whether there were any, and when to do it again.
@@ -206,6 +210,12 @@ async fn hinted(hints: Option<&mut Box<dyn Hints>>) {
         None => std::future::pending().await,
     }
     tokio::time::sleep(HINT_GAP).await;
+}
+
+/// Each queue once, where it was first named: what is asked for twice would be counted twice.
+fn distinct(queues: &[QueueName]) -> Vec<QueueName> {
+    let mut seen = BTreeSet::new();
+    queues.iter().filter(|queue| seen.insert(*queue)).cloned().collect()
 }
 
 /// Queues of a worker that has room for `max` jobs, whichever they are of.

@@ -278,6 +278,13 @@ impl Remote<'_> {
         self.settings(queue).is_some_and(|settings| settings.breaker.is_some())
     }
 
+    /// Whether the breaker of a queue is closed, with nothing to count.
+    pub(super) async fn is_calm(&self, queue: &QueueName) -> Answer<bool> {
+        let cell = self.backstop.store().cells(vec![GuardName::Breaker(queue.clone()).cell()]).await?;
+        let breaker = cell.first().and_then(Option::as_ref).and_then(read::<SharedBreaker>);
+        Ok(breaker.is_none_or(|breaker| breaker.state.is_calm()))
+    }
+
     async fn tell_breaker(&self, queue: &QueueName, signals: &[Signal]) -> Answer<()> {
         let Some(absent) = self.breaker_of(queue) else { return Ok(()) };
         let (name, now) = (GuardName::Breaker(queue.clone()).cell(), self.backstop.now());

@@ -24,11 +24,7 @@ pub(super) struct Undelivered {
 }
 
 /// Looks for jobs. Whoever stops waiting for this ends the search in good order.
-pub(super) async fn look(
-    app: &App,
-    attendance: Arc<Attendance>,
-    ask: Ask,
-) -> Result<Undelivered, Problem> {
+pub(super) async fn look(app: &App, attendance: Arc<Attendance>, ask: Ask) -> Result<Undelivered, Problem> {
     let leaving = app.closing().child_token();
     let is_gone = leaving.clone().drop_guard();
     let app = app.clone();

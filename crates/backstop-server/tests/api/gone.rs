@@ -1,15 +1,17 @@
 //! Callers that leave before they are answered.
 
-use crate::given::{Api, config, given, router};
+use crate::given::{Api, config, given, on, router};
+use crate::hostile::flaky;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use axum::response::Response;
 use backstop::core::State;
 use backstop::testing::start;
 use backstop::{Backstop, JobId, Span};
+use backstop_server::App;
 use backstop_server::access::Scope;
 use backstop_server::serve::Server;
-use backstop_server::App;
+use backstop_testkit::flaky::Odds;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -34,7 +36,7 @@ async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
 async fn until_ready(backstop: &Backstop, count: u64) {
     until("they are taken back", async || {
         let queues = backstop.store().queues(backstop.now()).await.unwrap();
-        queues.iter().any(|queue| queue.name.as_str() == "q" && queue.counts.ready == count)
+        queues.iter().any(|queue| queue.name.as_str() == "q" && queue.counts.of(State::Ready) == count)
     })
     .await;
 }
@@ -72,10 +74,8 @@ async fn jobs_for_callers_that_hung_up_are_nobodys_loss_and_ready_at_once() {
         let job = test.backstop.job(JobId::named(&n.to_string())).await.unwrap().unwrap();
         assert_eq!((job.lost_leases, job.state), (0, State::Ready), "{n} never ran");
     }
-    let all = reqwest::Client::new().post(format!("http://{}/v1/lease", serving.address()));
-    let all = all.body(json!({ "queues": ["q"], "max": 100 }).to_string()).send().await.unwrap();
-    let all: Value = serde_json::from_str(&all.text().await.unwrap()).unwrap();
-    assert_eq!(all["jobs"].as_array().unwrap().len(), 60, "all of them at once");
+    let api = on(test.backstop, test.clock, "", &[Scope::Work]);
+    assert_eq!(api.lease("q", 100).await.len(), 60, "all of them at once");
 }
 
 async fn leased(api: &Api, ask: &Value) -> Response {
@@ -116,4 +116,32 @@ async fn a_caller_that_stops_waiting_takes_no_job_from_others() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(api.backstop.job(JobId::named("a")).await.unwrap().unwrap().state, State::Ready);
     assert_eq!(api.lease("q", 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_made_to_its_end_and_written_down_when_its_caller_leaves() {
+    for (path, what) in [("/v1/dead/requeue", "requeue"), ("/v1/dead/redrive", "redrive")] {
+        let (api, store) = flaky();
+        for name in ["a", "b", "c"] {
+            api.bury("q", name, "boom").await;
+        }
+        // From here on every call takes its time.
+        store.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
+        let change = api.post(path, json!({ "all": true }));
+        assert!(tokio::time::timeout(Duration::from_millis(1), change).await.is_err(), "it takes longer");
+        let changed = async {
+            while api.state("a").await == "dead" || api.state("c").await == "dead" {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, changed).await.expect(path);
+        store.set_faults(false);
+        let entry = async || api.audit().await.into_iter().find(|entry| entry.what.starts_with(what));
+        let whole = async {
+            while entry().await.is_none_or(|entry| what == "requeue" && entry.count != Some(3)) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, whole).await.expect("the audit says what, and how many");
+    }
 }

@@ -1,6 +1,6 @@
 //! Dead letters.
 
-use super::read::{Asked, Body, json, limit, ok, parsed};
+use super::read::{Asked, Body, json, limit, ok, parsed, to_the_end};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -155,8 +155,8 @@ pub(super) async fn requeue(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let selection = selection(body.read()?)?;
-    Ok(ok(&ChangedShape::new(&letters(&app, &caller).requeue(&selection).await?)))
+    let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
+    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.requeue(&selection).await?) }).await?)))
 }
 
 /// Make dead letters ready in another queue, `to`, with all attempts anew.
@@ -175,8 +175,8 @@ pub(super) async fn move_to(
     let mut said: Map<String, Value> = body.read()?;
     let to: Option<QueueName> = taken(&mut said, "to")?;
     let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
-    let selection = selection(said)?;
-    Ok(ok(&ChangedShape::new(&letters(&app, &caller).move_to(&selection, &to).await?)))
+    let (dead, selection) = (letters(&app, &caller), selection(said)?);
+    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.move_to(&selection, &to).await?) }).await?)))
 }
 
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
@@ -201,10 +201,15 @@ pub(super) async fn redrive(
         selection: selection(said)?,
     };
     let dead = letters(&app, &caller);
-    let id = dead.redrive(plan).await.map_err(refused)?;
-    let reports = dead.redrives().await?;
+    // What is written down is run, whatever becomes of the caller or of the look at it.
+    let (id, reports) = to_the_end(async move {
+        let id = dead.redrive(plan).await.map_err(refused)?;
+        let reports = dead.redrives().await;
+        tokio::spawn(drive(dead, id.clone()));
+        Ok((id, reports?))
+    })
+    .await?;
     let report = reports.into_iter().find(|report| report.id == id);
-    tokio::spawn(drive(dead, id));
     Ok(json(StatusCode::ACCEPTED, &report, 1_024))
 }
 
@@ -233,8 +238,8 @@ pub(super) async fn delete(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let selection = selection(body.read()?)?;
-    Ok(ok(&ChangedShape::new(&letters(&app, &caller).delete(&selection).await?)))
+    let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
+    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.delete(&selection).await?) }).await?)))
 }
 
 fn letters(app: &App, caller: &Caller) -> DeadLetters {

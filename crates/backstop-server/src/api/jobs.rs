@@ -1,6 +1,6 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
-use super::read::{Asked, At, limit, ok, parsed};
+use super::read::{Asked, At, limit, ok, parsed, to_the_end};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::{Caller, Scope};
@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::JobId;
 use backstop::core::amend::{Action, Filter, Refusal, Selection};
+use backstop::core::port::StoreError;
 use backstop::why::Why;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -83,11 +84,16 @@ pub(super) async fn show(
     let job = job.ok_or_else(|| Problem::refused(Refusal::NotFound))?;
     let config = app.config();
     let max_attempts = config.max_attempts(&job);
-    Ok(if caller.may(Scope::Admin) {
-        ok(&JobShape::new(&job, max_attempts, &config.redaction))
-    } else {
-        ok(&JobShape::listed(&job, max_attempts, &config.redaction))
-    })
+    if !caller.may(Scope::Admin) {
+        return Ok(ok(&JobShape::listed(&job, max_attempts, &config.redaction)));
+    }
+    if config.redaction.payload(job.payload.as_bytes()) != job.payload.as_bytes() {
+        // What others are not shown is written down before it is.
+        let shown = async { Ok::<_, StoreError>((1, ())) };
+        let audit = app.backstop().audit(caller.name());
+        audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown).await?;
+    }
+    Ok(ok(&JobShape::new(&job, max_attempts, &config.redaction)))
 }
 
 /// Remove a job with its history. A running one is to be cancelled first.
@@ -104,7 +110,7 @@ pub(super) async fn delete(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, &Action::Delete).await
+    amend(&app, &caller, &id, Action::Delete).await
 }
 
 /// Run a job now: a waiting one at once, a dead or cancelled one with all attempts again.
@@ -121,7 +127,7 @@ pub(super) async fn retry(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, &Action::Retry).await
+    amend(&app, &caller, &id, Action::Retry).await
 }
 
 /// Call a job off; the worker of a running one is told at its next beat.
@@ -138,7 +144,7 @@ pub(super) async fn cancel(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, &Action::Cancel).await
+    amend(&app, &caller, &id, Action::Cancel).await
 }
 
 /// Say why a job does not run: the one gate it stands before, and what opens it.
@@ -159,9 +165,10 @@ pub(super) async fn why(State(app): State<App>, At(id): At<String>) -> Result<Re
     Ok(ok(&WhyShape::new(&explained)))
 }
 
-async fn amend(app: &App, caller: &Caller, id: &str, action: &Action) -> Result<Response, Problem> {
+async fn amend(app: &App, caller: &Caller, id: &str, action: Action) -> Result<Response, Problem> {
     let selection = Selection::Ids(vec![JobId::from_text(id)]);
-    let changed = app.backstop().changes(caller.name()).amend(&selection, action).await?;
+    let changes = app.backstop().changes(caller.name());
+    let changed = to_the_end(async move { Ok(changes.amend(&selection, &action).await?) }).await?;
     match changed.refused.first() {
         Some((_, refusal)) => Err(Problem::refused(*refusal)),
         None => Ok(ok(&AmendedShape::from(changed))),

@@ -5,6 +5,7 @@
 
 mod breakers;
 mod dead;
+mod delivery;
 mod jobs;
 mod openapi;
 mod problem;
@@ -23,8 +24,8 @@ pub use work::WAIT_MAX;
 
 use crate::App;
 use axum::Extension;
-use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, Uri};
+use axum::extract::{DefaultBodyLimit, OriginalUri};
+use axum::http::Method;
 use backstop::core::limits::{ENQUEUE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use backstop::remote::Attendance;
 use std::sync::Arc;
@@ -83,10 +84,10 @@ fn or_405((schemas, paths, methods): UtoipaMethodRouter<App>) -> UtoipaMethodRou
     (schemas, paths, methods.fallback(no_such_method))
 }
 
-async fn no_such_route(uri: Uri) -> Problem {
+async fn no_such_route(OriginalUri(uri): OriginalUri) -> Problem {
     Problem::not_found(format_args!("there is no {}; /openapi.json lists what there is", uri.path()))
 }
 
-async fn no_such_method(method: Method, uri: Uri) -> Problem {
+async fn no_such_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
     Problem::method(format_args!("{method} does not go with {}; /openapi.json lists what does", uri.path()))
 }

@@ -4,7 +4,7 @@ use super::routes;
 use crate::App;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
+use axum::routing::{any, get};
 use bytes::Bytes;
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
@@ -21,7 +21,8 @@ pub fn described() -> Router<App> {
         let text = text.clone();
         async move { ([(CONTENT_TYPE, "application/json")], text) }
     };
-    Router::new().route("/openapi.json", get(show))
+    // What is nested under /v1 does not answer for the slash behind it.
+    Router::new().route("/openapi.json", get(show)).route("/v1/", any(super::no_such_route))
 }
 
 fn empty() -> OpenApi {

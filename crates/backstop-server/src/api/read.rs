@@ -6,11 +6,13 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use backstop::core::port::StoreError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::str::FromStr;
+use tokio::task::JoinError;
 
 /// How many entries a list has if nobody says.
 const LIMIT_USUAL: usize = 50;
@@ -111,23 +113,48 @@ pub(super) fn clamped(number: f64, max: usize) -> usize {
 
 /// A result as JSON. `size` is about how many bytes it takes.
 pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> Response {
-    let mut body = Vec::with_capacity(size);
-    match serde_json::to_writer(&mut body, shape) {
-        Ok(()) => {
-            let kind = HeaderValue::from_static("application/json");
-            (status, [(header::CONTENT_TYPE, kind)], body).into_response()
-        }
-        // Shapes have only text keys and finite numbers.
-        Err(error) => {
-            tracing::error!(%error, "an answer could not be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+    match written(shape, size) {
+        Ok(body) => typed(status, body),
+        Err(problem) => problem.into_response(),
     }
+}
+
+/// A result in the bytes of JSON. `size` is about how many.
+pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Problem> {
+    let mut body = Vec::with_capacity(size);
+    // Shapes have only text keys and finite numbers.
+    serde_json::to_writer(&mut body, shape).map_err(|error| {
+        let detail = format_args!("the answer could not be written: {error}; the server's log says more");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Answering failed", detail)
+    })?;
+    Ok(body)
+}
+
+/// An answer whose body is JSON.
+pub(super) fn typed(status: StatusCode, body: impl IntoResponse) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
 /// A result as JSON.
 pub(super) fn ok(shape: &impl Serialize) -> Response {
     json(StatusCode::OK, shape, 1_024)
+}
+
+/// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too long.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    ended(tokio::spawn(change).await)
+}
+
+/// What a task answered; a panic in it goes on here.
+pub(super) fn ended<T>(task: Result<Result<T, Problem>, JoinError>) -> Result<T, Problem> {
+    task.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        // Tasks of requests are cancelled only with the whole server.
+        Err(_) => Err(StoreError::unavailable("answering", "the server is going down").into()),
+    })
 }
 
 #[cfg(test)]

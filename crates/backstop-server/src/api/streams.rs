@@ -12,10 +12,11 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::config::StreamConfig;
-use backstop::core::limits::OFFER_MAX;
+use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
 use backstop::streams::{Offered, Reading, Record, Standing, Stream, WhichKeys};
 use backstop::{StreamKey, StreamName};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
@@ -41,6 +42,12 @@ pub(super) struct RecordsShape<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<Value>)]
     records: Vec<&'a RawValue>,
+}
+
+/// Whether a body holds many records.
+#[derive(Deserialize)]
+struct ManyShape {
+    records: Option<IgnoredAny>,
 }
 
 /// Put records into a stream; whoever serves it handles them in order. When it is answered, those held are durable.
@@ -77,9 +84,11 @@ fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Pro
     let config = app.config();
     let usual = StreamConfig::default();
     let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
-    let Ok(written) = body.read::<RecordsShape<'_>>() else {
-        return Ok(vec![reading.record(&body.0).map_err(Problem::bad)?]);
-    };
+    let is_many = body.read::<ManyShape>().is_ok_and(|many| many.records.is_some());
+    if !is_many {
+        return Ok(vec![record(&reading, &body.0).map_err(|(wrong, told)| wrong(told))?]);
+    }
+    let written: RecordsShape<'_> = body.read()?;
     if written.records.len() > OFFER_MAX {
         return Err(Problem::too_large(format_args!(
             "{} records at once; at most {OFFER_MAX} go into one call. Send them in several",
@@ -87,10 +96,17 @@ fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Pro
         )));
     }
     let read = |(at, raw): (usize, &&RawValue)| {
-        let record = reading.record(raw.get().as_bytes());
-        record.map_err(|problem| Problem::bad(format_args!("record {at}: {problem}")))
+        let read = record(&reading, raw.get().as_bytes());
+        read.map_err(|(wrong, told)| wrong(format!("record {at}: {told}")))
     };
     written.records.iter().enumerate().map(read).collect()
+}
+
+/// A record, or what kind of problem it has and which.
+fn record(reading: &Reading<'_>, text: &[u8]) -> Result<Record, (fn(String) -> Problem, String)> {
+    let wrong: fn(String) -> Problem =
+        if text.len() > PAYLOAD_BYTES_MAX { Problem::too_large } else { Problem::bad };
+    reading.record(text).map_err(|told| (wrong, told))
 }
 
 /// List streams: what they hold, and what happened in them.

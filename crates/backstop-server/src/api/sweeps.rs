@@ -1,6 +1,6 @@
 //! Sweeps.
 
-use super::read::{At, Body, ok};
+use super::read::{At, Body, ok, to_the_end};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -62,7 +62,7 @@ pub(super) async fn run(
     body: Body,
 ) -> Result<Response, Problem> {
     let (config, asked): (_, RunShape) = (app.config(), body.read_or_default()?);
-    let sweep = config.sweeps.get(&name).ok_or_else(|| {
+    let sweep = config.sweeps.get(&name).cloned().ok_or_else(|| {
         let there: Vec<&str> = config.sweeps.keys().map(String::as_str).collect();
         Problem::not_found(format_args!(
             "there is no such sweep in the configuration; there are: {}",
@@ -71,11 +71,12 @@ pub(super) async fn run(
     })?;
     let at = asked.at.unwrap_or_else(|| app.backstop().now());
     let report = if asked.dry_run {
-        app.backstop().sweeper(sweep).dry_run(at).await
+        app.backstop().sweeper(&sweep).dry_run(at).await.map_err(failed)?
     } else {
-        app.backstop().changes(caller.name()).sweep(sweep, at).await
+        let changes = app.backstop().changes(caller.name());
+        to_the_end(async move { changes.sweep(&sweep, at).await.map_err(failed) }).await?
     };
-    Ok(ok(&ReportShape::new(&report.map_err(failed)?, asked.dry_run)))
+    Ok(ok(&ReportShape::new(&report, asked.dry_run)))
 }
 
 fn failed(error: SweepError) -> Problem {

@@ -1,7 +1,7 @@
 //! Work for workers in any language: lease, settle, beat.
 
-use super::read::{Body, clamped, json, ok};
-use super::{Problem, ProblemShape};
+use super::read::{Body, clamped, json, ok, typed, written};
+use super::{Problem, ProblemShape, delivery};
 use crate::App;
 use crate::access::Caller;
 use crate::wire::push::Text;
@@ -54,11 +54,12 @@ pub(super) async fn lease(
         wait: asked.wait_ms.map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
         queues: asked.queues,
     };
-    let config = app.config();
-    let handed = app.backstop().remote(&config, &attendance).lease_until(&ask, app.closing()).await?;
+    let found = delivery::look(&app, attendance, ask).await?;
+    let handed = found.handed();
     let size = handed.iter().map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
     let jobs = handed.iter().map(HandedShape::new).collect();
-    Ok(json(StatusCode::OK, &LeasedShape { jobs }, size))
+    let answer = written(&LeasedShape { jobs }, size)?;
+    Ok(typed(StatusCode::OK, found.carried_by(answer)))
 }
 
 /// End runs. Telling the same end again is harmless; an end under a lease that is over is `stale`, and changes nothing.

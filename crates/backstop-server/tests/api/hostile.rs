@@ -67,7 +67,10 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
         let answer = api.get(path).await;
         assert_eq!(answer.status.as_u16(), 404, "{path}");
     }
-    assert!(api.get("/v1/nothing").await.problem(404).contains("/openapi.json"));
+    assert!(api.get("/v1/nothing").await.problem(404).contains("there is no /v1/nothing; /openapi.json"));
+    assert!(api.get("/v1/").await.problem(404).contains("there is no /v1/;"));
+    let told = api.ask(Method::PUT, "/v1/jobs", "").await.problem(405);
+    assert!(told.contains("PUT does not go with /v1/jobs;"), "{told}");
     for (method, path) in
         [(Method::PUT, "/v1/jobs"), (Method::GET, "/v1/lease"), (Method::DELETE, "/v1/queues/q/pause")]
     {
@@ -75,7 +78,8 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
     }
 }
 
-fn flaky() -> (Api, Arc<Flaky>) {
+/// An API on a store that fails as it is told to.
+pub(crate) fn flaky() -> (Api, Arc<Flaky>) {
     let clock = start().clock;
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
     let backstop = Backstop::on(store.clone(), clock.clone(), Random::seeded(1));

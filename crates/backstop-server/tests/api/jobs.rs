@@ -54,11 +54,16 @@ async fn a_job_has_all_its_fields_and_secrets_only_for_an_admin() {
         assert!(job.get(field).is_some(), "{field}");
     }
     assert_eq!(job["payload"], payload);
+    let shown = &api.audit().await[0];
+    assert_eq!((shown.what.as_str(), shown.who.as_str()), ("job payload", "ada"), "a secret was shown");
     assert_eq!(job["inserted_at"], "2026-01-01T00:00:00Z");
     let hidden = json!({ "to": "ada", "password": "[redacted]" });
     assert_eq!(api.get("/v1/jobs").await.ok()["jobs"][0]["payload"], hidden, "in lists for everybody");
     let reader = api.with_scopes(&[Scope::Read]);
     assert_eq!(reader.get("/v1/jobs/a").await.ok()["payload"], hidden);
+    api.push("q", "plain").await;
+    api.get("/v1/jobs/plain").await.ok();
+    assert_eq!(api.audit().await.len(), 1, "what everybody may see is written down for nobody");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 mod breakers;
 mod dead;
 mod given;
+mod gone;
 mod hostile;
 mod jobs;
 mod openapi;

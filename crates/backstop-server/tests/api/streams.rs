@@ -47,6 +47,8 @@ async fn what_is_wrong_with_a_record_is_named() {
         (r#"{"key":"","position":1,"step":1}"#, "a stream's key has"),
         (r#"{"key":"a","position":1,"step":1,"colour":1}"#, "unknown field `colour`"),
         (r#"{"records":[{"key":"a","position":1}]}"#, "record 0"),
+        (r#"{"records":[{"key":"a","position":1,"step":1}],"x":1}"#, "unknown field `x`"),
+        (r#"{"records":7}"#, "expected a sequence"),
     ];
     for (body, part) in checks {
         let told = api.ask(Method::POST, "/v1/streams/s/records", body).await.problem(400);
@@ -54,6 +56,11 @@ async fn what_is_wrong_with_a_record_is_named() {
     }
     let many = vec![record("a", 1); 5_001];
     api.post("/v1/streams/s/records", json!({ "records": many })).await.problem(413);
+    let large = json!({ "key": "a", "position": 1, "step": 1, "payload": "x".repeat(1 << 20) });
+    api.post("/v1/streams/s/records", large.clone()).await.problem(413);
+    let told =
+        api.post("/v1/streams/s/records", json!({ "records": [record("a", 1), large] })).await.problem(413);
+    assert!(told.contains("record 1"), "{told}");
     api.post("/v1/streams/a%20b/records", record("a", 1)).await.problem(400);
 }
 

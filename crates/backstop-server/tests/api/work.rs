@@ -262,6 +262,32 @@ async fn an_idle_worker_is_seen() {
 }
 
 #[tokio::test]
+async fn a_beat_leaves_which_queues_a_worker_serves() {
+    let api = given();
+    api.post("/v1/lease", json!({ "queues": ["q", "other"], "worker": "w9" })).await.ok();
+    api.post("/v1/beat", json!({ "worker": "w9", "leases": [] })).await.ok();
+    let workers = api.backstop.store().workers(Span::hours(1), api.backstop.now()).await.unwrap();
+    let mut queues: Vec<&str> = workers[0].queues.iter().map(backstop::QueueName::as_str).collect();
+    queues.sort_unstable();
+    assert_eq!(queues, ["other", "q"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_for_long_is_seen_all_the_while() {
+    let api = given();
+    let asking = api.clone();
+    let waiting = tokio::spawn(async move {
+        asking.post("/v1/lease", json!({ "queues": ["q"], "worker": "w9", "wait_ms": 20_000 })).await.ok()
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    api.clock.advance(Span::minutes(1));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let workers = api.backstop.store().workers(Span::secs(30), api.backstop.now()).await.unwrap();
+    assert_eq!(workers.len(), 1);
+    assert_eq!(waiting.await.unwrap(), json!({ "jobs": [] }));
+}
+
+#[tokio::test]
 async fn a_paused_queue_gives_nothing() {
     let api = given();
     api.push("q", "a").await;
@@ -291,6 +317,38 @@ async fn a_breaker_that_opens_keeps_jobs_back_and_lets_probes_through() {
     assert_eq!(api.settle(&probes[0], json!({ "outcome": "done" })).await, "applied");
     assert_eq!(api.lease("q", 4).await.len(), 1, "it is closed again, for the one that is ready");
     assert_eq!(api.lease("q", 4).await.len(), 2, "and for those that failed, which are due");
+}
+
+#[tokio::test]
+async fn an_end_that_is_told_again_is_not_counted_again() {
+    let api = given_with(
+        "[queues.q]\nretry = { kind = \"constant\", every = \"1s\", max_attempts = 100 }\n\
+         breaker = { failure_threshold = 2, recovery_timeout = \"30s\", half_open_max_calls = 2, success_threshold = 2 }\n\
+         dead = { gate = { deaths = 2, within = \"1m\" } }\n",
+    );
+    let breaker = async || api.get("/v1/breakers").await.ok()["breakers"][0]["state"].clone();
+    let again = async |job: &Value, end: Value| {
+        for _ in 0..3 {
+            assert_eq!(api.settle(job, end.clone()).await, "applied");
+        }
+    };
+    for name in ["a", "b", "c"] {
+        api.push("q", name).await;
+    }
+    let leased = api.lease("q", 3).await;
+    again(&leased[0], json!({ "outcome": "failed" })).await;
+    assert_eq!(breaker().await, "closed", "one failure, told three times");
+    again(&leased[1], json!({ "outcome": "dead" })).await;
+    api.push("q", "d").await;
+    let other = api.lease("q", 1).await.remove(0);
+    assert_eq!(other["id"], JobId::named("d").to_string(), "one death shuts no gate");
+    again(&leased[2], json!({ "outcome": "failed" })).await;
+    assert_eq!(breaker().await, "open");
+    api.clock.advance(Span::secs(30));
+    api.lease("q", 0).await;
+    let probes = api.lease("q", 2).await;
+    again(&probes[0], json!({ "outcome": "done" })).await;
+    assert_eq!(breaker().await, "half_open", "one success, told three times");
 }
 
 #[tokio::test]
@@ -351,17 +409,18 @@ async fn vanish(api: &Api, name: &str) {
 #[tokio::test]
 async fn of_suspects_one_is_handed_out_at_a_time_and_a_late_end_is_stale() {
     let api = given();
-    for name in ["a", "b"] {
+    for name in ["a", "b", "c"] {
         api.push("q", name).await;
     }
-    let before = api.lease("q", 2).await;
+    let before = api.lease("q", 3).await;
     vanish(&api, "a").await;
     assert_eq!(api.settle(&before[0], json!({ "outcome": "done" })).await, "stale", "its lease is over");
-    let leased = api.lease("q", 2).await;
-    assert_eq!(leased.len(), 1, "the other suspect waits");
+    let leased = api.lease("q", 3).await;
+    assert_eq!(leased.len(), 1, "the other suspects wait");
     assert_eq!(api.settle(&leased[0], json!({ "outcome": "done" })).await, "applied");
-    api.clock.advance(Span::secs(1));
-    let other = api.lease("q", 2).await;
+    let third = api.lease("q", 3).await;
+    assert_eq!(third.len(), 1, "for no longer than until somebody asks");
+    let other = api.lease("q", 3).await;
     assert_eq!(api.settle(&other[0], json!({ "outcome": "released" })).await, "applied");
     let errors =
         api.get(&format!("/v1/jobs/{}", other[0]["id"].as_str().unwrap())).await.ok()["errors"].clone();

@@ -8,14 +8,11 @@ use backstop_core::blame::is_suspect;
 use backstop_core::breaker::{Admission, Breaker, Sign, Signal};
 use backstop_core::gate::{Gate, GateSettings};
 use backstop_core::plan::Want;
-use backstop_core::port::Answer;
+use backstop_core::port::{Answer, StoreError};
 use backstop_core::rate::RateLimit;
 use backstop_core::verdict::Settlement;
-use backstop_core::{Kind, Leased, Outcome, QueueName, Span, Time};
+use backstop_core::{Kind, Lease, Leased, Outcome, QueueName, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Suspects beside one that is handed out go back for so long.
-const SUSPECT_WAIT: Span = Span::secs(1);
 
 /// As much of a want as breaker and rate limit let through.
 pub(super) struct Allowed {
@@ -129,25 +126,69 @@ impl Remote<'_> {
         Ok(())
     }
 
-    /// Those that may run, with the epoch of the gate they are a probe of. Those that may not go back, not charged.
-    pub(super) async fn through_gates(&self, runs: Vec<Leased>) -> Answer<Vec<(Leased, Option<u64>)>> {
-        let shut = self.shut_gates(&runs).await?;
+    /// Those that may run, with the epoch of the gate they are a probe of. Those that may not go back, not charged, and so do all
+    /// if they cannot be judged. `has_suspect`: one is in the answer already.
+    pub(super) async fn through_gates(
+        &self,
+        runs: Vec<Leased>,
+        has_suspect: bool,
+    ) -> Answer<Vec<(Leased, Option<u64>)>> {
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
         let now = self.backstop.now();
+        let leases = |runs: &[Leased]| runs.iter().map(|run| run.lease.clone()).collect::<Vec<_>>();
+        let shut = match self.shut_gates(&runs).await {
+            Ok(shut) => shut,
+            Err(error) => return Err(self.gone_back(leases(&runs), error).await),
+        };
         if shut.is_empty() && !runs.iter().any(|run| is_suspect(run, now)) {
             return Ok(runs.into_iter().map(|run| (run, None)).collect());
         }
-        let (mut passed, mut back, mut has_suspect) = (Vec::new(), Vec::new(), false);
+        let claimed = leases(&runs);
+        match self.through_shut(runs, &shut, has_suspect).await {
+            Ok(passed) => Ok(passed),
+            Err(error) => Err(self.gone_back(claimed, error).await),
+        }
+    }
+
+    /// Lets go of what was claimed and cannot be handed out, because of `error`.
+    async fn gone_back(&self, leases: Vec<Lease>, error: StoreError) -> StoreError {
+        if let Err(error) = self.release(leases).await {
+            tracing::warn!(%error, "jobs that were not handed out could not be put back; their leases run out");
+        }
+        error
+    }
+
+    async fn through_shut(
+        &self,
+        runs: Vec<Leased>,
+        shut: &BTreeMap<(QueueName, Kind), SharedGate>,
+        mut has_suspect: bool,
+    ) -> Answer<Vec<(Leased, Option<u64>)>> {
+        let now = self.backstop.now();
+        let (mut passed, mut back) = (Vec::new(), Vec::new());
+        // A gate that has let its last probe through lets none of the others through.
+        let mut refused = BTreeMap::<(QueueName, Kind), Time>::new();
         for run in runs {
             let release =
                 |at: Time| Settlement { lease: run.lease.clone(), outcome: Outcome::Released { at } };
-            let way = match shut.get(&(run.lease.queue.clone(), run.kind.clone())) {
-                Some(gate) => self.way(&run, gate).await?,
-                None => Ok(None),
-            };
             let is_suspect = is_suspect(&run, now);
+            if is_suspect && has_suspect {
+                back.push(release(now));
+                continue;
+            }
+            let at = (run.lease.queue.clone(), run.kind.clone());
+            let way = match (refused.get(&at), shut.get(&at)) {
+                (Some(until), _) => Err(*until),
+                (None, Some(gate)) => self.way(&run, gate).await?,
+                (None, None) => Ok(None),
+            };
             match way {
-                Err(until) => back.push(release(until)),
-                Ok(_) if is_suspect && has_suspect => back.push(release(now.after(SUSPECT_WAIT))),
+                Err(until) => {
+                    back.push(release(until));
+                    refused.insert(at, until);
+                }
                 Ok(probe) => {
                     has_suspect |= is_suspect;
                     passed.push((run, probe));
@@ -235,6 +276,13 @@ impl Remote<'_> {
     /// Whether the breaker of a queue wants to know how runs end.
     pub(super) fn has_breaker(&self, queue: &QueueName) -> bool {
         self.settings(queue).is_some_and(|settings| settings.breaker.is_some())
+    }
+
+    /// Whether the breaker of a queue is closed, with nothing to count.
+    pub(super) async fn is_calm(&self, queue: &QueueName) -> Answer<bool> {
+        let cell = self.backstop.store().cells(vec![GuardName::Breaker(queue.clone()).cell()]).await?;
+        let breaker = cell.first().and_then(Option::as_ref).and_then(read::<SharedBreaker>);
+        Ok(breaker.is_none_or(|breaker| breaker.state.is_calm()))
     }
 
     async fn tell_breaker(&self, queue: &QueueName, signals: &[Signal]) -> Answer<()> {

@@ -4,10 +4,12 @@ use super::Remote;
 use super::guards::Allowed;
 use super::ticket::{Past, Ticket};
 use crate::worker::QueueSettings;
+use backstop_core::blame::is_suspect;
 use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
 use backstop_core::port::{Answer, Beat, Claim, Hints};
 use backstop_core::{Leased, QueueName, Span, WorkerName};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,9 +61,10 @@ impl Remote<'_> {
         let deadline = Instant::now() + Duration::from(ask.wait);
         // Before the first look: what is pushed during it is not missed.
         let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
-        self.attend(ask, term).await?;
+        let ask = &Ask { queues: distinct(&ask.queues), ..ask.clone() };
         let mut promote_at = Instant::now();
         loop {
+            self.attend(ask, term).await?;
             let handed = self.look(ask, term).await?;
             if !handed.is_empty() {
                 return Ok(handed);
@@ -99,7 +102,9 @@ impl Remote<'_> {
         }
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
-        self.backstop.store().beat(beat, now).await.map(drop)
+        self.backstop.store().beat(beat, now).await?;
+        self.attendance.note(&ask.worker, &ask.queues, now);
+        Ok(())
     }
 
     /// Makes jobs ready whose time has come; whether there were any, and when to do it again.
@@ -110,34 +115,54 @@ impl Remote<'_> {
         Ok((promoted.moved > 0, next.clamp(PROMOTE_GAP, POLL)))
     }
 
-    /// One look at all queues.
+    /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already.
     async fn look(&self, ask: &Ask, term: Span) -> Answer<Vec<Handed>> {
         let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
         let mut handed: Vec<Handed> = Vec::new();
         let mut queues = ask.queues.clone();
-        for round in 0..ROUNDS_MAX {
-            let turn = self.backstop.random().bits() as usize;
-            let wants = wants(&lanes(&queues, max - handed.len()), max - handed.len(), turn);
-            let allowed = self.allowed(wants).await?;
-            if allowed.is_empty() {
-                break;
+        for _ in 0..ROUNDS_MAX {
+            let now = self.backstop.now();
+            let has_suspect = handed.iter().any(|one| is_suspect(&one.run, now));
+            // Beside a suspect there are likely more, and they would only go back.
+            let room = if has_suspect { 1 } else { max - handed.len() };
+            match self.round(ask, term, &mut queues, room, has_suspect).await {
+                Ok(more) => handed.extend(more),
+                Err(error) if handed.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "fewer jobs are handed out than were asked for");
+                    break;
+                }
             }
-            let runs = self.claim(ask, term, &allowed).await?;
-            let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
-            // A queue that gave all it was asked for may have more.
-            queues = allowed
-                .iter()
-                .map(|one| &one.want)
-                .filter(|want| of(want) >= want.max)
-                .map(|want| want.queue.clone())
-                .collect();
-            let is_last = queues.is_empty() || ask.queues.len() == 1 || round + 1 == ROUNDS_MAX;
-            handed.extend(self.let_through(runs, &allowed, term).await?);
-            if is_last || handed.len() >= max {
+            if queues.is_empty() || ask.queues.len() == 1 || handed.len() >= max {
                 break;
             }
         }
         Ok(handed)
+    }
+
+    /// One claim of at most `room` jobs. Leaves of `queues` those that may have more.
+    async fn round(
+        &self,
+        ask: &Ask,
+        term: Span,
+        queues: &mut Vec<QueueName>,
+        room: usize,
+        has_suspect: bool,
+    ) -> Answer<Vec<Handed>> {
+        let turn = self.backstop.random().bits() as usize;
+        let allowed = self.allowed(wants(&lanes(queues, room), room, turn)).await?;
+        if allowed.is_empty() {
+            queues.clear();
+            return Ok(Vec::new());
+        }
+        let runs = self.claim(ask, term, &allowed).await?;
+        let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
+        // A queue that gave all it was asked for may have more.
+        let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
+        *queues = more.map(|want| want.queue.clone()).collect();
+        self.return_unused(&runs, &allowed).await;
+        let passed = self.through_gates(runs, has_suspect).await?;
+        Ok(self.with_tickets(passed, &allowed, term))
     }
 
     async fn claim(&self, ask: &Ask, term: Span, allowed: &[Allowed]) -> Answer<Vec<Leased>> {
@@ -155,17 +180,16 @@ impl Remote<'_> {
         }
     }
 
-    /// What may run of what was claimed; the rest goes back.
-    async fn let_through(&self, runs: Vec<Leased>, allowed: &[Allowed], term: Span) -> Answer<Vec<Handed>> {
-        self.return_unused(&runs, allowed).await;
-        if runs.is_empty() {
-            return Ok(Vec::new());
-        }
+    fn with_tickets(
+        &self,
+        passed: Vec<(Leased, Option<u64>)>,
+        allowed: &[Allowed],
+        term: Span,
+    ) -> Vec<Handed> {
         let now = self.backstop.now();
         let epoch_of = |queue: &QueueName| {
             allowed.iter().find(|one| one.want.queue == *queue).map_or(0, |one| one.epoch)
         };
-        let passed = self.through_gates(runs).await?;
         let handed = passed.into_iter().map(|(run, probe)| {
             let past = Past {
                 lost_leases: run.lost_leases,
@@ -175,7 +199,7 @@ impl Remote<'_> {
             };
             Handed { ticket: Ticket::new(&run, term, past), run }
         });
-        Ok(handed.collect())
+        handed.collect()
     }
 }
 
@@ -186,6 +210,12 @@ async fn hinted(hints: Option<&mut Box<dyn Hints>>) {
         None => std::future::pending().await,
     }
     tokio::time::sleep(HINT_GAP).await;
+}
+
+/// Each queue once, where it was first named: what is asked for twice would be counted twice.
+fn distinct(queues: &[QueueName]) -> Vec<QueueName> {
+    let mut seen = BTreeSet::new();
+    queues.iter().filter(|queue| seen.insert(*queue)).cloned().collect()
 }
 
 /// Queues of a worker that has room for `max` jobs, whichever they are of.

@@ -11,6 +11,7 @@
 //! Nothing is remembered here between two calls but when a worker was last seen: what ending a run needs to know travels with
 //! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
 
+mod back;
 mod guards;
 mod lease;
 mod settle;
@@ -27,33 +28,54 @@ use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
 use backstop_core::port::{Answer, Beat};
 use backstop_core::{JobId, Lease, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
 /// Workers whose last note is remembered; with more of them, some are noted more often.
 const NOTED_MAX: usize = 10_000;
 
-/// When workers elsewhere were last noted as alive: one for each process that speaks for them.
+/// When workers elsewhere were last noted as alive, and what they asked for: one for each process that speaks for them.
 #[derive(Debug, Default)]
-pub struct Attendance(Mutex<BTreeMap<WorkerName, Time>>);
+pub struct Attendance(Mutex<BTreeMap<WorkerName, Noted>>);
+
+#[derive(Debug)]
+struct Noted {
+    at: Time,
+    queues: Vec<QueueName>,
+}
 
 impl Attendance {
     /// Whether this worker is to be noted now.
     fn is_due(&self, worker: &WorkerName, now: Time) -> bool {
+        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now))
+    }
+
+    /// This worker was noted as alive, serving these queues.
+    fn note(&self, worker: &WorkerName, queues: &[QueueName], now: Time) {
+        let mut noted = self.noted();
+        if noted.len() >= NOTED_MAX && !noted.contains_key(worker) {
+            noted.retain(|_, noted| noted.is_fresh(now));
+        }
+        if noted.len() < NOTED_MAX || noted.contains_key(worker) {
+            noted.insert(worker.clone(), Noted { at: now, queues: queues.to_vec() });
+        }
+    }
+
+    /// The queues this worker last asked for jobs of.
+    fn queues_of(&self, worker: &WorkerName) -> Vec<QueueName> {
+        self.noted().get(worker).map(|noted| noted.queues.clone()).unwrap_or_default()
+    }
+
+    fn noted(&self) -> MutexGuard<'_, BTreeMap<WorkerName, Noted>> {
         // One map, always whole.
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = |at: &Time| *at <= now && now.since(*at) < NOTED_EVERY;
-        if noted.get(worker).is_some_and(is_fresh) {
-            return false;
-        }
-        if noted.len() >= NOTED_MAX {
-            noted.retain(|_, at| is_fresh(at));
-        }
-        if noted.len() < NOTED_MAX {
-            noted.insert(worker.clone(), now);
-        }
-        true
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    fn is_fresh(&self, now: Time) -> bool {
+        self.at <= now && now.since(self.at) < NOTED_EVERY
     }
 }
 
@@ -84,7 +106,10 @@ impl Remote<'_> {
             held.iter().filter(|(_, ticket)| ticket.is_none()).map(|(job, _)| *job).collect();
         let held: Vec<(JobId, Ticket)> =
             held.into_iter().filter_map(|(job, ticket)| Some((job, ticket?))).collect();
-        let queues: BTreeSet<QueueName> = held.iter().map(|(_, ticket)| ticket.queue.clone()).collect();
+        // It still serves what it asks for, also where it holds nothing of that.
+        let asked = self.attendance.queues_of(worker).into_iter();
+        let queues: BTreeSet<QueueName> =
+            held.iter().map(|(_, held)| held.queue.clone()).chain(asked).collect();
         let usual = || held.iter().map(|(_, ticket)| ticket.term).max();
         let term = term.or_else(usual).unwrap_or_else(|| QueueSettings::default().lease);
         let now = self.backstop.now();

@@ -11,9 +11,9 @@ use backstop_core::failure::Context;
 use backstop_core::limits::DELAY_MAX;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::{Ending, Settlement, judge};
-use backstop_core::{Job, JobId, Kind, Leased, Outcome, WorkerName};
+use backstop_core::{Job, JobId, Kind, Leased, Outcome, QueueName, State, WorkerName};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs read at once to be judged.
 const READS_MAX: usize = 16;
@@ -46,13 +46,16 @@ struct Judged {
     /// The kind of the job, where its gate is to be told.
     kind: Option<Kind>,
     probe: Option<u64>,
+    /// Whether the run had ended before: if it counts, it has counted.
+    is_repeated: bool,
 }
 
 impl Remote<'_> {
     /// Ends runs; answers in the order of `ended`. Safe to repeat.
     pub async fn settle(&self, ended: Vec<Ended>) -> Answer<Vec<Said>> {
-        let judged: Vec<Option<Judged>> =
-            stream::iter(ended).map(|ended| self.judged(ended)).buffered(READS_MAX).try_collect().await?;
+        let watched = self.watched(&ended).await?;
+        let judged = stream::iter(ended).map(|ended| self.judged(ended, &watched));
+        let judged: Vec<Option<Judged>> = judged.buffered(READS_MAX).try_collect().await?;
         let judged = self.in_context(judged).await;
         let settlements: Vec<Settlement> =
             judged.iter().flatten().map(|judged| judged.settlement.clone()).collect();
@@ -82,6 +85,9 @@ impl Remote<'_> {
             tracing::warn!(lease = ?judged.settlement.lease, "a run elsewhere ended after its lease was lost; its outcome does not count");
             return Said::Stale;
         }
+        if judged.is_repeated {
+            return Said::Applied;
+        }
         if answer == Settled::Full {
             back.push(given_back(&judged.settlement, self.backstop.now()));
         } else {
@@ -105,30 +111,46 @@ impl Remote<'_> {
         Said::Applied
     }
 
-    /// What an end means; `None` if it cannot count. The job is read only where its past decides.
-    async fn judged(&self, ended: Ended) -> Answer<Option<Judged>> {
+    /// The queues among these whose breakers count every end: one that is told twice must not count twice.
+    async fn watched(&self, ended: &[Ended]) -> Answer<BTreeSet<QueueName>> {
+        let queues = ended.iter().filter_map(|ended| ended.ticket.as_ref()).map(|ticket| &ticket.queue);
+        let queues: BTreeSet<&QueueName> = queues.filter(|queue| self.has_breaker(queue)).collect();
+        let mut watched = BTreeSet::new();
+        for queue in queues {
+            if !self.is_calm(queue).await? {
+                watched.insert(queue.clone());
+            }
+        }
+        Ok(watched)
+    }
+
+    /// What an end means; `None` if it cannot count. The job is read only where its past decides, or whether it has ended already.
+    async fn judged(&self, ended: Ended, watched: &BTreeSet<QueueName>) -> Answer<Option<Judged>> {
         let Ended { job, ticket: Some(ticket), ending } = ended else { return Ok(None) };
         let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
         let probe = ticket.past.probe.checked_sub(1);
         let usual = QueueSettings::default();
         let settings = self.settings(&ticket.queue).unwrap_or(&usual);
         let (rules, now) = (Engine::rules(settings), self.backstop.now());
+        let is_plain = probe.is_none() && !watched.contains(&ticket.queue);
         let outcome = match &ending {
-            Ending::Done if probe.is_none() => Some(Outcome::Done(rules.keep)),
-            Ending::Released(wait) if probe.is_none() && ticket.past.lost_leases == 0 => {
+            Ending::Done if is_plain => Some(Outcome::Done(rules.keep)),
+            Ending::Released(wait) if is_plain && ticket.past.lost_leases == 0 => {
                 Some(Outcome::Released { at: now.after((*wait).min(DELAY_MAX)) })
             }
             _ => None,
         };
         if let Some(outcome) = outcome {
             let settlement = Settlement { lease: ticket.lease(job), outcome };
-            return Ok(Some(Judged { settlement, signal, kind: None, probe }));
+            return Ok(Some(Judged { settlement, signal, kind: None, probe, is_repeated: false }));
         }
         let Some(known) = self.backstop.store().job(job, now).await? else { return Ok(None) };
         let (kind, worker) = (Some(known.kind.clone()), worker_of(&known));
+        let is_repeated = known.state != State::Running || known.attempt != ticket.attempt;
         let run = run_of(known, ticket);
         let outcome = judge(&run, ending, &worker, rules, now, self.backstop.random().roll());
-        Ok(Some(Judged { settlement: Settlement { lease: run.lease, outcome }, signal, kind, probe }))
+        let settlement = Settlement { lease: run.lease, outcome };
+        Ok(Some(Judged { settlement, signal, kind, probe, is_repeated }))
     }
 
     /// Dead letters tell what was known about the world; it is looked at once for all of them.

@@ -1,9 +1,13 @@
 use super::*;
 use crate::config::{Overrides, Written, resolve};
 use crate::testing::{Test, start};
+use crate::{ManualClock, Random};
 use backstop_core::State;
-use backstop_core::failure::ErrorReport;
-use backstop_core::verdict::Ending;
+use backstop_core::failure::{Cause, ErrorReport};
+use backstop_core::verdict::{Advice, Ending};
+use backstop_memory::MemoryStore;
+use backstop_testkit::flaky::{Fault, Flaky, Odds};
+use std::sync::Arc;
 
 fn config(text: &str) -> Config {
     let written = Written { path: "backstop.toml", text };
@@ -28,20 +32,142 @@ async fn pushed(names: &[&str]) -> Test {
     test
 }
 
+/// A store that fails as it is told to.
+fn flaky() -> (Backstop, Arc<Flaky>, Arc<ManualClock>) {
+    let (store, clock) = (Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1)), start().clock);
+    (Backstop::on(store.clone(), clock.clone(), Random::seeded(1)), store, clock)
+}
+
+/// Faults of the next calls; `None` for a call that is answered.
+fn fail(store: &Flaky, calls: &[Option<Fault>]) {
+    // A hint is no call: to name one is to let a call pass.
+    calls.iter().for_each(|fault| store.next_call(fault.unwrap_or(Fault::LostHint)));
+}
+
+#[tokio::test]
+async fn what_was_handed_out_before_something_failed_is_handed_out() {
+    let (backstop, store, _) = flaky();
+    for n in 0..4 {
+        backstop.draft("q").id(&n.to_string()).push().await.unwrap();
+    }
+    let (config, attendance) = (config(""), Attendance::default());
+    let queues = ["q", "other"].map(|name| QueueName::new(name).unwrap()).to_vec();
+    // The beat, the claim and the gates; then the second claim, twice.
+    fail(&store, &[None, None, None, Some(Fault::Refused), Some(Fault::Refused)]);
+    let ask = Ask { queues, ..ask(4) };
+    let handed = backstop.remote(&config, &attendance).lease(&ask).await.unwrap();
+    assert_eq!(store.injected_into("claim", Fault::Refused), 2);
+    assert_eq!(handed.len(), 2, "half of it, from the first round");
+}
+
+#[tokio::test]
+async fn what_was_claimed_and_cannot_be_judged_goes_back() {
+    let (backstop, store, _) = flaky();
+    backstop.draft("q").id("a").push().await.unwrap();
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    fail(&store, &[None, None, Some(Fault::Refused)]);
+    remote.lease(&ask(1)).await.unwrap_err();
+    assert_eq!(store.injected_into("cells", Fault::Refused), 1);
+    let job = backstop.job(JobId::named("a")).await.unwrap().unwrap();
+    assert_eq!((job.state, job.lost_leases), (State::Ready, 0));
+    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_was_never_handed_out() {
+    let (backstop, store, _) = flaky();
+    backstop.draft("q").id("a").push().await.unwrap();
+    let text = "[queues.q]\nrate_limit = { count = 1, per = \"60s\", over = \"5m\" }\n";
+    let (config, attendance) = (config(text), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    let handed = remote.lease(&ask(1)).await.unwrap();
+    let ended =
+        Ended { job: handed[0].run.lease.job, ticket: Some(handed[0].ticket.clone()), ending: Ending::Done };
+    fail(&store, &[Some(Fault::Refused), Some(Fault::LostReply)]);
+    remote.take_back(handed).await;
+    assert_eq!(remote.settle(vec![ended]).await.unwrap(), [Said::Stale], "it is nobody's");
+    let again = remote.lease(&ask(1)).await.unwrap();
+    assert_eq!((again.len(), again[0].run.lost_leases, again[0].run.attempt()), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every_job() {
+    let (backstop, store, clock) = flaky();
+    let text = "[queues.q]\ndead = { gate = { deaths = 1, within = \"1m\" } }\n";
+    let (config, attendance) = (config(text), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    for n in 0..20 {
+        backstop.draft("q").id(&n.to_string()).push().await.unwrap();
+    }
+    let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
+    let ending = Ending::Failed {
+        cause: Cause::Failed,
+        error: ErrorReport::message("poison"),
+        advice: Advice::Dead,
+        progressed: false,
+    };
+    remote
+        .settle(vec![Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending }])
+        .await
+        .unwrap();
+    assert!(remote.lease(&ask(20)).await.unwrap().is_empty(), "its gate is shut");
+    clock.advance(Span::minutes(1));
+    // Every call is counted.
+    store.set_odds(Odds { delay_after: 1.0, ..Odds::default() });
+    let probes = remote.lease(&ask(20)).await.unwrap().len() as u64;
+    assert!((1..10).contains(&probes), "{probes}");
+    let (look, refusal) = (1, 1);
+    assert_eq!(store.injected_into("cells", Fault::DelayAfter), look + probes + refusal);
+}
+
 #[test]
 fn a_worker_is_noted_once_in_a_while_and_not_more_of_them_than_fit() {
     let (attendance, worker) = (Attendance::default(), WorkerName::new("w"));
     let at = |secs| Time::from_millis(1_000_000).after(Span::secs(secs));
-    assert!(attendance.is_due(&worker, at(0)));
-    assert!(!attendance.is_due(&worker, at(4)));
-    assert!(attendance.is_due(&worker, at(5)));
-    assert!(attendance.is_due(&worker, at(1)), "after the clock was set back");
+    let noted = |worker: &WorkerName, now| {
+        let is_due = attendance.is_due(worker, now);
+        if is_due {
+            attendance.note(worker, &[], now);
+        }
+        is_due
+    };
+    assert!(noted(&worker, at(0)));
+    assert!(!noted(&worker, at(4)));
+    assert!(noted(&worker, at(5)));
+    assert!(noted(&worker, at(1)), "after the clock was set back");
     for n in 0..NOTED_MAX + 10 {
-        assert!(attendance.is_due(&WorkerName::new(&n.to_string()), at(6)), "none is kept from being seen");
+        assert!(noted(&WorkerName::new(&n.to_string()), at(6)), "none is kept from being seen");
     }
     assert!(attendance.0.lock().unwrap().len() <= NOTED_MAX);
-    assert!(attendance.is_due(&WorkerName::new("new"), at(60)));
-    assert!(!attendance.is_due(&WorkerName::new("new"), at(61)), "those that left made room");
+    assert!(noted(&WorkerName::new("new"), at(60)));
+    assert!(!noted(&WorkerName::new("new"), at(61)), "those that left made room");
+}
+
+#[tokio::test]
+async fn a_worker_whose_note_failed_is_noted_with_its_next_request() {
+    let (backstop, store, _) = flaky();
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    fail(&store, &[Some(Fault::Refused)]);
+    remote.lease(&ask(1)).await.unwrap_err();
+    assert_eq!(store.injected_into("beat", Fault::Refused), 1);
+    remote.lease(&ask(1)).await.unwrap();
+    assert_eq!(backstop.store().workers(Span::hours(1), backstop.now()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_queue_named_twice_is_asked_once() {
+    let test = pushed(&["a", "b"]).await;
+    let text = "[queues.q]\nrate_limit = { count = 4, per = \"60s\", over = \"5m\" }\n";
+    let (config, attendance) = (config(text), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let twice = Ask { queues: vec![QueueName::new("q").unwrap(); 2], ..ask(4) };
+    assert_eq!(remote.lease(&twice).await.unwrap().len(), 2);
+    for name in ["c", "d"] {
+        test.backstop.draft("q").id(name).push().await.unwrap();
+    }
+    assert_eq!(remote.lease(&twice).await.unwrap().len(), 2, "leave that was not used was given back");
 }
 
 #[tokio::test]

@@ -1,0 +1,72 @@
+//! Taking back jobs that were handed out and reached nobody: not charged, and ready at once.
+
+use super::guards::News;
+use super::{Handed, Remote};
+use backstop_core::breaker::{Sign, Signal};
+use backstop_core::limits::SETTLE_MAX;
+use backstop_core::port::Answer;
+use backstop_core::verdict::Settlement;
+use backstop_core::{Lease, Outcome, QueueName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often a store that does not answer is asked to take leases back, before they are left to run out.
+const TRIES_MAX: u32 = 5;
+/// The pause after the first try; each further one is twice as long.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+impl Remote<'_> {
+    /// Takes back what no worker ever saw, as if it had not been handed out: nobody is charged, and leave and probes are free again.
+    /// Where the store does not answer, the leases run out by themselves.
+    pub async fn take_back(&self, handed: Vec<Handed>) {
+        let leases = handed.iter().map(|one| one.run.lease.clone()).collect();
+        if let Err(error) = self.release(leases).await {
+            tracing::warn!(%error, count = handed.len(), "jobs that reached nobody could not be taken back; their leases run out");
+            return;
+        }
+        let (mut news, mut unused) = (News::default(), BTreeMap::<QueueName, u32>::new());
+        for Handed { run, ticket } in &handed {
+            let queue = &run.lease.queue;
+            *unused.entry(queue.clone()).or_default() += 1;
+            if self.has_breaker(queue) {
+                news.of_breaker(queue, Signal { epoch: ticket.past.epoch, sign: Sign::Neutral });
+            }
+            if let Some(epoch) = ticket.past.probe.checked_sub(1) {
+                news.of_probe(queue, &run.kind, Signal { epoch, sign: Sign::Neutral });
+            }
+        }
+        self.tell(news).await;
+        for (queue, unused) in unused {
+            self.return_leave(&queue, unused).await;
+        }
+    }
+
+    /// Makes jobs ready again whose leases were never used.
+    pub(super) async fn release(&self, leases: Vec<Lease>) -> Answer<()> {
+        let mut wait = TRY_AGAIN;
+        for part in leases.chunks(SETTLE_MAX) {
+            for tried in 1.. {
+                let now = self.backstop.now();
+                let released = |lease: &Lease| Settlement {
+                    lease: lease.clone(),
+                    outcome: Outcome::Released { at: now },
+                };
+                match self.backstop.store().settle(part.iter().map(released).collect(), now).await {
+                    Ok(_) => break,
+                    Err(error) if error.is_transient() && tried < TRIES_MAX => {}
+                    Err(error) => return Err(error),
+                }
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+            }
+        }
+        Ok(())
+    }
+
+    async fn return_leave(&self, queue: &QueueName, unused: u32) {
+        let Some(limit) = self.settings(queue).and_then(|settings| settings.rate_limit) else { return };
+        if let Err(error) = self.backstop.return_leave(queue, &limit, unused).await {
+            tracing::warn!(%error, %queue, "unused leave could not be given back");
+        }
+    }
+}

@@ -28,11 +28,20 @@ use utoipa_axum::router::OpenApiRouter;
 /// Everything that is served, under the path of `app`, behind access and limits.
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    let all = Router::new().merge(api).merge(api::described()).merge(pages::routes()).merge(meters::routes());
+    let of_machines = api::described().merge(meters::routes());
+    let all =
+        Router::new().merge(api).merge(of_machines.clone()).merge(pages::routes()).merge(access::routes());
+    let mounted = if app.base().is_empty() { all } else { under(app.base(), all, of_machines) };
     // Around everything that has a route: it knows the pattern, and never the address.
-    let all = all.merge(access::routes()).layer(axum::middleware::from_fn(meters::measure));
-    let mounted = if app.base().is_empty() { all } else { Router::new().nest(app.base(), all) };
+    let mounted = mounted.layer(axum::middleware::from_fn(meters::measure));
     fortified(mounted, app).with_state(app.clone())
+}
+
+/// `all` under a path. What machines ask for stands at the root as well: probes and scrapers are told of no path.
+fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> {
+    let mounted = Router::new().nest(base, all).merge(of_machines).fallback(pages::nowhere);
+    // A nested router answers at its path without a slash only, and people come with one.
+    Router::route(mounted, &format!("{base}/"), pages::front())
 }
 
 /// The same before any routes, the innermost first.

@@ -6,6 +6,7 @@ mod failures;
 mod given;
 mod headers;
 mod listener;
+mod mounted;
 mod routes;
 mod scopes;
 mod sessions;

@@ -83,6 +83,30 @@ fn workers_elsewhere_need_nobody_else_to_keep_house() {
 }
 
 #[test]
+fn queues_of_workers_elsewhere_have_the_bounds_and_breakers_of_the_configuration() {
+    let place = Place::new();
+    place.write(
+        "backstop.toml",
+        "[queues.full]\nmax_size = 2\ndead.max = 7\nbreaker = { failure_threshold = 3 }\n",
+    );
+    let served = serve(&place, &HERE);
+    let queue = || {
+        let (_, text) = served.ask("GET /v1/queues/full", "", "");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    wait_until("the bounds being known", || queue()["max_size"] == 2);
+    assert_eq!(queue()["dead_max"], 7, "{}", queue());
+    let (_, breakers) = served.ask("GET /v1/breakers", "", "");
+    assert!(breakers.contains("full"), "{breakers}");
+    served.push("full", "a");
+    served.push("full", "b");
+    let body = json!({ "queue": "full", "payload": {}, "id": "c" }).to_string();
+    let (status, text) = served.ask("POST /v1/jobs", "", &body);
+    assert_eq!(status, 429, "{text}");
+    served.stop();
+}
+
+#[test]
 fn it_stands_under_a_path_and_says_where() {
     let place = Place::new();
     let mut child = place.start(["serve", "--listen", "127.0.0.1:0", "--base", "/jobs"]);

@@ -200,7 +200,12 @@ pub(super) fn unserved(error: CannotServe, config: &Config) -> Trouble {
         CannotServe::NoToken(_) => {
             let token = "backstop token create --scope admin, with the same store";
             let advice = if is_encrypted { token.to_owned() } else { format!("{token}; and {encrypt}") };
-            Trouble::misuse(error).advise(format!("{advice}; or listen on 127.0.0.1, where none is needed"))
+            let without = if config.server.is_loopback() {
+                "leave `origins` and `plain_http` out of [server], for this machine alone"
+            } else {
+                "listen on 127.0.0.1, where none is needed"
+            };
+            Trouble::misuse(error).advise(format!("{advice}; or {without}"))
         }
         CannotServe::NotEncrypted(_) => {
             Trouble::misuse(error).advise(format!("{encrypt}; or listen on 127.0.0.1"))

@@ -171,6 +171,21 @@ fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
 }
 
 #[test]
+fn behind_a_proxy_it_does_not_start_without_tokens_wherever_it_listens() {
+    let place = Place::new();
+    place.write("backstop.toml", "[server]\nplain_http = true\n");
+    let near = ["serve", "--listen", "127.0.0.1:0"];
+    place
+        .run(near)
+        .complains(2, &["the proxy before 127.0.0.1:0", "no token", "leave `origins` and `plain_http` out"]);
+    let token = place.json(["token", "create", "--scope", "read"])["token"].as_str().unwrap().to_owned();
+    let served = serve(&place, &near[1..]);
+    assert_eq!(served.ask("GET /v1/queues", "", "").0, 401);
+    assert_eq!(served.ask("GET /v1/queues", &format!("Authorization: Bearer {token}\r\n"), "").0, 200);
+    served.stop();
+}
+
+#[test]
 fn a_second_signal_calls_running_jobs_off() {
     let place = Place::new();
     place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"sleep\", \"60\"] }\n");

@@ -111,13 +111,21 @@ async fn check_safe(app: &App, server: &ServerConfig) -> Result<(), CannotServe>
     }
     let now = app.backstop().now();
     if Tokens::of(app.backstop()).list().await?.iter().all(|token| token.is_expired(now)) {
-        let place = server.origins.first().filter(|_| server.is_loopback());
-        return Err(CannotServe::NoToken(place.cloned().unwrap_or_else(|| server.listen.to_string())));
+        return Err(CannotServe::NoToken(reached_at(server)));
     }
     if !server.is_loopback() && server.transport == Transport::Plain {
         return Err(CannotServe::NotEncrypted(server.listen));
     }
     Ok(())
+}
+
+/// Where others reach it.
+fn reached_at(server: &ServerConfig) -> String {
+    match server.origins.first() {
+        _ if !server.is_loopback() => server.listen.to_string(),
+        Some(origin) => origin.clone(),
+        None => format!("the proxy before {}", server.listen),
+    }
 }
 
 impl Serving {

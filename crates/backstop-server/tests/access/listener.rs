@@ -213,6 +213,9 @@ async fn what_others_can_reach_does_not_start_without_tokens_and_encryption() {
     assert!(refused(proxied, true).await.is_none());
     assert!(matches!(refused(named, false).await, Some(CannotServe::NoToken(_))));
     assert!(refused(named, true).await.is_none());
+    let near = "[server]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n";
+    assert!(matches!(refused(near, false).await, Some(CannotServe::NoToken(_))), "a proxy lets others in");
+    assert!(refused(near, true).await.is_none());
     assert!(refused("[server]\nlisten = \"[::1]:0\"\n", false).await.is_none());
 }
 

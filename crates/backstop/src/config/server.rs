@@ -69,7 +69,7 @@ impl ServerConfig {
 
     /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a proxy.
     pub fn needs_tokens(&self) -> bool {
-        !self.is_loopback() || !self.origins.is_empty()
+        !self.is_loopback() || !self.origins.is_empty() || self.transport == Transport::BehindProxy
     }
 }
 
@@ -257,6 +257,8 @@ connections_max = 10
         }
         let proxied = read("[server]\norigins = [\"https://jobs.example.org\"]\n").unwrap();
         assert!(proxied.is_loopback() && proxied.needs_tokens());
+        let proxied = read("[server]\nplain_http = true\n").unwrap();
+        assert!(proxied.is_loopback() && proxied.needs_tokens(), "whoever comes comes through a proxy");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::guard::{Peer, address, failed, silent};
 use super::refusal::{Refusal, see_other};
+use super::remembered::Unknown;
 use super::sessions;
-use super::tokens::Unknown;
 use crate::App;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};

@@ -7,6 +7,7 @@ mod given;
 mod headers;
 mod listener;
 mod mounted;
+mod outage;
 mod routes;
 mod scopes;
 mod sessions;

@@ -2,7 +2,8 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | connections: how many, how long a head may take, TLS, going down in good order | `serve/listen.rs`, `serve/connection.rs`, `serve/patience.rs`, `serve/tls.rs` |
+//! | connections: how many, TLS, going down in good order | `serve/listen.rs`, `serve/room.rs`, `serve/tls.rs` |
+//! | one of them: how long a head may take, who stops asking or reading | `serve/connection.rs`, `serve/pulse.rs`, `serve/patience.rs` |
 //! | requests: how long and how large they may be | `serve/limits.rs` |
 //! | who may do what | `access/` |
 
@@ -10,6 +11,8 @@ mod connection;
 mod limits;
 mod listen;
 mod patience;
+mod pulse;
+mod room;
 mod tls;
 
 pub use listen::{CannotServe, Change, Server, Serving, check_certificate};
@@ -19,6 +22,7 @@ use crate::access::{self, Refusal};
 use crate::{App, api, meters, pages};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::header::CONNECTION;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
 use std::any::Any;
@@ -42,6 +46,12 @@ fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> 
     let mounted = Router::new().nest(base, all).merge(of_machines).fallback(pages::nowhere);
     // A nested router answers at its path without a slash only, and people come with one.
     Router::route(mounted, &format!("{base}/"), pages::front())
+}
+
+/// What those are told there is no room for, whatever they ask.
+fn refusing() -> Router {
+    let refuse = || async { ([(CONNECTION, "close")], Refusal::NoRoom.problem()) };
+    Router::new().fallback(refuse).layer(map_response(access::fortify))
 }
 
 /// The same before any routes, the innermost first.

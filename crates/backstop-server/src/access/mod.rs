@@ -25,7 +25,7 @@ mod sessions;
 mod tokens;
 
 pub use caller::{Caller, NotAScope, Scope, Scopes};
-pub(crate) use failures::Failures;
+pub(crate) use failures::{Failures, place};
 pub use guard::Peer;
 pub(crate) use guard::guard;
 pub(crate) use headers::fortify;

@@ -45,6 +45,8 @@ pub(crate) enum Refusal {
     StoreSilent(String),
     /// It brings more than is taken.
     BodyTooLong(usize),
+    /// There are as many connections as there may be.
+    NoRoom,
     /// It takes longer than it may.
     TooSlow(Duration),
     /// Answering it broke.
@@ -57,6 +59,7 @@ impl Refusal {
         let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
         let problem = match self {
             Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
+            Self::NoRoom => problem.retry_after(1),
             _ => problem,
         };
         self.marked(problem.into_response())
@@ -85,7 +88,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Needs(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
-            Self::StoreSilent(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreSilent(_) | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -103,6 +106,7 @@ impl Refusal {
             Self::Stranger(_) => "foreign-origin",
             Self::StoreSilent(_) => "store-unavailable",
             Self::BodyTooLong(_) => "too-large",
+            Self::NoRoom => "too-many-connections",
             Self::TooSlow(_) => "too-slow",
             Self::Broken => "broken",
         }
@@ -119,6 +123,7 @@ impl Refusal {
             Self::Stranger(_) => "This comes from elsewhere",
             Self::StoreSilent(_) => "The store does not answer",
             Self::BodyTooLong(_) => "There is too much of it",
+            Self::NoRoom => "There is no room",
             Self::TooSlow(_) => "This took too long",
             Self::Broken => "Answering failed",
         }
@@ -134,6 +139,7 @@ impl Refusal {
             Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
             Self::StoreSilent(error) => format!("whether you may do this is in the store, which does not answer: {error}; try again"),
             Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
+            Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
             Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),
             Self::Broken => "answering this failed; the server's log says why".to_owned(),
         }

@@ -62,7 +62,9 @@ async fn an_address_outside_of_the_path_says_that_nothing_is_there() {
 async fn what_an_action_did_is_remembered_for_every_page_under_the_path() {
     let site = site();
     let token = site.token(&[Scope::Admin], None).await.token;
-    let got = site.ask(empty(bearing(request(Method::POST, "/bs/queues/q/pause"), &token))).await;
+    let posted = bearing(request(Method::POST, "/bs/queues/q/pause"), &token)
+        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    let got = site.ask(empty(posted)).await;
     assert_eq!(got.status, StatusCode::SEE_OTHER);
     let cookie = got.text(header::SET_COOKIE);
     assert!(cookie.contains("; Path=/bs;"), "{cookie}");

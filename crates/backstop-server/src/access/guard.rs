@@ -97,7 +97,7 @@ fn needed(app: &App, head: &Parts) -> Need {
 }
 
 /// A path without the one everything is mounted under.
-fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
+pub(crate) fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
     match path.strip_prefix(app.base()) {
         Some("") => "/",
         Some(rest) if rest.starts_with('/') => rest,

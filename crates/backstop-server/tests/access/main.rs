@@ -5,6 +5,7 @@
 mod failures;
 mod given;
 mod headers;
+mod limits;
 mod listener;
 mod mounted;
 mod outage;

@@ -23,7 +23,7 @@ use crate::{App, api, meters, pages};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::CONNECTION;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
 use std::any::Any;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -36,8 +36,6 @@ pub fn router(app: &App) -> Router {
     let all =
         Router::new().merge(api).merge(of_machines.clone()).merge(pages::routes()).merge(access::routes());
     let mounted = if app.base().is_empty() { all } else { under(app.base(), all, of_machines) };
-    // Around everything that has a route: it knows the pattern, and never the address.
-    let mounted = mounted.layer(axum::middleware::from_fn(meters::measure));
     fortified(mounted, app).with_state(app.clone())
 }
 
@@ -62,6 +60,8 @@ fn fortified(routes: Router<App>, app: &App) -> Router<App> {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), access::guard))
         .layer(CatchPanicLayer::custom(broken))
+        // Around everything that answers, be it a refusal; it knows the pattern of a route, and never the address.
+        .layer(from_fn(meters::measure))
         .layer(map_response(access::fortify))
 }
 

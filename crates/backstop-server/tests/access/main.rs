@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod counted;
 mod failures;
 mod given;
 mod headers;

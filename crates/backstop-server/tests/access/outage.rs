@@ -85,3 +85,17 @@ async fn once_the_store_answers_again_a_revoked_token_is_refused() {
     sleep(NOT_FRESH).await;
     assert_eq!(ask().await.status, StatusCode::UNAUTHORIZED);
 }
+
+#[tokio::test]
+async fn strangers_who_ask_whether_it_is_ready_make_no_examination() {
+    let (store, site) = given();
+    let token = site.token(&[Scope::Read], None).await.token;
+    // No delay, and a count of every call.
+    store.set_odds(Odds { delay_before: 1.0, ..Odds::default() });
+    let examined = || store.injected_into("examine", Fault::DelayBefore);
+    assert_eq!(site.ask(empty(request(Method::GET, "/readyz"))).await.status, StatusCode::OK);
+    assert!(store.injected_into("queues", Fault::DelayBefore) > 0, "the store was asked");
+    assert_eq!(examined(), 0);
+    site.ask(empty(bearing(request(Method::GET, "/metrics"), &token))).await;
+    assert!(examined() > 0, "whoever has a token makes one");
+}

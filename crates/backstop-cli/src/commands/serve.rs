@@ -123,8 +123,7 @@ impl House<'_> {
     async fn replaced_by(&mut self, config: Config) -> Result<(), Trouble> {
         let standing = self.app.config();
         let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
-        let backstop = self.backstop.clone().redacting(config.redaction.clone());
-        let crew = Crew::start(&backstop, &config).await?;
+        let crew = Crew::start(&self.backstop, &config).await?;
         self.serving.change(change);
         let before = std::mem::replace(&mut self.crew, crew);
         self.retired.spawn(before.dismiss(self.force.clone()));

@@ -150,6 +150,29 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
 }
 
 #[test]
+fn names_of_secrets_that_are_read_again_count_for_the_api() {
+    let place = Place::new();
+    place.write("backstop.toml", "");
+    let served = serve(&place, &HERE);
+    served.push("q", "a");
+    let lease = json!({ "queues": ["q"], "max": 1, "worker": "w" }).to_string();
+    let (_, leased) = served.ask("POST /v1/lease", "", &lease);
+    let leased: Value = serde_json::from_str(&leased).unwrap();
+    let error = json!({ "message": "no entry with birthplace=Leipzig" });
+    let lease = &leased["jobs"][0]["lease"];
+    let failed = json!({ "settle": [{ "id": "a", "lease": lease, "outcome": "dead", "error": error }] });
+    let (status, text) = served.ask("POST /v1/settle", "", &failed.to_string());
+    assert_eq!((status, served.state("a").as_str()), (200, "dead"), "{text}");
+    let letters = || served.ask("GET /v1/dead", "", "").1;
+    assert!(letters().contains("Leipzig"), "{}", letters());
+    place.write("backstop.toml", "redact = [\"birthplace\"]\n");
+    signal(&served.child, "HUP");
+    wait_until("the new names being heeded", || !letters().contains("Leipzig"));
+    assert!(letters().contains("no entry with birthplace"), "{}", letters());
+    served.stop();
+}
+
+#[test]
 fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
     let place = Place::new();
     let open = ["serve", "--listen", "0.0.0.0:0"];

@@ -12,11 +12,8 @@ use std::time::Duration;
 /// How often a request of this kind was answered so. Other tests ask as well, and nobody ever takes one back.
 async fn count(site: &Site, token: &str, method: &str, route: &str, status: u16) -> u64 {
     let (_, text) = site.read(empty(bearing(request(Method::GET, "/metrics"), token))).await;
-    let labels = [
-        format!("method=\"{method}\""),
-        format!("route=\"{route}\""),
-        format!("status=\"{status}\""),
-    ];
+    let labels =
+        [format!("method=\"{method}\""), format!("route=\"{route}\""), format!("status=\"{status}\"")];
     let mut lines = text.lines().filter(|line| line.starts_with("backstop_http_requests_total{"));
     let line = lines.find(|line| labels.iter().all(|label| line.contains(label)));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())

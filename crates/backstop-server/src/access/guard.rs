@@ -169,9 +169,10 @@ async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
     Err(Refusal::NoToken)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it stands where errors are turned into refusals")]
 pub(super) fn silent(error: StoreError) -> Refusal {
     tracing::warn!(%error, "whether a request may pass could not be read");
-    Refusal::StoreSilent(error.to_string())
+    Refusal::StoreSilent
 }
 
 /// Where a request comes from. Behind a proxy that is what the proxy, last of all, has added.

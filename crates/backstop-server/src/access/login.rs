@@ -55,7 +55,7 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
                 &cookie(&id, is_secure, app.config().server.session.as_millis() / 1_000),
             )
         }
-        Err(Refusal::StoreSilent(error)) => Refusal::StoreSilent(error).page(app.base()),
+        Err(silent @ Refusal::StoreSilent) => silent.page(app.base()),
         Err(refusal) => match failed(&app, from, refusal) {
             limited @ Refusal::TooMany(_) => limited.page(app.base()),
             _ => see_other(&refused_address(&app, &form.next)),

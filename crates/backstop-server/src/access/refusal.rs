@@ -42,7 +42,7 @@ pub(crate) enum Refusal {
     /// It comes from where it may not.
     Stranger(Stranger),
     /// Whether it may pass is in the store, and the store does not answer.
-    StoreSilent(String),
+    StoreSilent,
     /// It brings more than is taken.
     BodyTooLong(usize),
     /// There are as many connections as there may be.
@@ -88,7 +88,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Needs(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
-            Self::StoreSilent(_) | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -104,7 +104,7 @@ impl Refusal {
             Self::TooMany(_) => "too-many-failures",
             Self::Needs(_) => "scope-needed",
             Self::Stranger(_) => "foreign-origin",
-            Self::StoreSilent(_) => "store-unavailable",
+            Self::StoreSilent => "store-unavailable",
             Self::BodyTooLong(_) => "too-large",
             Self::NoRoom => "too-many-connections",
             Self::TooSlow(_) => "too-slow",
@@ -121,7 +121,7 @@ impl Refusal {
             Self::TooMany(_) => "Too many wrong tokens",
             Self::Needs(_) => "The token does not allow this",
             Self::Stranger(_) => "This comes from elsewhere",
-            Self::StoreSilent(_) => "The store does not answer",
+            Self::StoreSilent => "The store does not answer",
             Self::BodyTooLong(_) => "There is too much of it",
             Self::NoRoom => "There is no room",
             Self::TooSlow(_) => "This took too long",
@@ -137,7 +137,8 @@ impl Refusal {
             Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),
             Self::Needs(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
             Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
-            Self::StoreSilent(error) => format!("whether you may do this is in the store, which does not answer: {error}; try again"),
+            // Whoever is told this has shown nothing yet: what the store said is for the log alone.
+            Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
             Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
             Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
             Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),

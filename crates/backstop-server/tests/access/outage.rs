@@ -1,6 +1,6 @@
 //! A store that hangs or fails: whoever is known gets in, nobody waits for long, and nobody waits for others.
 
-use crate::given::{GUARDED, Site, bearing, empty, request};
+use crate::given::{GUARDED, Site, bearing, empty, login, request};
 use axum::http::{Method, StatusCode};
 use backstop_memory::MemoryStore;
 use backstop_server::access::Scope;
@@ -98,4 +98,21 @@ async fn strangers_who_ask_whether_it_is_ready_make_no_examination() {
     assert_eq!(examined(), 0);
     site.ask(empty(bearing(request(Method::GET, "/metrics"), &token))).await;
     assert!(examined() > 0, "whoever has a token makes one");
+}
+
+#[tokio::test]
+async fn what_the_store_said_is_not_told_to_strangers() {
+    let (store, site) = given();
+    store.set_down(true);
+    let stranger = format!("backstop_{}", "0".repeat(76));
+    let cookie = "backstop_session=session_x";
+    for asked in [
+        empty(bearing(request(Method::GET, "/v1/queues"), &stranger)),
+        empty(request(Method::GET, "/queues").header("cookie", cookie)),
+        login(&stranger, ""),
+    ] {
+        let (got, text) = site.read(asked).await;
+        assert_eq!(got.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("log says more") && !text.contains("injected"), "{text}");
+    }
 }

@@ -54,6 +54,14 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// The answer for whoever reads it at this path, which is the router's; `base` is the path everything is mounted under.
+    pub(crate) fn at(&self, path: &str, base: &str) -> Response {
+        match Audience::of(path) {
+            Audience::Program => self.problem(),
+            Audience::Person => self.page(base),
+        }
+    }
+
     /// The answer for a program.
     pub(crate) fn problem(&self) -> Response {
         let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());

@@ -27,15 +27,15 @@ const BATCHES: [&str; 5] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/record
 /// Answers a request within its limits.
 pub(super) async fn bounded(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let route = inner_path(&app, route);
+    let route = &inner_path(&app, route).to_owned();
     let (body_max, within) = (body_max(route), time_limit(&app, route));
     if request.body().size_hint().lower() > body_max as u64 {
-        return Refusal::BodyTooLong(body_max).problem();
+        return Refusal::BodyTooLong(body_max).at(route, app.base());
     }
     let request = request.map(|body| Body::new(Limited::new(body, body_max)));
     match tokio::time::timeout(within, next.run(request)).await {
         Ok(response) => ended_when_closing(&app, response),
-        Err(_) => Refusal::TooSlow(within).problem(),
+        Err(_) => Refusal::TooSlow(within).at(route, app.base()),
     }
 }
 

@@ -32,8 +32,8 @@ async fn whoever_is_refused_is_in_the_metrics() {
     check(empty(wrong), "GET", "/v1/queues", 401).await;
     let without = bearing(request(Method::POST, "/v1/jobs"), &token);
     check(empty(without), "POST", "/v1/jobs", 403).await;
-    let foreign = bearing(request(Method::GET, "/v1/workers"), &token).header(header::ORIGIN, FOREIGN);
-    check(empty(foreign), "GET", "/v1/workers", 403).await;
+    let foreign = bearing(request(Method::GET, "/v1/dead"), &token).header(header::ORIGIN, FOREIGN);
+    check(empty(foreign), "GET", "/v1/dead", 403).await;
     let nowhere = bearing(request(Method::GET, "/no/such/page"), &token);
     check(empty(nowhere), "GET", "none", 404).await;
     let mut large = login("x", "");

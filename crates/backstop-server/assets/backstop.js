@@ -8,7 +8,7 @@
     find("said").textContent = text;
   };
   const remember = (name, value) => {
-    document.cookie = `${name}=${value}; Path=${base}/; Max-Age=31536000; SameSite=Strict`;
+    document.cookie = `${name}=${value}; Path=${base || "/"}; Max-Age=31536000; SameSite=Strict`;
   };
   // Typing into a field is no shortcut.
   const isField = (node) =>

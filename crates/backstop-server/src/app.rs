@@ -48,6 +48,7 @@ impl App {
 
     /// Puts a new configuration in force.
     pub fn reload(&self, config: Config) {
+        self.0.backstop.redact_by(config.redaction.clone());
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 

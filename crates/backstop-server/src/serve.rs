@@ -2,7 +2,8 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | connections: how many, how long a head may take, TLS, going down in good order | `serve/listen.rs`, `serve/connection.rs`, `serve/patience.rs`, `serve/tls.rs` |
+//! | connections: how many, TLS, going down in good order | `serve/listen.rs`, `serve/room.rs`, `serve/tls.rs` |
+//! | one of them: how long a head may take, who stops asking or reading | `serve/connection.rs`, `serve/pulse.rs`, `serve/patience.rs` |
 //! | requests: how long and how large they may be | `serve/limits.rs` |
 //! | who may do what | `access/` |
 
@@ -10,6 +11,8 @@ mod connection;
 mod limits;
 mod listen;
 mod patience;
+mod pulse;
+mod room;
 mod tls;
 
 pub use listen::{CannotServe, Change, Server, Serving, check_certificate};
@@ -19,7 +22,8 @@ use crate::access::{self, Refusal};
 use crate::{App, api, meters, pages};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::http::header::CONNECTION;
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
 use std::any::Any;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -28,11 +32,24 @@ use utoipa_axum::router::OpenApiRouter;
 /// Everything that is served, under the path of `app`, behind access and limits.
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    let all = Router::new().merge(api).merge(api::described()).merge(pages::routes()).merge(meters::routes());
-    // Around everything that has a route: it knows the pattern, and never the address.
-    let all = all.merge(access::routes()).layer(axum::middleware::from_fn(meters::measure));
-    let mounted = if app.base().is_empty() { all } else { Router::new().nest(app.base(), all) };
+    let of_machines = api::described().merge(meters::routes());
+    let all =
+        Router::new().merge(api).merge(of_machines.clone()).merge(pages::routes()).merge(access::routes());
+    let mounted = if app.base().is_empty() { all } else { under(app.base(), all, of_machines) };
     fortified(mounted, app).with_state(app.clone())
+}
+
+/// `all` under a path. What machines ask for stands at the root as well: probes and scrapers are told of no path.
+fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> {
+    let mounted = Router::new().nest(base, all).merge(of_machines).fallback(pages::nowhere);
+    // A nested router answers at its path without a slash only, and people come with one.
+    Router::route(mounted, &format!("{base}/"), pages::front())
+}
+
+/// What those are told there is no room for, whatever they ask.
+fn refusing() -> Router {
+    let refuse = || async { ([(CONNECTION, "close")], Refusal::NoRoom.problem()) };
+    Router::new().fallback(refuse).layer(map_response(access::fortify))
 }
 
 /// The same before any routes, the innermost first.
@@ -43,6 +60,8 @@ fn fortified(routes: Router<App>, app: &App) -> Router<App> {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), access::guard))
         .layer(CatchPanicLayer::custom(broken))
+        // Around everything that answers, be it a refusal; it knows the pattern of a route, and never the address.
+        .layer(from_fn(meters::measure))
         .layer(map_response(access::fortify))
 }
 

@@ -21,7 +21,7 @@ use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, QueueName, Span, Time};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tracing::Instrument;
 
@@ -38,7 +38,7 @@ pub struct Backstop {
     clock: Arc<dyn Clock>,
     random: Random,
     spill: Spill,
-    redaction: Arc<Redaction>,
+    redaction: Arc<RwLock<Arc<Redaction>>>,
     /// To recognise transactions that are elsewhere.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Home,
@@ -242,11 +242,17 @@ impl Backstop {
     /// With other names of secret fields than the usual ones: their values are hidden in logs and views.
     #[must_use]
     pub fn redacting(self, redaction: Redaction) -> Self {
-        Self { redaction: Arc::new(redaction), ..self }
+        Self { redaction: Arc::new(RwLock::new(Arc::new(redaction))), ..self }
     }
 
-    pub(crate) const fn redaction(&self) -> &Arc<Redaction> {
-        &self.redaction
+    /// From now on with these names of secret fields, here and in every clone of this one.
+    pub fn redact_by(&self, redaction: Redaction) {
+        *self.redaction.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redaction);
+    }
+
+    pub(crate) fn redaction(&self) -> Arc<Redaction> {
+        // One value, always whole.
+        Arc::clone(&self.redaction.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn with_spill(self, spill: Spill) -> Self {

@@ -224,8 +224,9 @@ impl WorkerBuilder {
         self.handle_queue(queue, Raw(function))
     }
 
-    /// Serves a queue with these settings instead of the usual ones. For a queue without a handler here only its shelf
-    /// matters: its ended jobs are pruned by it. Queues that are not named are left alone.
+    /// Serves a queue with these settings instead of the usual ones. For a queue without a handler here its shelf, its bounds and
+    /// its breaker matter: its ended jobs are pruned by the one, and whoever pushes to it or runs its jobs heeds the others.
+    /// Queues that are not named are left alone.
     pub fn queue(mut self, queue: &str, settings: QueueSettings) -> Self {
         self.settings.insert(queue.to_owned(), settings);
         self
@@ -297,12 +298,13 @@ impl WorkerBuilder {
             settings.entry(queue.clone()).or_insert_with(QueueSettings::default);
             handlers.insert((queue, kind), handler);
         }
-        let mut shelves = BTreeMap::new();
+        let (mut shelves, mut minded) = (BTreeMap::new(), BTreeMap::new());
         for (queue, chosen) in self.settings {
             let queue = QueueName::new(&queue)?;
             check_settings(&queue, &chosen)?;
             shelves.insert(queue.clone(), chosen.shelf);
-            settings.entry(queue).and_modify(|settings| *settings = chosen);
+            let of = if settings.contains_key(&queue) { &mut settings } else { &mut minded };
+            of.insert(queue, chosen);
         }
         for (queue, served) in &settings {
             shelves.entry(queue.clone()).or_insert(served.shelf);
@@ -326,7 +328,8 @@ impl WorkerBuilder {
         let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
         let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
-        let engine = engine.working_off(self.tables.into_values().collect()).keeping_house(self.usual_shelf);
+        let engine = engine.minding(minded).keeping_house(self.usual_shelf);
+        let engine = engine.working_off(self.tables.into_values().collect());
         Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
     }
 }

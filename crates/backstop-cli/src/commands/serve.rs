@@ -131,8 +131,7 @@ impl House<'_> {
     async fn replaced_by(&mut self, config: Config) -> Result<(), Trouble> {
         let standing = self.app.config();
         let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
-        let backstop = self.backstop.clone().redacting(config.redaction.clone());
-        let crew = Crew::start(&backstop, &config).await?;
+        let crew = Crew::start(&self.backstop, &config).await?;
         self.serving.change(change);
         let before = std::mem::replace(&mut self.crew, crew);
         self.retired.spawn(before.dismiss(self.force.clone()));
@@ -208,7 +207,12 @@ pub(super) fn unserved(error: CannotServe, config: &Config) -> Trouble {
         CannotServe::NoToken(_) => {
             let token = "backstop token create --scope admin, with the same store";
             let advice = if is_encrypted { token.to_owned() } else { format!("{token}; and {encrypt}") };
-            Trouble::misuse(error).advise(format!("{advice}; or listen on 127.0.0.1, where none is needed"))
+            let without = if config.server.is_loopback() {
+                "leave `origins` and `plain_http` out of [server], for this machine alone"
+            } else {
+                "listen on 127.0.0.1, where none is needed"
+            };
+            Trouble::misuse(error).advise(format!("{advice}; or {without}"))
         }
         CannotServe::NotEncrypted(_) => {
             Trouble::misuse(error).advise(format!("{encrypt}; or listen on 127.0.0.1"))

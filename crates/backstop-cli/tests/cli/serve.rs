@@ -81,6 +81,30 @@ fn workers_elsewhere_need_nobody_else_to_keep_house() {
 }
 
 #[test]
+fn queues_of_workers_elsewhere_have_the_bounds_and_breakers_of_the_configuration() {
+    let place = Place::new();
+    place.write(
+        "backstop.toml",
+        "[queues.full]\nmax_size = 2\ndead.max = 7\nbreaker = { failure_threshold = 3 }\n",
+    );
+    let served = serve(&place, &HERE);
+    let queue = || {
+        let (_, text) = served.ask("GET /v1/queues/full", "", "");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    wait_until("the bounds being known", || queue()["max_size"] == 2);
+    assert_eq!(queue()["dead_max"], 7, "{}", queue());
+    let (_, breakers) = served.ask("GET /v1/breakers", "", "");
+    assert!(breakers.contains("full"), "{breakers}");
+    served.push("full", "a");
+    served.push("full", "b");
+    let body = json!({ "queue": "full", "payload": {}, "id": "c" }).to_string();
+    let (status, text) = served.ask("POST /v1/jobs", "", &body);
+    assert_eq!(status, 429, "{text}");
+    served.stop();
+}
+
+#[test]
 fn it_stands_under_a_path_and_says_where() {
     let place = Place::new();
     let mut child = place.start(["serve", "--listen", "127.0.0.1:0", "--base", "/jobs"]);
@@ -124,6 +148,29 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
 }
 
 #[test]
+fn names_of_secrets_that_are_read_again_count_for_the_api() {
+    let place = Place::new();
+    place.write("backstop.toml", "");
+    let served = serve(&place, &HERE);
+    served.push("q", "a");
+    let lease = json!({ "queues": ["q"], "max": 1, "worker": "w" }).to_string();
+    let (_, leased) = served.ask("POST /v1/lease", "", &lease);
+    let leased: Value = serde_json::from_str(&leased).unwrap();
+    let error = json!({ "message": "no entry with birthplace=Leipzig" });
+    let lease = &leased["jobs"][0]["lease"];
+    let failed = json!({ "settle": [{ "id": "a", "lease": lease, "outcome": "dead", "error": error }] });
+    let (status, text) = served.ask("POST /v1/settle", "", &failed.to_string());
+    assert_eq!((status, served.state("a").as_str()), (200, "dead"), "{text}");
+    let letters = || served.ask("GET /v1/dead", "", "").1;
+    assert!(letters().contains("Leipzig"), "{}", letters());
+    place.write("backstop.toml", "redact = [\"birthplace\"]\n");
+    signal(&served.child, "HUP");
+    wait_until("the new names being heeded", || !letters().contains("Leipzig"));
+    assert!(letters().contains("no entry with birthplace"), "{}", letters());
+    served.stop();
+}
+
+#[test]
 fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
     let place = Place::new();
     let open = ["serve", "--listen", "0.0.0.0:0"];
@@ -141,6 +188,21 @@ fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
     assert_eq!(served.ask("GET /v1/queues", "Authorization: Bearer backstop_x\r\n", "").0, 401);
     assert_eq!(served.ask("GET /v1/queues", &bearer, "").0, 200);
     assert_eq!(served.ask("POST /v1/jobs", &bearer, "{}").0, 403);
+    served.stop();
+}
+
+#[test]
+fn behind_a_proxy_it_does_not_start_without_tokens_wherever_it_listens() {
+    let place = Place::new();
+    place.write("backstop.toml", "[server]\nplain_http = true\n");
+    let near = ["serve", "--listen", "127.0.0.1:0"];
+    place
+        .run(near)
+        .complains(2, &["the proxy before 127.0.0.1:0", "no token", "leave `origins` and `plain_http` out"]);
+    let token = place.json(["token", "create", "--scope", "read"])["token"].as_str().unwrap().to_owned();
+    let served = serve(&place, &near[1..]);
+    assert_eq!(served.ask("GET /v1/queues", "", "").0, 401);
+    assert_eq!(served.ask("GET /v1/queues", &format!("Authorization: Bearer {token}\r\n"), "").0, 200);
     served.stop();
 }
 

@@ -61,7 +61,7 @@ impl Failures {
 }
 
 /// The address, or what one customer usually has of the new ones: 64 bits of it.
-fn place(address: IpAddr) -> IpAddr {
+pub(crate) fn place(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => {
             let network = u128::from(ip) & !u128::from(u64::MAX);

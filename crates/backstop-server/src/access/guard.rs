@@ -4,9 +4,9 @@ use super::caller::{Caller, Scopes};
 use super::login::{login_address, session_ids};
 use super::origin::{Here, Provenance, Stranger, Told, judge};
 use super::refusal::{Audience, Refusal, see_other};
+use super::remembered::Unknown;
 use super::rules::{Need, need};
 use super::sessions;
-use super::tokens::Unknown;
 use crate::App;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN};
@@ -17,11 +17,16 @@ use axum::response::Response;
 use backstop::config::Transport;
 use backstop_core::port::StoreError;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Headers that proxies add.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// How long the store may take to say who somebody is.
+const ADMISSION_MAX: Duration = Duration::from_secs(2);
+/// What it is asked for then.
+const ADMISSION: &str = "finding out who asks";
 
 /// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +47,9 @@ impl Default for Peer {
 /// Lets a request through with its [`Caller`], or answers why not.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
-    match admit(&app, &head).await {
+    // Nothing bounds the time of a request before this: what bounds it comes after.
+    let admitted = tokio::time::timeout(ADMISSION_MAX, admit(&app, &head)).await;
+    match admitted.unwrap_or_else(|_| Err(silent(StoreError::unavailable(ADMISSION, "no answer in time")))) {
         Ok(caller) => {
             head.extensions.insert(caller);
             next.run(Request::from_parts(head, body)).await
@@ -90,7 +97,7 @@ fn needed(app: &App, head: &Parts) -> Need {
 }
 
 /// A path without the one everything is mounted under.
-fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
+pub(crate) fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
     match path.strip_prefix(app.base()) {
         Some("") => "/",
         Some(rest) if rest.starts_with('/') => rest,
@@ -163,7 +170,7 @@ async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
 pub(super) fn silent(error: StoreError) -> Refusal {
     tracing::warn!(%error, "whether a request may pass could not be read");
-    Refusal::StoreSilent(error.to_string())
+    Refusal::StoreSilent
 }
 
 /// Where a request comes from. Behind a proxy that is what the proxy, last of all, has added.

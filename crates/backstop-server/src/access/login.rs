@@ -1,9 +1,10 @@
 //! In and out of the dashboard: a token is pasted once, and a cookie stands for it from then on.
 
+use super::caller::Scope;
 use super::guard::{Peer, address, failed, silent};
 use super::refusal::{Refusal, see_other};
+use super::remembered::Unknown;
 use super::sessions;
-use super::tokens::Unknown;
 use crate::App;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
@@ -55,7 +56,8 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
                 &cookie(&id, is_secure, app.config().server.session.as_millis() / 1_000),
             )
         }
-        Err(Refusal::StoreSilent(error)) => Refusal::StoreSilent(error).page(app.base()),
+        // The token was a right one: nothing is held against anybody.
+        Err(refusal @ (Refusal::StoreSilent | Refusal::Needs(_))) => refusal.page(app.base()),
         Err(refusal) => match failed(&app, from, refusal) {
             limited @ Refusal::TooMany(_) => limited.page(app.base()),
             _ => see_other(&refused_address(&app, &form.next)),
@@ -70,6 +72,10 @@ async fn open(app: &App, text: &str) -> Result<String, Refusal> {
     let token = found.ok_or(Refusal::WrongToken)?;
     if token.is_expired(backstop.now()) {
         return Err(Refusal::ExpiredToken);
+    }
+    // Without it no page would be shown.
+    if !token.caller().may(Scope::Read) {
+        return Err(Refusal::Needs(Scope::Read));
     }
     let session = sessions::open(backstop, &token.id, app.config().server.session).await;
     Ok(session.map_err(silent)?.reveal().to_owned())

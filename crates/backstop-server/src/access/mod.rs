@@ -5,7 +5,7 @@
 //! | asked | where | else |
 //! |---|---|---|
 //! | does it come from where it says, and not from a foreign web page? | `origin.rs` | 403 |
-//! | who is it: a token, a session, or somebody on this machine? | `tokens.rs`, `sessions.rs` | 401, or the login page |
+//! | who is it: a token, a session, or somebody on this machine? | `tokens.rs`, `remembered.rs`, `sessions.rs` | 401, or the login page |
 //! | have too many wrong tokens come from that address? | `failures.rs` | 429 |
 //! | may they do this? | `rules.rs` | 403 |
 //!
@@ -18,18 +18,19 @@ mod headers;
 mod login;
 mod origin;
 mod refusal;
+mod remembered;
 mod rules;
 mod secret;
 mod sessions;
 mod tokens;
 
 pub use caller::{Caller, NotAScope, Scope, Scopes};
-pub(crate) use failures::Failures;
+pub(crate) use failures::{Failures, place};
 pub use guard::Peer;
-pub(crate) use guard::guard;
+pub(crate) use guard::{guard, inner_path};
 pub(crate) use headers::fortify;
 pub(crate) use login::routes;
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::{Audience, Refusal};
+pub(crate) use remembered::Remembered;
 pub use rules::{Need, need};
-pub(crate) use tokens::Remembered;
 pub use tokens::{BadToken, Minted, NewToken, TOKENS_MAX, Token, Tokens};

@@ -42,9 +42,11 @@ pub(crate) enum Refusal {
     /// It comes from where it may not.
     Stranger(Stranger),
     /// Whether it may pass is in the store, and the store does not answer.
-    StoreSilent(String),
+    StoreSilent,
     /// It brings more than is taken.
     BodyTooLong(usize),
+    /// There are as many connections as there may be.
+    NoRoom,
     /// It takes longer than it may.
     TooSlow(Duration),
     /// Answering it broke.
@@ -52,11 +54,20 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// The answer for whoever reads it at this path, which is the router's; `base` is the path everything is mounted under.
+    pub(crate) fn at(&self, path: &str, base: &str) -> Response {
+        match Audience::of(path) {
+            Audience::Program => self.problem(),
+            Audience::Person => self.page(base),
+        }
+    }
+
     /// The answer for a program.
     pub(crate) fn problem(&self) -> Response {
         let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
         let problem = match self {
             Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
+            Self::NoRoom => problem.retry_after(1),
             _ => problem,
         };
         self.marked(problem.into_response())
@@ -85,7 +96,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Needs(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
-            Self::StoreSilent(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -101,8 +112,9 @@ impl Refusal {
             Self::TooMany(_) => "too-many-failures",
             Self::Needs(_) => "scope-needed",
             Self::Stranger(_) => "foreign-origin",
-            Self::StoreSilent(_) => "store-unavailable",
+            Self::StoreSilent => "store-unavailable",
             Self::BodyTooLong(_) => "too-large",
+            Self::NoRoom => "too-many-connections",
             Self::TooSlow(_) => "too-slow",
             Self::Broken => "broken",
         }
@@ -117,8 +129,9 @@ impl Refusal {
             Self::TooMany(_) => "Too many wrong tokens",
             Self::Needs(_) => "The token does not allow this",
             Self::Stranger(_) => "This comes from elsewhere",
-            Self::StoreSilent(_) => "The store does not answer",
+            Self::StoreSilent => "The store does not answer",
             Self::BodyTooLong(_) => "There is too much of it",
+            Self::NoRoom => "There is no room",
             Self::TooSlow(_) => "This took too long",
             Self::Broken => "Answering failed",
         }
@@ -132,8 +145,10 @@ impl Refusal {
             Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),
             Self::Needs(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
             Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
-            Self::StoreSilent(error) => format!("whether you may do this is in the store, which does not answer: {error}; try again"),
+            // Whoever is told this has shown nothing yet: what the store said is for the log alone.
+            Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
             Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
+            Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
             Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),
             Self::Broken => "answering this failed; the server's log says why".to_owned(),
         }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Sessions a store keeps; those that end first make room.
 const SESSIONS_MAX: usize = 900;
+/// Sessions of one token; those that end first make room, so that whoever logs in again and again logs out nobody else.
+const OF_TOKEN_MAX: usize = 20;
 /// How the ids of sessions begin.
 const PREFIX: &str = "session_";
 /// How the names of their cells begin.
@@ -24,7 +26,7 @@ pub(super) struct Session {
 
 /// Opens one for the holder of a token; answers the id, which only the cookie has.
 pub(super) async fn open(backstop: &Backstop, token: &str, good_for: Span) -> Answer<Secret> {
-    make_room(backstop).await?;
+    make_room(backstop, token).await?;
     let (secret, expires_at) = (Secret::draw(PREFIX), backstop.now().after(good_for));
     let session = Session { token: token.to_owned(), expires_at };
     let value =
@@ -52,17 +54,32 @@ pub(super) async fn close(backstop: &Backstop, id: &str) -> Answer<()> {
     remove(backstop, cell.iter()).await
 }
 
-/// Removes those that have ended, and those that end first where there are too many.
-async fn make_room(backstop: &Backstop) -> Answer<()> {
+/// Removes those that have ended, and those that end first where there are too many for one more: of this token, or in all.
+async fn make_room(backstop: &Backstop, token: &str) -> Answer<()> {
     let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
     let cells = backstop.store().list_cells(query).await?;
-    let now = backstop.now();
-    let end = |cell: &Cell| read(cell).map_or(Time::from_micros(0), |session| session.expires_at);
-    let mut by_end: Vec<&Cell> = cells.iter().collect();
-    by_end.sort_by_key(|cell| end(cell));
-    let over = by_end.len().saturating_sub(SESSIONS_MAX);
-    let goes = |(at, cell): &(usize, &Cell)| *at < over || end(cell) <= now;
-    remove(backstop, by_end.iter().copied().enumerate().filter(goes).map(|(_, cell)| cell)).await
+    let surplus = surplus(cells.iter().map(|cell| (cell, read(cell))).collect(), token, backstop.now());
+    remove(backstop, surplus.into_iter()).await
+}
+
+fn surplus<T>(sessions: Vec<(T, Option<Session>)>, token: &str, now: Time) -> Vec<T> {
+    let is_alive =
+        |session: &Option<Session>| session.as_ref().is_some_and(|session| now < session.expires_at);
+    let (mut alive, ended): (Vec<_>, Vec<_>) =
+        sessions.into_iter().partition(|(_, session)| is_alive(session));
+    alive.sort_by_key(|(_, session)| session.as_ref().map(|session| session.expires_at));
+    let is_own = |session: &Option<Session>| session.as_ref().is_some_and(|session| session.token == token);
+    let own = alive.iter().filter(|(_, session)| is_own(session)).count();
+    let mut own_over = (own + 1).saturating_sub(OF_TOKEN_MAX);
+    let mut over = (alive.len() + 1).saturating_sub(SESSIONS_MAX);
+    let mut goes = |session: &Option<Session>| {
+        let goes = over > 0 || own_over > 0 && is_own(session);
+        over = over.saturating_sub(usize::from(goes));
+        own_over = own_over.saturating_sub(usize::from(goes && is_own(session)));
+        goes
+    };
+    let pushed_out = alive.into_iter().filter(|(_, session)| goes(session)).map(|(one, _)| one);
+    ended.into_iter().map(|(one, _)| one).chain(pushed_out).collect()
 }
 
 async fn remove(backstop: &Backstop, cells: impl Iterator<Item = &Cell>) -> Answer<()> {
@@ -85,4 +102,45 @@ fn cell_name(id: &str) -> String {
 
 fn read(cell: &Cell) -> Option<Session> {
     serde_json::from_slice(&cell.value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which go, of sessions of these tokens that end one after another.
+    fn check(tokens: &[&str], token: &str, expected: &[usize]) {
+        let session = |(at, token): (usize, &&str)| {
+            let expires_at = Time::from_millis(1_000 + i64::try_from(at).unwrap());
+            (at, Some(Session { token: (*token).to_owned(), expires_at }))
+        };
+        let sessions = tokens.iter().enumerate().map(session).collect();
+        assert_eq!(surplus(sessions, token, Time::from_millis(0)), expected);
+    }
+
+    #[test]
+    fn a_token_pushes_out_its_own_sessions_first() {
+        let mut tokens = vec!["b", "b", "b"];
+        tokens.extend(["a"; OF_TOKEN_MAX - 1]);
+        check(&tokens, "a", &[]);
+        tokens.push("a");
+        check(&tokens, "a", &[3]);
+        check(&tokens, "b", &[]);
+    }
+
+    #[test]
+    fn where_all_is_full_those_that_end_first_go() {
+        let names: Vec<String> = (0..SESSIONS_MAX).map(|n| format!("t{}", n / 10)).collect();
+        let tokens: Vec<&str> = names.iter().map(String::as_str).collect();
+        check(&tokens, "new", &[0]);
+        check(&tokens[1..], "new", &[]);
+    }
+
+    #[test]
+    fn what_has_ended_or_cannot_be_read_goes() {
+        let ended = Session { token: "a".to_owned(), expires_at: Time::from_millis(5) };
+        let alive = Session { token: "a".to_owned(), expires_at: Time::from_millis(6) };
+        let sessions = vec![(0, Some(alive)), (1, Some(ended)), (2, None)];
+        assert_eq!(surplus(sessions, "a", Time::from_millis(5)), [1, 2]);
+    }
 }

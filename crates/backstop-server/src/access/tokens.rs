@@ -1,14 +1,12 @@
 //! Tokens: made by an operator, shown once, kept as hashes in the store that all servers share.
 
 use super::caller::{Caller, Scope, Scopes};
-use super::secret::{Fingerprint, ID_CHARS, SECRET_BYTES, Secret, short_id, version};
+use super::secret::{Fingerprint, Secret, short_id, version};
 use backstop::{Backstop, Span, Time};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
 
 /// Tokens a store keeps: all are compared with one that comes.
 pub const TOKENS_MAX: usize = 256;
@@ -17,7 +15,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// The longest time a token can be good for.
 const EXPIRES_MAX: Span = Span::days(3_650);
 /// How tokens begin, so that they are recognised where they should not be.
-const PREFIX: &str = "backstop_";
+pub(super) const PREFIX: &str = "backstop_";
 /// How the names of their cells begin.
 const CELLS: &str = "token/";
 
@@ -34,7 +32,7 @@ pub struct Token {
     pub created_at: Time,
     /// When it ends by itself, if it does.
     pub expires_at: Option<Time>,
-    fingerprint: Fingerprint,
+    pub(super) fingerprint: Fingerprint,
 }
 
 /// What is to be made.
@@ -151,7 +149,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The one of this id.
-    async fn get(&self, id: &str) -> Answer<Option<Token>> {
+    pub(super) async fn get(&self, id: &str) -> Answer<Option<Token>> {
         let cell = self.0.store().cells(vec![format!("{CELLS}{id}")]).await?.pop().flatten();
         Ok(cell.and_then(|cell| read(&cell.name, &cell.value)))
     }
@@ -205,97 +203,6 @@ fn read(cell: &str, value: &[u8]) -> Option<Token> {
         tracing::error!(cell, "a token cannot be read; it lets nobody in");
     }
     token
-}
-
-/// Tokens as a server remembers them, so that not every request asks the store.
-#[derive(Default)]
-pub(crate) struct Remembered {
-    known: RwLock<Option<Known>>,
-    /// Held by whoever asks the store; others wait for the answer.
-    asking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Clone)]
-struct Known {
-    tokens: Arc<[Token]>,
-    at: Instant,
-}
-
-/// What to do about a token that is not remembered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unknown {
-    /// Look it up: it may have been made a moment ago.
-    Ask,
-    /// Nothing: whoever sends it has sent too many wrong ones to make the store work.
-    Refuse,
-}
-
-impl Remembered {
-    /// How old an answer may be: a revoked token works for no longer than this.
-    const FRESH: Duration = Duration::from_secs(3);
-    /// How long the last answer counts while the store gives none: whoever looks at an outage must get in.
-    const STALE_MAX: Duration = Duration::from_mins(1);
-
-    /// The token of this text, expired or not; `None` if there is none.
-    pub(super) async fn find(
-        &self,
-        backstop: &Backstop,
-        text: &str,
-        unknown: Unknown,
-    ) -> Answer<Option<Token>> {
-        // A text that cannot be one is not worth a hash, or a look at the store.
-        let Some(id) = id_of(text) else { return Ok(None) };
-        let fingerprint = Fingerprint::of(text);
-        let is_it = |token: &Token| token.fingerprint.is(&fingerprint);
-        let tokens = self.tokens(backstop, Self::FRESH).await?;
-        // All are looked at: how long it takes says nothing of which one it was.
-        let found =
-            tokens.iter().fold(None, |found, token| if is_it(token) { Some(token.clone()) } else { found });
-        match (found, unknown) {
-            (None, Unknown::Ask) => Ok(Tokens::of(backstop).get(id).await?.filter(is_it)),
-            (found, _) => Ok(found),
-        }
-    }
-
-    /// The token of this id.
-    pub(super) async fn by_id(&self, backstop: &Backstop, id: &str) -> Answer<Option<Token>> {
-        let tokens = self.tokens(backstop, Self::FRESH).await?;
-        match tokens.iter().find(|token| token.id == id) {
-            Some(token) => Ok(Some(token.clone())),
-            None => Tokens::of(backstop).get(id).await,
-        }
-    }
-
-    async fn tokens(&self, backstop: &Backstop, fresh: Duration) -> Answer<Arc<[Token]>> {
-        if let Some(known) = self.known(fresh) {
-            return Ok(known.tokens);
-        }
-        let _asking = self.asking.lock().await;
-        if let Some(known) = self.known(fresh) {
-            return Ok(known.tokens);
-        }
-        match Tokens::of(backstop).list().await {
-            Ok(tokens) => {
-                let known = Known { tokens: tokens.into(), at: Instant::now() };
-                *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(known.clone());
-                Ok(known.tokens)
-            }
-            Err(error) => self.known(Self::STALE_MAX).map(|known| known.tokens).ok_or(error),
-        }
-    }
-
-    fn known(&self, fresh: Duration) -> Option<Known> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.clone().filter(|known| known.at.elapsed() < fresh)
-    }
-}
-
-/// The id in the text of a token, if it can be one.
-fn id_of(text: &str) -> Option<&str> {
-    let digits = text.strip_prefix(PREFIX)?;
-    let is_token =
-        digits.len() == ID_CHARS + 2 * SECRET_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    digits.get(..ID_CHARS).filter(|_| is_token)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ mod look;
 pub use hub::{Hub, VIEWERS_MAX};
 
 use crate::App;
+use crate::api::Problem;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, HeaderName, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -26,6 +27,8 @@ use std::time::Duration;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long one answer goes on: whoever may not look any more finds out when they come back.
 const ANSWER_MAX: Duration = Duration::from_mins(15);
+/// After how many seconds somebody may try again whom there was no room for.
+const LATER_SECS: u32 = 10;
 /// After how long a browser comes back.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -38,7 +41,10 @@ async fn events(State(app): State<App>, Extension(hub): Extension<Hub>, headers:
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let Some(viewer) = hub.join(&app, last) else {
         let why = format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later");
-        return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return Problem::new(status, "too-many-viewers", "Too many viewers", why)
+            .retry_after(LATER_SECS)
+            .into_response();
     };
     let over = tokio::time::sleep(ANSWER_MAX);
     let told = futures_util::stream::unfold(viewer, |mut viewer: Viewer| async move {

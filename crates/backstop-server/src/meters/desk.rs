@@ -15,34 +15,50 @@ const QUICK_DEADLINE: Duration = Duration::from_secs(3);
 /// And how long for the others.
 const SLOW_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What was read last, and when.
+/// What was read last, and when. The two are apart: whoever asks for the one never waits for the other.
 #[derive(Default, Debug)]
-pub(super) struct Desk(Mutex<Kept>);
-
-#[derive(Default, Debug)]
-struct Kept {
-    quick: Option<(Instant, Option<Quick>)>,
-    slow: Option<(Instant, Option<Slow>)>,
+pub(super) struct Desk {
+    quick: Mutex<Kept<Quick>>,
+    slow: Mutex<Kept<Slow>>,
 }
+
+/// When it was read, and what; `None` inside if it could not be.
+type Kept<T> = Option<(Instant, Option<T>)>;
 
 impl Desk {
     /// The store as it stands, or stood a moment ago. Whoever comes while it is read waits for the same answer.
     pub(super) async fn read(&self, app: &App) -> Snapshot {
-        let mut kept = self.0.lock().await;
-        let is_old = |at: Option<Instant>, kept: Duration| at.is_none_or(|at| at.elapsed() >= kept);
-        if is_old(kept.quick.as_ref().map(|(at, _)| *at), QUICK_KEPT) {
-            let read = within(QUICK_DEADLINE, "queues, workers and streams", Quick::read(app)).await;
-            kept.quick = Some((Instant::now(), read));
-        }
-        let is_up = matches!(&kept.quick, Some((_, Some(_))));
-        if is_up && is_old(kept.slow.as_ref().map(|(at, _)| *at), SLOW_KEPT) {
-            let read = within(SLOW_DEADLINE, "findings, schedules and sweeps", Slow::read(app)).await;
-            kept.slow = Some((Instant::now(), read));
-        }
-        let quick = kept.quick.as_ref().and_then(|(_, quick)| quick.clone());
-        let slow = kept.slow.as_ref().and_then(|(_, slow)| slow.clone()).filter(|_| is_up);
+        let quick = self.quick(app).await;
+        let slow = if quick.is_some() { self.slow(app).await } else { None };
         Snapshot { quick, slow }
     }
+
+    /// Whether the store answers what is cheap to ask; anybody may ask that.
+    pub(super) async fn is_up(&self, app: &App) -> bool {
+        self.quick(app).await.is_some()
+    }
+
+    async fn quick(&self, app: &App) -> Option<Quick> {
+        let mut kept = self.quick.lock().await;
+        if is_old(&kept, QUICK_KEPT) {
+            let read = within(QUICK_DEADLINE, "queues, workers and streams", Quick::read(app)).await;
+            *kept = Some((Instant::now(), read));
+        }
+        kept.as_ref().and_then(|(_, quick)| quick.clone())
+    }
+
+    async fn slow(&self, app: &App) -> Option<Slow> {
+        let mut kept = self.slow.lock().await;
+        if is_old(&kept, SLOW_KEPT) {
+            let read = within(SLOW_DEADLINE, "findings, schedules and sweeps", Slow::read(app)).await;
+            *kept = Some((Instant::now(), read));
+        }
+        kept.as_ref().and_then(|(_, slow)| slow.clone())
+    }
+}
+
+fn is_old<T>(kept: &Kept<T>, after: Duration) -> bool {
+    kept.as_ref().is_none_or(|(at, _)| at.elapsed() >= after)
 }
 
 /// What was read in time; `None` if it was not.

@@ -39,7 +39,7 @@ pub fn routes() -> Router<App> {
         .route("/healthz", get(|| async { "alive\n" }))
         .route(
             "/readyz",
-            get(move |State(app): State<App>| async move { ready(for_readiness.read(&app).await.is_up()) }),
+            get(move |State(app): State<App>| async move { ready(for_readiness.is_up(&app).await) }),
         )
         .route(
             "/metrics",

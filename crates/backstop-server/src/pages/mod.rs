@@ -56,6 +56,7 @@ pub use view::View;
 
 use crate::App;
 use crate::bulk::Runs;
+use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 
 /// The pages, the style, the script and the live updates.
@@ -88,7 +89,12 @@ pub fn routes() -> Router<App> {
         .fallback(nowhere)
 }
 
+/// The overview, for the address that people come to.
+pub(crate) fn front() -> MethodRouter<App> {
+    overview::front()
+}
+
 /// An address that nothing is at.
-async fn nowhere(view: View) -> PageFailure {
+pub(crate) async fn nowhere(view: View) -> PageFailure {
     view.missing("There is nothing at this address.")
 }

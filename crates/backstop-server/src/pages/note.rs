@@ -77,8 +77,9 @@ impl Note {
 }
 
 fn cookie(base: &str, value: &str, max_age: u32) -> HeaderValue {
-    let text =
-        format!("{}={value}; Path={base}/; Max-Age={max_age}; HttpOnly; SameSite=Strict", Note::COOKIE);
+    // Without a slash at its end: `/base/` would keep it from the page at `/base`.
+    let path = if base.is_empty() { "/" } else { base };
+    let text = format!("{}={value}; Path={path}; Max-Age={max_age}; HttpOnly; SameSite=Strict", Note::COOKIE);
     // A base that is no header text could not have been mounted.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
 }

@@ -11,7 +11,7 @@ use crate::App;
 use crate::history::{QueueSeries, Subject, Window};
 use askama::Template;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use backstop_core::port::QueueStatus;
 use backstop_core::{Span, State};
@@ -27,6 +27,11 @@ const QUEUES_MAX: usize = 10;
 
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/", get(page)).layer(Extension(Findings::default()))
+}
+
+/// The overview by itself, for an address of its own.
+pub(super) fn front() -> MethodRouter<App> {
+    get(page).layer(Extension(Findings::default()))
 }
 
 #[derive(Template)]

@@ -1,6 +1,7 @@
 //! One connection from its first byte to its last.
 
 use super::patience::Patience;
+use super::pulse::Pulse;
 use super::tls::H2;
 use crate::access::Peer;
 use axum::Router;
@@ -8,6 +9,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
@@ -82,19 +84,34 @@ async fn http_2(
     router: Router,
     closing: CancellationToken,
 ) {
+    let (pulse, inner) = (Pulse::new(), service(peer, router));
+    let answering = pulse.clone();
+    let beating = service_fn(move |request: hyper::Request<Incoming>| {
+        let (running, pulse, answer) = (answering.begin(), answering.clone(), inner.call(request));
+        async move {
+            let answer = answer.await.map(|answer| answer.map(|body| pulse.heard(body)));
+            drop(running);
+            answer
+        }
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(HEAD_BYTES_MAX as u32)
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(Patience::with(stream)), service(peer, router));
+        .serve_connection(TokioIo::new(Patience::with(stream)), beating);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = pulse.stopped() => {
+            connection.as_mut().graceful_shutdown();
+            // Whoever does not take what is left for it is not waited for.
+            timeout(HEAD_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };
     told(ended);

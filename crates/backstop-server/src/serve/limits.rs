@@ -1,7 +1,7 @@
 //! How long and how large requests may be.
 
 use crate::App;
-use crate::access::Refusal;
+use crate::access::{Audience, Refusal, inner_path};
 use crate::api::WAIT_MAX;
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// What may stand around one payload.
 const ENVELOPE_BYTES: usize = 64 << 10;
+/// What strangers may send: the login page takes a token and an address to go back to.
+const LOGIN_BYTES_MAX: usize = 8 << 10;
+/// What a form of a page may have.
+const FORM_BYTES_MAX: usize = 64 << 10;
 /// What may stand around the payloads of a batch.
 const BATCH_ENVELOPE_BYTES: usize = 2 << 20;
 /// Routes that take many items at once, as they end.
@@ -23,23 +27,27 @@ const BATCHES: [&str; 5] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/record
 /// Answers a request within its limits.
 pub(super) async fn bounded(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let route = &inner_path(&app, route).to_owned();
     let (body_max, within) = (body_max(route), time_limit(&app, route));
     if request.body().size_hint().lower() > body_max as u64 {
-        return Refusal::BodyTooLong(body_max).problem();
+        return Refusal::BodyTooLong(body_max).at(route, app.base());
     }
     let request = request.map(|body| Body::new(Limited::new(body, body_max)));
     match tokio::time::timeout(within, next.run(request)).await {
         Ok(response) => ended_when_closing(&app, response),
-        Err(_) => Refusal::TooSlow(within).problem(),
+        Err(_) => Refusal::TooSlow(within).at(route, app.base()),
     }
 }
 
 /// Bytes the body of a request may have.
 fn body_max(route: &str) -> usize {
-    if BATCHES.iter().any(|batch| route.ends_with(batch)) {
-        ENQUEUE_BYTES_MAX + BATCH_ENVELOPE_BYTES
-    } else {
-        PAYLOAD_BYTES_MAX + ENVELOPE_BYTES
+    match Audience::of(route) {
+        Audience::Person if route == "/login" => LOGIN_BYTES_MAX,
+        Audience::Person => FORM_BYTES_MAX,
+        Audience::Program if BATCHES.iter().any(|batch| route.ends_with(batch)) => {
+            ENQUEUE_BYTES_MAX + BATCH_ENVELOPE_BYTES
+        }
+        Audience::Program => PAYLOAD_BYTES_MAX + ENVELOPE_BYTES,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The listener: refuses to stand open, takes connections in, and goes down in good order.
 
 use super::connection::attend;
-use super::router;
+use super::room::{Entry, Room};
 use super::tls::{BadCertificate, Keys};
+use super::{refusing, router};
 use crate::access::Tokens;
 use crate::{App, history};
 use axum::Router;
@@ -12,13 +13,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long requests under way may take to end once the server closes.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How long it may take to tell somebody that there is no room.
+const REFUSAL_MAX: Duration = Duration::from_secs(5);
 /// How long to wait where the machine has no room for another connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -92,9 +95,10 @@ impl Server {
         let force = CancellationToken::new();
         let house = House {
             router: router(&app),
+            refusing: refusing(),
             keys: keys.clone(),
             closing: app.closing().clone(),
-            room: Arc::new(Semaphore::new(app.config().server.connections_max)),
+            room: Room::of(&app.config().server),
             connections: TaskTracker::new(),
         };
         // Whoever serves charts keeps what they are drawn from.
@@ -111,13 +115,21 @@ async fn check_safe(app: &App, server: &ServerConfig) -> Result<(), CannotServe>
     }
     let now = app.backstop().now();
     if Tokens::of(app.backstop()).list().await?.iter().all(|token| token.is_expired(now)) {
-        let place = server.origins.first().filter(|_| server.is_loopback());
-        return Err(CannotServe::NoToken(place.cloned().unwrap_or_else(|| server.listen.to_string())));
+        return Err(CannotServe::NoToken(reached_at(server)));
     }
     if !server.is_loopback() && server.transport == Transport::Plain {
         return Err(CannotServe::NotEncrypted(server.listen));
     }
     Ok(())
+}
+
+/// Where others reach it.
+fn reached_at(server: &ServerConfig) -> String {
+    match server.origins.first() {
+        _ if !server.is_loopback() => server.listen.to_string(),
+        Some(origin) => origin.clone(),
+        None => format!("the proxy before {}", server.listen),
+    }
 }
 
 impl Serving {
@@ -184,9 +196,11 @@ impl Drop for Serving {
 /// What all connections share.
 struct House {
     router: Router,
+    /// For those there is no room for.
+    refusing: Router,
     keys: Option<Arc<Keys>>,
     closing: CancellationToken,
-    room: Arc<Semaphore>,
+    room: Room,
     connections: TaskTracker,
 }
 
@@ -196,7 +210,7 @@ impl House {
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => break,
-                (stream, from, room) = self.next(&listener) => self.take_in(stream, from, room, &force),
+                (stream, from) = next(&listener) => self.take_in(stream, from, &force),
             }
         }
         // From here on nobody finds us: whoever tries is told so by the machine, and goes elsewhere.
@@ -212,39 +226,50 @@ impl House {
         }
     }
 
-    /// The next connection, once there is room for one.
-    async fn next(&self, listener: &TcpListener) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-        loop {
-            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else {
-                // Never closed; if it were, nobody would be let in any more.
-                std::future::pending().await
-            };
-            match listener.accept().await {
-                Ok((stream, from)) => return (stream, from, room),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken in");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
+    fn take_in(&self, stream: TcpStream, from: SocketAddr, force: &CancellationToken) {
+        let acceptor = self.keys.as_ref().map(|keys| keys.acceptor());
+        let closing = self.closing.clone();
+        match self.room.enter(from.ip()) {
+            Entry::Served(seat) => {
+                let attended = attend(stream, from, acceptor, self.router.clone(), closing);
+                self.keep(attended, seat, force);
             }
+            Entry::Refused(spare) => {
+                tracing::debug!(%from, "there is no room for another connection");
+                let refused = attend(stream, from, acceptor, self.refusing.clone(), closing);
+                self.keep(timeout(REFUSAL_MAX, refused), spare, force);
+            }
+            Entry::Closed => {}
         }
     }
 
-    fn take_in(
+    /// Sees to a connection until it ends; `place` is its own as long.
+    fn keep<T>(
         &self,
-        stream: TcpStream,
-        from: SocketAddr,
-        room: OwnedSemaphorePermit,
+        attended: impl Future<Output = T> + Send + 'static,
+        place: impl Send + 'static,
         force: &CancellationToken,
     ) {
-        let acceptor = self.keys.as_ref().map(|keys| keys.acceptor());
-        let attended = attend(stream, from, acceptor, self.router.clone(), self.closing.clone());
         let force = force.clone();
         self.connections.spawn(async move {
-            let _room = room;
+            let _place = place;
             tokio::select! {
-                () = attended => {}
+                _ = attended => {}
                 () = force.cancelled() => {}
             }
         });
+    }
+}
+
+/// The next connection.
+async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken in");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
     }
 }

@@ -6,8 +6,10 @@ use axum::body::{Body, to_bytes};
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use backstop::config::{Config, Overrides, Written, resolve};
-use backstop::testing::{Test, start};
-use backstop::{Backstop, ManualClock, Span};
+use backstop::testing::start;
+use backstop::{Backstop, ManualClock, Random, Span};
+use backstop_core::port::Store;
+use backstop_memory::MemoryStore;
 use backstop_server::access::{Minted, NewToken, Peer, Scope, Tokens};
 use backstop_server::{App, serve};
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,7 +46,13 @@ pub(crate) fn config(text: &str) -> Config {
 
 impl Site {
     pub(crate) fn new(text: &str) -> Self {
-        let Test { backstop, clock } = start();
+        Self::on(Arc::new(MemoryStore::new()), text)
+    }
+
+    /// On a store that does as the test says.
+    pub(crate) fn on(store: Arc<dyn Store>, text: &str) -> Self {
+        let clock = start().clock;
+        let backstop = Backstop::on(store, Arc::<ManualClock>::clone(&clock), Random::seeded(1));
         let config = config(text);
         let base = config.server.base.clone();
         let app = App::new(backstop.clone(), config, &base);

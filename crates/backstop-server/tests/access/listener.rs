@@ -121,31 +121,67 @@ async fn chunks_without_an_end_are_refused_at_the_limit() {
     sending.await.unwrap();
 }
 
+const ASK: &[u8] = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Asks on a connection of its own until there is room for it.
+async fn answered_again(address: SocketAddr) {
+    let again = async {
+        loop {
+            let mut stream = connect(address).await;
+            stream.write_all(ASK).await.unwrap();
+            if answer(&mut stream).await.starts_with("HTTP/1.1 200") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(PATIENCE, again).await.expect("there is room again");
+}
+
 #[tokio::test(start_paused = true)]
-async fn there_are_never_more_connections_than_it_may_hold() {
+async fn whoever_there_is_no_room_for_is_told_so_at_once() {
     let (_site, serving) = serve("connections_max = 1\n").await;
-    let ask = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = connect(serving.address()).await;
-    first.write_all(ask).await.unwrap();
+    first.write_all(ASK).await.unwrap();
     assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"));
     let mut second = connect(serving.address()).await;
-    second.write_all(ask).await.unwrap();
-    let early = timeout(Duration::from_secs(2), answer(&mut second)).await;
-    assert!(early.is_err(), "there was no room for it");
+    second.write_all(ASK).await.unwrap();
+    let text = rest(&mut second).await;
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains("application/problem+json"), "{text}");
+    assert!(text.contains("retry-after: 1") && text.contains("connections_max"), "{text}");
+    first.write_all(ASK).await.unwrap();
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"), "who was there first stays");
     drop(first);
-    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"), "now there is");
+    answered_again(serving.address()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_address_takes_all_the_room_for_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encrypted, _) = crate::tls::given(folder.path());
+    let site = Site::new(&format!("{encrypted}connections_max = 4\n").replace("127.0.0.1:0", "0.0.0.0:0"));
+    site.token(&[Scope::Read], None).await;
+    let serving = Server::bind(&site.app).await.unwrap().start();
+    let port = serving.address().port();
+    let from = async |address: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((address, 0))).unwrap();
+        socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap()
+    };
+    let greedy = [from([127, 0, 0, 2]).await, from([127, 0, 0, 2]).await];
+    let status = async |stream| crate::tls::status(stream, folder.path()).await;
+    assert_eq!(status(from([127, 0, 0, 2]).await).await, 503, "half of it is one address's share");
+    assert_eq!(status(from([127, 0, 0, 3]).await).await, 200, "others have theirs");
+    drop(greedy);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_stops_reading_does_not_keep_their_place() {
     let (_site, serving) = serve("connections_max = 1\n").await;
     let mut deaf = connect(serving.address()).await;
-    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // More answers than any buffer on the way holds.
-    while let Ok(Ok(())) = timeout(Duration::from_secs(1), deaf.write_all(&ask.repeat(100))).await {}
-    let mut next = connect(serving.address()).await;
-    next.write_all(ask).await.unwrap();
-    assert!(answer(&mut next).await.starts_with("HTTP/1.1 200"), "there is room again");
+    while let Ok(Ok(())) = timeout(Duration::from_secs(1), deaf.write_all(&ASK.repeat(100))).await {}
+    answered_again(serving.address()).await;
     drop(deaf);
 }
 
@@ -213,6 +249,9 @@ async fn what_others_can_reach_does_not_start_without_tokens_and_encryption() {
     assert!(refused(proxied, true).await.is_none());
     assert!(matches!(refused(named, false).await, Some(CannotServe::NoToken(_))));
     assert!(refused(named, true).await.is_none());
+    let near = "[server]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n";
+    assert!(matches!(refused(near, false).await, Some(CannotServe::NoToken(_))), "a proxy lets others in");
+    assert!(refused(near, true).await.is_none());
     assert!(refused("[server]\nlisten = \"[::1]:0\"\n", false).await.is_none());
 }
 

@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod counted;
 mod failures;
 mod given;
 mod headers;
+mod limits;
 mod listener;
+mod mounted;
+mod outage;
 mod routes;
 mod scopes;
 mod sessions;

@@ -160,3 +160,30 @@ async fn looking_changes_nothing_and_nobody_is_logged_in_or_out_by_a_link() {
     site.ask(empty(request(Method::GET, "/logout").header(header::COOKIE, &cookie))).await;
     assert_eq!(looks_in(&site, &cookie).await, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn who_logs_in_again_and_again_logs_out_nobody_else() {
+    let site = Site::new(GUARDED);
+    let (ada, eve) = (site.token(&[Scope::Read], None).await, site.token(&[Scope::Read], None).await);
+    let of_ada = site.log_in(&ada.token).await;
+    let first = site.log_in(&eve.token).await;
+    for _ in 0..950 {
+        site.log_in(&eve.token).await;
+    }
+    assert_eq!(looks_in(&site, &of_ada).await, StatusCode::OK);
+    assert_eq!(looks_in(&site, &first).await, StatusCode::SEE_OTHER, "it made room for those after it");
+}
+
+#[tokio::test]
+async fn a_token_that_shows_no_page_opens_no_session() {
+    let site = Site::new(GUARDED);
+    for scopes in [&[Scope::Push][..], &[Scope::Push, Scope::Work]] {
+        let token = site.token(scopes, None).await.token;
+        let (got, text) = site.read(login(&token, "")).await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN);
+        assert!(text.contains("scope read") && got.text(header::SET_COOKIE).is_empty(), "{text}");
+    }
+    let admin = site.token(&[Scope::Admin], None).await.token;
+    let cookie = site.log_in(&admin).await;
+    assert_eq!(looks_in(&site, &cookie).await, StatusCode::OK);
+}

@@ -5,11 +5,14 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use backstop_server::access::Scope;
 use backstop_server::serve::{Server, Serving};
+use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,6 +25,23 @@ fn write_certificate(folder: &Path) -> CertificateDer<'static> {
     std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     made.cert.der().clone()
+}
+
+/// The text of a configuration, and what has to be trusted.
+pub(crate) fn given(folder: &Path) -> (String, CertificateDer<'static>) {
+    let trusted = write_certificate(folder);
+    (text(folder), trusted)
+}
+
+/// What a connection is answered when it asks whether the server is alive.
+pub(crate) async fn status(stream: TcpStream, folder: &Path) -> u16 {
+    let trusted = CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap();
+    let mut stream = encrypted(stream, &trusted, &[b"http/1.1"]).await.unwrap();
+    let ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text).await;
+    String::from_utf8_lossy(&text).split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn text(folder: &Path) -> String {
@@ -46,13 +66,20 @@ async fn connect(
     trusted: &CertificateDer<'static>,
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    encrypted(TcpStream::connect(serving.address()).await?, trusted, protocols).await
+}
+
+async fn encrypted(
+    stream: TcpStream,
+    trusted: &CertificateDer<'static>,
+    protocols: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = config.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    let stream = TcpStream::connect(serving.address()).await?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
 
@@ -88,6 +115,60 @@ async fn who_speaks_the_newer_protocol_is_answered_in_it_and_guarded_alike() {
         "the host is in another place, and is looked at there"
     );
     assert!(foreign.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+    driver.abort();
+}
+
+/// A connection in the newer protocol over which one request was answered; `window` is what it takes of an answer.
+async fn connected(
+    serving: &Serving,
+    trusted: &CertificateDer<'static>,
+    window: u32,
+) -> (hyper::client::conn::http2::SendRequest<Body>, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = connect(serving, trusted, &[b"h2"]).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn ask(serving: &Serving, path: &str) -> Request<Body> {
+    let uri = format!("https://localhost:{}{path}", serving.address().port());
+    Request::get(uri).body(Body::empty()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_over_which_nobody_asks_anything_is_closed() {
+    let (_folder, trusted, _site, serving) = serve().await;
+    let (mut sender, driver) = connected(&serving, &trusted, 65_535).await;
+    let got = sender.send_request(ask(&serving, "/healthz")).await.unwrap();
+    assert_eq!(got.status(), StatusCode::OK);
+    drop(got);
+    let ended = tokio::time::timeout(Duration::from_mins(5), driver).await;
+    assert!(ended.is_ok(), "pings alone keep nobody's place");
+    drop(sender);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_answers_nobody_takes_is_closed() {
+    let (_folder, trusted, _site, serving) = serve().await;
+    let (mut sender, driver) = connected(&serving, &trusted, 1).await;
+    let got = sender.send_request(ask(&serving, "/openapi.json")).await.unwrap();
+    assert_eq!(got.status(), StatusCode::OK);
+    let ended = tokio::time::timeout(Duration::from_mins(5), driver).await;
+    assert!(ended.is_ok(), "an answer that is not taken keeps nobody's place");
+    drop((sender, got));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_over_which_news_are_told_stays() {
+    let (_folder, trusted, _site, serving) = serve().await;
+    let (mut sender, driver) = connected(&serving, &trusted, 65_535).await;
+    let got = sender.send_request(ask(&serving, "/v1/events")).await.unwrap();
+    let mut news = got.into_body();
+    let until = tokio::time::Instant::now() + Duration::from_mins(4);
+    while tokio::time::Instant::now() < until {
+        assert!(news.frame().await.is_some_and(|frame| frame.is_ok()), "it was cut off");
+    }
     driver.abort();
 }
 

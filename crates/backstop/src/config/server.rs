@@ -15,6 +15,8 @@ pub const SESSION_MAX: Span = Span::days(30);
 pub const TIMEOUT_MAX: Span = Span::minutes(10);
 /// Characters of the path in front of every address.
 const BASE_CHARS_MAX: usize = 128;
+/// What the server answers at the root, whatever path it stands under.
+const OF_MACHINES: [&str; 4] = ["healthz", "readyz", "metrics", "openapi.json"];
 /// Addresses people may reach it under.
 const ORIGINS_MAX: usize = 32;
 
@@ -67,7 +69,7 @@ impl ServerConfig {
 
     /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a proxy.
     pub fn needs_tokens(&self) -> bool {
-        !self.is_loopback() || !self.origins.is_empty()
+        !self.is_loopback() || !self.origins.is_empty() || self.transport == Transport::BehindProxy
     }
 }
 
@@ -150,6 +152,9 @@ pub(super) fn base(text: &str) -> Result<String, String> {
     let is_part = |part: &str| !part.is_empty() && part.chars().all(is_plain) && !matches!(part, "." | "..");
     match path.strip_prefix('/') {
         _ if path.is_empty() => Ok(String::new()),
+        Some(name) if OF_MACHINES.contains(&name) => Err(format!(
+            "{text:?} is where machines look for something else; write one such as \"/backstop\""
+        )),
         Some(parts) if path.len() <= BASE_CHARS_MAX && parts.split('/').all(is_part) => Ok(path.to_owned()),
         _ => Err(format!(
             "{text:?} is not a path to stand under; write one such as \"/backstop\", of letters, digits and - _ . ~"
@@ -252,6 +257,8 @@ connections_max = 10
         }
         let proxied = read("[server]\norigins = [\"https://jobs.example.org\"]\n").unwrap();
         assert!(proxied.is_loopback() && proxied.needs_tokens());
+        let proxied = read("[server]\nplain_http = true\n").unwrap();
+        assert!(proxied.is_loopback() && proxied.needs_tokens(), "whoever comes comes through a proxy");
     }
 
     #[test]
@@ -260,7 +267,7 @@ connections_max = 10
         let unknown = refused("timeout =", "time_out =");
         assert!(unknown.contains("unknown field `time_out`") && unknown.contains("line 8"), "{unknown}");
         assert!(refused("0.0.0.0:7007", "example.org").contains("\"127.0.0.1:7007\""));
-        for base in ["jobs", "/a b", "/a//b", "/../x", "/a?b", "/<b>"] {
+        for base in ["jobs", "/a b", "/a//b", "/../x", "/a?b", "/<b>", "/metrics", "/healthz/"] {
             assert!(refused("/jobs/", base).contains("`base`"), "{base}");
         }
         assert!(refused("session = \"1h\"", "plain_http = true").contains("contradict"));

@@ -88,7 +88,7 @@ impl Backstop {
         DeadLetters {
             backstop: self.clone(),
             log: self.audit("unknown"),
-            redaction: Arc::clone(self.redaction()),
+            redaction: self.redaction(),
             policies: Arc::default(),
         }
     }

@@ -6,6 +6,7 @@
 use super::Engine;
 use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of};
 use crate::shared::{cells, read, update};
+use crate::worker::QueueSettings;
 use backstop_core::breaker::{Admission, Admitted, Breaker, Phase, Sign, Signal};
 use backstop_core::gate::{Gate, GateSettings, Shut};
 use backstop_core::port::Answer;
@@ -289,13 +290,17 @@ fn warn(error: &backstop_core::port::StoreError) {
 
 /// Says so if a bounded queue is nearly full: what comes then is refused, or pushes something out.
 async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
-    if !engine.queues.values().any(|settings| settings.bounds.is_some_and(|bounds| bounds.max_size.is_some()))
-    {
+    let bounded: BTreeSet<&QueueName> = engine
+        .known_queues()
+        .filter(|(_, settings)| settings.bounds.is_some_and(|bounds| bounds.max_size.is_some()))
+        .map(|(queue, _)| queue)
+        .collect();
+    if bounded.is_empty() {
         return Ok(());
     }
     for status in engine.store().queues(engine.now()).await? {
         let live = status.counts.live();
-        if engine.queues.contains_key(&status.name) && status.bounds.is_under_pressure(live) {
+        if bounded.contains(&status.name) && status.bounds.is_under_pressure(live) {
             let (queue, max) = (&status.name, status.bounds.max_size.unwrap_or_default());
             tracing::warn!(%queue, live, max, then = %status.bounds.overflow, "the queue is nearly full");
         }
@@ -303,11 +308,12 @@ async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
     Ok(())
 }
 
-/// Writes down what this worker was told about its queues: bounds, and the settings of breakers.
+/// Writes down what this worker was told about queues, be they its own or those of workers over HTTP, which can tell nobody:
+/// bounds, and the settings of breakers.
 async fn declare(engine: &Engine) -> Answer<()> {
     let mut answer = Ok(());
-    for (queue, settings) in &engine.queues {
-        if let Err(error) = declare_breaker(engine, queue).await {
+    for (queue, settings) in engine.known_queues() {
+        if let Err(error) = declare_breaker(engine, queue, settings).await {
             answer = Err(error);
         }
         // A queue whose bounds cannot be set must not keep the others from their breakers.
@@ -321,11 +327,15 @@ async fn declare(engine: &Engine) -> Answer<()> {
     answer
 }
 
-async fn declare_breaker(engine: &Engine, queue: &QueueName) -> Answer<()> {
-    let Some(absent) = engine.breaker_of(queue) else { return Ok(()) };
-    let (name, wanted) = (GuardName::Breaker(queue.clone()).cell(), absent.settings);
+async fn declare_breaker(engine: &Engine, queue: &QueueName, settings: &QueueSettings) -> Answer<()> {
+    let Some(wanted) = settings.breaker else { return Ok(()) };
+    let absent = SharedBreaker { settings: wanted, state: Breaker::default() };
+    let name = GuardName::Breaker(queue.clone()).cell();
     let (breaker, ()) = update(&engine.backstop, &name, absent, |breaker| breaker.settings = wanted).await?;
-    engine.guards.lock().breakers.insert(queue.clone(), breaker);
+    // What is known of a breaker is kept up to date for queues that are served here; elsewhere it would go stale.
+    if engine.queues.contains_key(queue) {
+        engine.guards.lock().breakers.insert(queue.clone(), breaker);
+    }
     Ok(())
 }
 

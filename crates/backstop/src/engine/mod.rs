@@ -66,6 +66,8 @@ pub(crate) struct Engine {
     pub(crate) backstop: Backstop,
     pub(crate) name: WorkerName,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
+    /// Queues it was told about and does not serve: others run their jobs.
+    minded: BTreeMap<QueueName, QueueSettings>,
     /// How long ended jobs stay, in the queues this worker was told about.
     shelves: Vec<(QueueName, Shelf)>,
     /// The same for all others; `None` leaves them alone.
@@ -123,6 +125,7 @@ impl Engine {
             backstop,
             name,
             queues,
+            minded: BTreeMap::new(),
             shelves,
             usual_shelf: None,
             handlers,
@@ -154,6 +157,16 @@ impl Engine {
     /// With tables to work off.
     pub(crate) fn working_off(self, tables: Vec<Table>) -> Self {
         Self { tables, ..self }
+    }
+
+    /// With queues it has no handler for, and yet was told about.
+    pub(crate) fn minding(self, minded: BTreeMap<QueueName, QueueSettings>) -> Self {
+        Self { minded, ..self }
+    }
+
+    /// All queues it was told about, served here or not.
+    pub(crate) fn known_queues(&self) -> impl Iterator<Item = (&QueueName, &QueueSettings)> {
+        self.queues.iter().chain(&self.minded)
     }
 
     /// With ended jobs of queues it was told nothing of pruned by this.

@@ -54,7 +54,7 @@ impl Backstop {
             max_attempts: max_attempts(&job),
             now,
         });
-        Ok(Explained { id, job: Some(job), why: answer.redacted(self.redaction()) })
+        Ok(Explained { id, job: Some(job), why: answer.redacted(&self.redaction()) })
     }
 
     /// Who holds the unique key of a job that has ended.

@@ -1,3 +1,4 @@
+use super::super::remembered::{Remembered, Unknown};
 use super::*;
 use backstop::testing;
 

@@ -167,15 +167,20 @@ fn workers_that_are_killed_while_they_fire_leave_nothing_out_and_nothing_twice(p
             worker.wait().unwrap();
         }
     }
-    let until = now().to_string();
+    let until = now();
     place.run(["work", "q", "--exec", "exit 0", "--until-empty", "--lease", "1s"]).succeeded();
     let mut runs = runs(place);
-    // What became due since then may be on its way.
-    runs.retain(|run| run["instant"].as_str().unwrap() < until.as_str());
-    assert!((300..=302).contains(&runs.len()), "{}", runs.len());
+    // What became due since then may be on its way, and what became due shortly before may be in the hands of one that was killed.
+    let left_to_others = Span::secs(5);
+    let instant = |run: &Value| run["instant"].as_str().unwrap().parse::<Time>().unwrap();
+    runs.retain(|run| instant(run) < until.before(left_to_others));
+    assert!((299..=302).contains(&runs.len()), "{}", runs.len());
+    let mut instants: Vec<Time> = runs.iter().map(instant).collect();
+    instants.sort_unstable();
+    assert!(instants.windows(2).all(|pair| pair[1].since(pair[0]) == Span::minutes(1)), "{instants:?}");
     assert!(runs.iter().all(|run| run["job"].is_string()), "each has its job");
     let others = place.count("q", "done") - runs.len() as u64;
-    assert!(others <= 1, "{others} jobs of no instant");
+    assert!(others <= 2, "{others} jobs of no instant");
 }
 
 #[test]

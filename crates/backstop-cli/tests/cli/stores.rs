@@ -133,7 +133,7 @@ fn migrate_says_from_where_to_where(place: &Place) {
 
 fn the_demo_loses_nothing(place: &Place) {
     let store = place.store();
-    let shape = place.json(["demo", "--jobs", "200", "--store", &store]);
+    let shape = place.json(["demo", "--no-server", "--jobs", "200", "--store", &store]);
     assert_eq!(shape["lost"], 0);
     assert!(shape["done"].as_u64().unwrap() > 0, "{shape}");
     place.run(["queue", "list", "--store", &store]).succeeded();

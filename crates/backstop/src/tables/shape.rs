@@ -187,8 +187,14 @@ impl DateColumn {
 
     /// Whether a place in the order of rows was noted down while they were in the order of this.
     pub(super) fn has_place(&self, inserted: &Key) -> bool {
-        let is_whole = self.is_mixed() || self.form.unit().is_some();
-        matches!((inserted, is_whole), (Key::Whole(_), true) | (Key::Text(_), false))
+        let is_number = self.is_mixed() || self.form.unit().is_some();
+        match inserted {
+            Key::Whole(_) => is_number,
+            // PostgreSQL's columns are read as text, and compared as what they are.
+            Key::Text(text) if is_number => !self.is_mixed() && text.parse::<f64>().is_ok(),
+            Key::Text(_) => true,
+            Key::Bytes(_) => false,
+        }
     }
 }
 

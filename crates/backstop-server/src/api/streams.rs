@@ -86,7 +86,7 @@ fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Pro
     let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
     let is_many = body.read::<ManyShape>().is_ok_and(|many| many.records.is_some());
     if !is_many {
-        return Ok(vec![record(&reading, &body.0).map_err(|(wrong, told)| wrong(told))?]);
+        return Ok(vec![record(&reading, &body.0, "")?]);
     }
     let written: RecordsShape<'_> = body.read()?;
     if written.records.len() > OFFER_MAX {
@@ -95,18 +95,15 @@ fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Pro
             written.records.len()
         )));
     }
-    let read = |(at, raw): (usize, &&RawValue)| {
-        let read = record(&reading, raw.get().as_bytes());
-        read.map_err(|(wrong, told)| wrong(format!("record {at}: {told}")))
-    };
+    let read =
+        |(at, raw): (usize, &&RawValue)| record(&reading, raw.get().as_bytes(), &format!("record {at}: "));
     written.records.iter().enumerate().map(read).collect()
 }
 
-/// A record, or what kind of problem it has and which.
-fn record(reading: &Reading<'_>, text: &[u8]) -> Result<Record, (fn(String) -> Problem, String)> {
-    let wrong: fn(String) -> Problem =
-        if text.len() > PAYLOAD_BYTES_MAX { Problem::too_large } else { Problem::bad };
-    reading.record(text).map_err(|told| (wrong, told))
+/// A record, or what is wrong with the one that `which` names.
+fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Problem> {
+    let wrong = if text.len() > PAYLOAD_BYTES_MAX { Problem::too_large } else { Problem::bad };
+    reading.record(text).map_err(|told| wrong(format!("{which}{told}")))
 }
 
 /// List streams: what they hold, and what happened in them.

@@ -345,7 +345,6 @@ async fn an_end_that_is_told_again_is_not_counted_again() {
     again(&leased[2], json!({ "outcome": "failed" })).await;
     assert_eq!(breaker().await, "open");
     api.clock.advance(Span::secs(30));
-    api.lease("q", 0).await;
     let probes = api.lease("q", 2).await;
     again(&probes[0], json!({ "outcome": "done" })).await;
     assert_eq!(breaker().await, "half_open", "one success, told three times");

@@ -147,13 +147,11 @@ async fn by_token(app: &App, head: &Parts, text: &str) -> Result<Caller, Refusal
 pub(super) fn failed(app: &App, address: IpAddr, refusal: Refusal) -> Refusal {
     let now = Instant::now();
     let mut failures = app.failures();
-    match failures.limited_for(address, now) {
-        Some(wait) => Refusal::TooMany(wait),
-        None => {
-            failures.note(address, now);
-            refusal
-        }
+    if let Some(wait) = failures.limited_for(address, now) {
+        return Refusal::TooMany(wait);
     }
+    failures.note(address, now);
+    refusal
 }
 
 async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {

@@ -106,11 +106,8 @@ impl<'a> StatusShape<'a> {
         let &Status { new, error, success, other, .. } = status;
         let band =
             |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
-        let hand = |row: &InHand| HandShape {
-            id: row.key.clone(),
-            runner: row.runner.to_string(),
-            since: row.since,
-        };
+        let hand =
+            |row: &InHand| HandShape { id: row.key.clone(), runner: row.runner.clone(), since: row.since };
         Self {
             at: status.at,
             states: StatesShape { new, error, success, other },

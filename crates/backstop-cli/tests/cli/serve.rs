@@ -89,8 +89,8 @@ fn queues_of_workers_elsewhere_have_the_bounds_and_breakers_of_the_configuration
     );
     let served = serve(&place, &HERE);
     let queue = || {
-        let (_, text) = served.ask("GET /v1/queues/full", "", "");
-        serde_json::from_str::<Value>(&text).unwrap()
+        let (_, text) = served.ask("GET /v1/queues", "", "");
+        serde_json::from_str::<Value>(&text).unwrap()["queues"][0].clone()
     };
     wait_until("the bounds being known", || queue()["max_size"] == 2);
     assert_eq!(queue()["dead_max"], 7, "{}", queue());

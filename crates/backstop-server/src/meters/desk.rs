@@ -40,7 +40,7 @@ impl Desk {
 
     async fn quick(&self, app: &App) -> Option<Quick> {
         let mut kept = self.quick.lock().await;
-        if is_old(&kept, QUICK_KEPT) {
+        if is_old(kept.as_ref(), QUICK_KEPT) {
             let read = within(QUICK_DEADLINE, "queues, workers and streams", Quick::read(app)).await;
             *kept = Some((Instant::now(), read));
         }
@@ -49,7 +49,7 @@ impl Desk {
 
     async fn slow(&self, app: &App) -> Option<Slow> {
         let mut kept = self.slow.lock().await;
-        if is_old(&kept, SLOW_KEPT) {
+        if is_old(kept.as_ref(), SLOW_KEPT) {
             let read = within(SLOW_DEADLINE, "findings, schedules and sweeps", Slow::read(app)).await;
             *kept = Some((Instant::now(), read));
         }
@@ -57,8 +57,8 @@ impl Desk {
     }
 }
 
-fn is_old<T>(kept: &Kept<T>, after: Duration) -> bool {
-    kept.as_ref().is_none_or(|(at, _)| at.elapsed() >= after)
+fn is_old<T>(kept: Option<&(Instant, T)>, after: Duration) -> bool {
+    kept.is_none_or(|(at, _)| at.elapsed() >= after)
 }
 
 /// What was read in time; `None` if it was not.

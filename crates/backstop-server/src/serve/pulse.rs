@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How long nothing may go on; an event stream says something every 15 s.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// The pulse of one connection. Cheap to clone.
 #[derive(Clone)]

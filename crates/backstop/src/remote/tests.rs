@@ -41,7 +41,9 @@ fn flaky() -> (Backstop, Arc<Flaky>, Arc<ManualClock>) {
 /// Faults of the next calls; `None` for a call that is answered.
 fn fail(store: &Flaky, calls: &[Option<Fault>]) {
     // A hint is no call: to name one is to let a call pass.
-    calls.iter().for_each(|fault| store.next_call(fault.unwrap_or(Fault::LostHint)));
+    for fault in calls {
+        store.next_call(fault.unwrap_or(Fault::LostHint));
+    }
 }
 
 #[tokio::test]

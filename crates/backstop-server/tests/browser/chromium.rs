@@ -1,4 +1,4 @@
-//! Chromium over the pipe of its DevTools protocol: one process for all tests, gone with them.
+//! Chromium over the pipe of its `DevTools` protocol: one process for all tests, gone with them.
 
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const INSTALL: &str =
     "the browser tests need Chromium; on Debian: apt-get install --no-install-recommends chromium";
@@ -91,6 +91,7 @@ impl Browser {
     }
 
     /// As [`Browser::call`], where the browser may refuse.
+    #[expect(clippy::needless_pass_by_value, reason = "callers write it down in place")]
     pub(crate) fn try_call(
         &self,
         session: Option<&str>,

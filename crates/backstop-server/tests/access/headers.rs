@@ -12,7 +12,7 @@ frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 fn assert_fortified(got: &Got, what: &dyn std::fmt::Debug) {
     assert_eq!(got.text(header::CONTENT_SECURITY_POLICY), POLICY, "{what:?}");
     assert_eq!(got.text(header::X_CONTENT_TYPE_OPTIONS), "nosniff", "{what:?}");
-    assert_eq!(got.text(header::REFERRER_POLICY), "same-origin", "{what:?}");
+    assert_eq!(got.text(header::REFERRER_POLICY), "no-referrer", "{what:?}");
     assert_eq!(got.text(header::X_FRAME_OPTIONS), "DENY", "{what:?}");
     assert!(!got.text(header::CACHE_CONTROL).is_empty(), "{what:?}");
 }

@@ -91,7 +91,6 @@ impl Browser {
     }
 
     /// As [`Browser::call`], where the browser may refuse.
-    #[expect(clippy::needless_pass_by_value, reason = "callers write it down in place")]
     pub(crate) fn try_call(
         &self,
         session: Option<&str>,

@@ -24,6 +24,7 @@ pub mod bulk;
 pub mod events;
 pub mod history;
 pub mod lab;
+mod markup;
 pub mod meters;
 pub mod pages;
 pub mod serve;

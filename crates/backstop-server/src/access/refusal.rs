@@ -3,6 +3,7 @@
 use super::caller::Scope;
 use super::origin::Stranger;
 use crate::api::Problem;
+use crate::markup::escaped;
 use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -194,8 +195,4 @@ pub(crate) fn see_other(place: &str) -> Response {
 /// In whole seconds, so that nobody comes back too early.
 fn seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -2,7 +2,8 @@
 //! reader likes it.
 
 use super::round_step;
-use crate::words::{about, count, counted, cut, one_line};
+use crate::markup::escaped;
+use crate::words::{about, count, counted, cut};
 use backstop_core::Span;
 use backstop_core::simulate::{Bucket, Scenario, Simulated};
 use std::fmt::Write as _;
@@ -226,29 +227,9 @@ fn round_top(most: u64) -> u64 {
     }
 }
 
-/// Text that is text in XML, whatever it holds.
-fn escaped(text: &str) -> String {
-    one_line(text).chars().fold(String::new(), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-        escaped
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_cannot_become_markup() {
-        assert_eq!(escaped("<a b='c'>&\"\u{1b}"), "&lt;a b=&#39;c&#39;&gt;&amp;&quot; ");
-    }
 
     #[test]
     fn the_top_is_round_and_above_all() {

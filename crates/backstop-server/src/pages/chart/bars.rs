@@ -1,8 +1,9 @@
 //! Shares of wholes, one bar below the other, all on one scale.
 
 use super::scale::{Unit, sound};
-use super::svg::{Anchor, Place, Svg, escaped, figure, table};
+use super::svg::{Anchor, Place, Svg, figure, table};
 use super::{Markup, Tone};
+use crate::markup::escaped;
 
 const WIDTH: f64 = 600.0;
 const LEFT: f64 = 150.0;

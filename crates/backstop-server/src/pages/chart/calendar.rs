@@ -1,8 +1,9 @@
 //! What became of the instants of days: a column a day, filled from below by what became of how many.
 
 use super::bars::Share;
-use super::svg::{Anchor, Place, Svg, escaped, figure, table};
+use super::svg::{Anchor, Place, Svg, figure, table};
 use super::{Markup, Tone};
+use crate::markup::escaped;
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 960.0;

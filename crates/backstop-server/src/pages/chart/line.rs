@@ -1,9 +1,10 @@
 //! Values over time: lines with gaps where nobody looked.
 
 use super::scale::{Unit, marks, moments, sound, stamp};
-use super::svg::{Anchor, Place, Svg, escaped, figure, table};
+use super::svg::{Anchor, Place, Svg, figure, table};
 use super::{Markup, Tone};
 use crate::history::Series;
+use crate::markup::escaped;
 use backstop_core::Time;
 use std::fmt::Write as _;
 

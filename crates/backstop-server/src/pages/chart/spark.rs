@@ -1,9 +1,9 @@
 //! A line in a word's place: how something went lately, without axes.
 
 use super::scale::sound;
-use super::svg::escaped;
 use super::{Markup, Tone};
 use crate::history::Series;
+use crate::markup::escaped;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 96.0;

@@ -1,6 +1,6 @@
 //! Writing SVG and the little HTML around it: every text and every attribute is escaped on its way.
 
-use crate::words::one_line;
+use crate::markup::escaped;
 use std::fmt::{self, Write as _};
 
 /// A drawing in the making.
@@ -134,19 +134,4 @@ pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     }
     html.push_str("</tbody></table>");
     html
-}
-
-/// Text that is text in markup and in an attribute, whatever it holds.
-pub(super) fn escaped(text: &str) -> String {
-    one_line(text).chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-        escaped
-    })
 }

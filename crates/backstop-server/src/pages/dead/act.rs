@@ -3,7 +3,7 @@
 use super::filter::{LetterFilter, count};
 use super::letters;
 use crate::bulk::{Plan, Runs, Target};
-use crate::pages::jobs::{Chip, Counted, capital, outcome, picked, short, start};
+use crate::pages::jobs::{Chip, Counted, capital, handed_on, outcome, picked, short, start};
 use crate::pages::link::Link;
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
@@ -104,21 +104,10 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         is_matching,
         act: view.at("/dead/act"),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
-        fields: fields(verb, &filter, &ids, is_matching),
+        fields: handed_on(verb, &filter.on(String::new()), &ids, is_matching),
         back: back.to_string(),
     };
     view.show(&page)
-}
-
-fn fields(verb: &str, filter: &LetterFilter, ids: &[JobId], is_matching: bool) -> Vec<(String, String)> {
-    let mut fields = vec![("action".to_owned(), verb.to_owned())];
-    fields.extend(filter.on(String::new()).pairs().iter().cloned());
-    if is_matching {
-        fields.push(("all".to_owned(), "matching".to_owned()));
-    } else {
-        fields.extend(ids.iter().map(|id| ("id".to_owned(), id.to_string())));
-    }
-    fields
 }
 
 /// Does it: to those that were picked at once, to all that match in the background.

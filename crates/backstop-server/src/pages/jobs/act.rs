@@ -83,7 +83,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     } else {
         Some(Counted { count: ids.len() as u64, is_exact: true })
     };
-    let fields = fields(verb, &filter, &ids, is_matching);
+    let fields = handed_on(verb, &filter.on(String::new()), &ids, is_matching);
     let page = Page {
         frame: view.frame(Section::Jobs, format!("{} jobs?", capital(verb))),
         verb,
@@ -103,9 +103,14 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
 }
 
 /// What the confirmation hands on.
-fn fields(verb: &str, filter: &JobFilter, ids: &[JobId], is_matching: bool) -> Vec<(String, String)> {
+pub(in crate::pages) fn handed_on(
+    verb: &str,
+    filter: &Link,
+    ids: &[JobId],
+    is_matching: bool,
+) -> Vec<(String, String)> {
     let mut fields = vec![("action".to_owned(), verb.to_owned())];
-    fields.extend(filter.on(String::new()).pairs().iter().cloned());
+    fields.extend(filter.pairs().iter().cloned());
     if is_matching {
         fields.push(("all".to_owned(), "matching".to_owned()));
     } else {

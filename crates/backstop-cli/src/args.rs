@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   backstop serve                                       the server, with its dashboard on http://127.0.0.1:7007/
-  backstop demo                                        see it work, in ten seconds
+  backstop demo                                        see it work, live on its dashboard
   backstop push emails '{\"to\":\"ada@example.org\"}'      one job
   backstop push emails --file jobs.ndjson --batch b1   many; repeat it if it was cut off
   backstop work emails --exec ./send-mail              run them: payload on stdin, exit code decides
@@ -177,7 +177,7 @@ in schemas, or under keys, of its own, which are removed at the end.")]
     Top(top::TopArgs),
     /// Kill a worker, or the process behind a store, on purpose, and see whether the promise holds
     Drill(drill::DrillArgs),
-    /// Three queues, failures, retries and deaths, in ten seconds
+    /// Everything at work, live on the dashboard, until Ctrl-C
     Demo(demo::DemoArgs),
     /// Alert rules and a dashboard for what /metrics tells
     #[command(after_help = alerts::EXAMPLES)]

@@ -140,7 +140,7 @@ impl Refusal {
 
     fn detail(&self) -> String {
         match self {
-            Self::NoToken => "a token is needed here: send it as `Authorization: Bearer TOKEN`; `backstop token create --scope read` makes one".to_owned(),
+            Self::NoToken => "a token is needed here: send it as `Authorization: Bearer TOKEN`; `backstop token create --scope SCOPE` makes one, with the scope push, work, read or admin".to_owned(),
             Self::WrongToken => "this token is not known here, or was revoked; `backstop token list` shows those that are".to_owned(),
             Self::ExpiredToken => "this token's time is over; `backstop token create` makes another".to_owned(),
             Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),

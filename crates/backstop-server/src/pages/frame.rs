@@ -33,7 +33,7 @@ pub struct Frame {
     pub is_fragment: bool,
     /// Whether the page refreshes itself when something happens.
     pub is_live: bool,
-    /// The store, without its password.
+    /// The store, without its password; empty for somebody who has not shown who they are.
     pub store: String,
     /// The version of the server.
     pub version: &'static str,

@@ -25,6 +25,8 @@ async fn login(view: View) -> Result<Response, PageFailure> {
     let mut frame = view.frame(Section::Outside, "Log in");
     // Who asks is not known, or does not matter here: there is nowhere to go but in.
     (frame.caller, frame.has_session) = (None, false);
+    // Nor is it anybody's business yet what is behind it.
+    frame.store.clear();
     let is_refused = view.query("refused").is_some();
     let page = Page { frame, next: view.query("next").unwrap_or_default().to_owned(), is_refused };
     view.show_as(if is_refused { StatusCode::UNAUTHORIZED } else { StatusCode::OK }, &page)

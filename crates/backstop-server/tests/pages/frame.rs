@@ -111,6 +111,10 @@ async fn the_login_asks_for_a_token_and_leads_on() {
         page.contains(r#"name="token" type="password""#) && page.contains(r#"name="next" value="/jobs""#)
     );
     assert!(!page.contains("aria-label=\"Sections\""), "there is nowhere to go but in");
+    assert!(
+        !page.contains("sqlite:") && site.page("/queues").await.contains("sqlite:"),
+        "what is behind it is not told"
+    );
     let again = site.get("/login?refused=1").await;
     assert_eq!(again.status, StatusCode::UNAUTHORIZED);
     assert!(again.body.contains("was not taken"));

@@ -43,6 +43,8 @@ impl Vanishing {
 
     async fn once(&self) -> std::io::Result<()> {
         let mut command = Command::new(&self.program);
+        // By the demo's configuration: that of the folder it was started in may be about real work.
+        command.arg("--config").arg(&self.config);
         command.args([
             "work",
             "images",
@@ -55,8 +57,6 @@ impl Vanishing {
             "sleep",
             "6",
         ]);
-        // By the demo's configuration: that of the folder it was started in may be about real work.
-        command.arg("--config").arg(&self.config);
         // The store's address goes by the environment: it may hold a password.
         command.env(ENV_STORE, self.address.as_written()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

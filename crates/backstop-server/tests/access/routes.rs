@@ -86,6 +86,10 @@ fn written(source: &str) -> Vec<Route> {
         };
         let (pattern, rest) = rest.split_once('"').unwrap();
         let served = &rest[..end_of_call(rest)];
+        // An address at which there is said to be nothing is no route.
+        if served.contains("no_such_route") {
+            continue;
+        }
         let has = |method: &str| {
             served
                 .split(|c: char| !c.is_alphanumeric() && c != '(')

@@ -2,9 +2,9 @@
 //!
 //! | what is told | by whom |
 //! |---|---|
-//! | what this process does: the tables in the heads of `backstop/src/{engine/meters,schedules/metrics,sweeps/metrics,streams/metrics,tables/metrics}.rs` | [`recorder`] |
-//! | its requests: the table of [`http`] | [`recorder`] |
-//! | what is in the store, whoever put it there: the table of [`snapshot`] | read at the scrape, by [`desk`] |
+//! | what this process does: the tables in the heads of `backstop/src/{engine/meters,schedules/metrics,sweeps/metrics,streams/metrics,tables/metrics}.rs` | `recorder` |
+//! | its requests: the table of `http` | `recorder` |
+//! | what is in the store, whoever put it there: the table of `snapshot` | read at the scrape, by `desk` |
 //!
 //! A store that does not answer is told as `backstop_store_up 0`, and nothing else of what is in it: no zeros, no old numbers.
 

@@ -1,19 +1,7 @@
 //! Numbers, spans and times as people read them.
 
+pub use crate::words::count;
 use backstop_core::{Span, Time};
-
-/// A count with its thousands apart: `1,234,567`.
-pub fn count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// A count that stops being exact at `max`: `500,000+`.
 pub fn capped(found: u64, max: u64) -> String {

@@ -3,6 +3,9 @@
 use crate::limits::CLAIM_QUEUES_MAX;
 use crate::name::QueueName;
 
+/// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is little beside so many.
+const WORTH_A_CLAIM: usize = 250;
+
 /// One queue of a worker, as it stands now.
 #[derive(Clone, Debug)]
 pub struct Lane {
@@ -49,11 +52,14 @@ pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
 
 impl Lane {
     /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose handlers are all
-    /// busy waits until half its buffer is used before it asks again.
+    /// busy waits until half its buffer is used, or until there is room for [`WORTH_A_CLAIM`]: in a large buffer the other half would
+    /// be used up before the answer is here.
     fn room(&self) -> usize {
         let held = self.running + self.buffered;
-        let has_enough = held >= self.concurrency && self.buffered > self.prefetch / 2;
-        if has_enough { 0 } else { (self.concurrency + self.prefetch).saturating_sub(held) }
+        let room = (self.concurrency + self.prefetch).saturating_sub(held);
+        let has_enough =
+            held >= self.concurrency && self.buffered > self.prefetch / 2 && room < WORTH_A_CLAIM;
+        if has_enough { 0 } else { room }
     }
 }
 
@@ -107,6 +113,14 @@ mod tests {
         check(&[lane("a", 8, 8, 8, 4)], 1_000, 0, &[("a", 4)]);
         check(&[lane("a", 8, 0, 8, 0)], 1_000, 0, &[]);
         check(&[lane("a", 8, 0, 7, 0)], 1_000, 0, &[("a", 1)]);
+    }
+
+    #[test]
+    fn a_lane_with_a_large_buffer_asks_when_there_is_room_for_what_is_worth_a_claim() {
+        check(&[lane("a", 8, 1_000, 8, 751)], 1_000, 0, &[]);
+        check(&[lane("a", 8, 1_000, 8, 750)], 1_000, 0, &[("a", 250)]);
+        check(&[lane("a", 8, 400, 8, 201)], 1_000, 0, &[]);
+        check(&[lane("a", 8, 400, 8, 200)], 1_000, 0, &[("a", 200)]);
     }
 
     #[test]

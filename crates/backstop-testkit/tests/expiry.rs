@@ -21,6 +21,8 @@ const KEEPERS: usize = 2;
 /// Between two pushes of a caller.
 const PUSH_EVERY: Duration = Duration::from_millis(10);
 const BASELINE: Duration = Duration::from_secs(10);
+/// Long enough to claim all of them and to take the baseline.
+const HELD_FOR: Span = Span::secs(45);
 /// All are ready again by then.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
@@ -47,10 +49,11 @@ async fn measure(store: &str) {
     let backstop = Backstop::open(store).await.expect("the store opens");
     let keepers: Vec<Running> = (0..KEEPERS).map(|n| keeper(&backstop, n)).collect();
     push_all(&backstop).await;
-    let until = backstop.now().after(Span::minutes(2));
+    let until = backstop.now().after(HELD_FOR);
     claim_all(&backstop, until).await;
     let before = push_for(&backstop, BASELINE).await;
     println!("{store}: {LEASES} leases held, pushes take {}", described(&before));
+    assert!(backstop.now() < until, "leases began to expire before the baseline was taken");
     let wait = until.since(backstop.now());
     tokio::time::sleep(wait.into()).await;
     let expired = Instant::now();
@@ -70,6 +73,8 @@ async fn measure(store: &str) {
     let meanwhile: Vec<(Duration, Duration)> = meanwhile.into_iter().filter(|(at, _)| *at < took).collect();
     println!("{store}: all ready again after {took:?}; meanwhile pushes take {}", described(&meanwhile));
     assert!(took < READY_WITHIN, "{took:?}");
+    let (usual, then) = (share(&before, 99), share(&meanwhile, 99));
+    assert!(then <= usual * 2, "99 of 100 pushes took {usual:?} at most before, and {then:?} meanwhile");
     for keeper in keepers {
         keeper.stop();
         keeper.stopped().await;
@@ -125,10 +130,15 @@ async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Durat
 }
 
 fn described(pushes: &[(Duration, Duration)]) -> String {
+    let at = |part| share(pushes, part);
+    format!("{:?} (p50), {:?} (p99), {:?} at most, of {}", at(50), at(99), at(100), pushes.len())
+}
+
+/// So many of a hundred pushes took no longer than this.
+fn share(pushes: &[(Duration, Duration)], part: usize) -> Duration {
     let mut took: Vec<Duration> = pushes.iter().map(|(_, took)| *took).collect();
     took.sort_unstable();
-    let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
-    format!("{:?} (p50), {:?} (p99), {:?} at most, of {}", at(50), at(99), at(100), took.len())
+    took[(took.len() * part / 100).min(took.len() - 1)]
 }
 
 async fn count(backstop: &Backstop, state: State) -> u64 {

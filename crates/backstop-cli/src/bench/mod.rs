@@ -140,7 +140,7 @@ async fn measure_all<'a>(
     let promise = backstop.store().examine().await?.promise;
     bar.set_message("raw limit of the store, without backstop");
     let raw = raw::measure(place, durability, args).await.context("the raw limit could not be measured")?;
-    let mut rounds = vec![round::measure(backstop, args, 0, bar).await?];
+    let mut rounds = vec![round::measure(place, backstop, args, 0, bar).await?];
     let held = if args.held_snapshot {
         Some(held::measure(backstop, place.named(), args, bar).await?)
     } else {
@@ -149,7 +149,7 @@ async fn measure_all<'a>(
     if args.present > 0 {
         bar.set_message(format!("filling in {} other jobs", args.present));
         fill::fill(backstop, args.present, bar).await?;
-        rounds.push(round::measure(backstop, args, args.present, bar).await?);
+        rounds.push(round::measure(place, backstop, args, args.present, bar).await?);
     }
     Ok(Report { kind: place.kind(), durability, promise, args, raw, rounds, held })
 }

@@ -82,6 +82,15 @@ impl Place {
         format!("{}_raw", self.name)
     }
 
+    /// Waits until what was written before is written: it is not to be on its way to the disk while something else is measured.
+    pub(super) async fn calm(&self) -> Result<()> {
+        tokio::task::spawn_blocking(rustix::fs::sync).await?;
+        match self.kind {
+            StoreKind::Redis => server::rewritten(&self.named).await,
+            StoreKind::Memory | StoreKind::Sqlite | StoreKind::Postgres => Ok(()),
+        }
+    }
+
     /// Leaves the store as it was.
     pub(super) async fn clean_up(&self, backstop: &Backstop) -> Result<()> {
         match self.leaves {

@@ -19,6 +19,9 @@ pub(super) struct Raw {
     /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes whoever waits into one
     /// commit; on a server each has an insert of its own; on PostgreSQL over as many connections as backstop's own pool has.
     pub(super) callers: Rate,
+    /// The same jobs without anybody who waits, in inserts of as many as there are callers: what grouping alone could reach. Only where
+    /// the raw callers are not grouped.
+    pub(super) grouped: Option<Rate>,
     /// Jobs claimed and completed, a batch at a time.
     pub(super) cycle: Rate,
     /// The same in the shape of an engine, a task and a message a job; only where the store is in this process.
@@ -49,12 +52,16 @@ pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchA
 
 fn median(repetitions: &[Raw]) -> Raw {
     let rate = |of: fn(&Raw) -> Rate| Rate::median(repetitions.iter().map(of));
-    let engines: Vec<Rate> = repetitions.iter().filter_map(|raw| raw.engine).collect();
+    let some_rate = |of: fn(&Raw) -> Option<Rate>| {
+        let rates: Vec<Rate> = repetitions.iter().filter_map(of).collect();
+        (!rates.is_empty()).then(|| Rate::median(rates))
+    };
     Raw {
         bulk: rate(|raw| raw.bulk),
         callers: rate(|raw| raw.callers),
+        grouped: some_rate(|raw| raw.grouped),
         cycle: rate(|raw| raw.cycle),
-        engine: (!engines.is_empty()).then(|| Rate::median(engines)),
+        engine: some_rate(|raw| raw.engine),
         commit: median_time(repetitions.iter().map(|raw| raw.commit).collect()),
     }
 }

@@ -3,6 +3,7 @@
 use super::BenchArgs;
 use super::figures::{Latency, Rate};
 use super::measure::{self, Done};
+use super::place::Place;
 use anyhow::Result;
 use backstop::Backstop;
 use indicatif::ProgressBar;
@@ -35,6 +36,7 @@ struct Repetition {
 
 /// Measures as often as asked for, with `present` other jobs in the store.
 pub(super) async fn measure(
+    place: &Place,
     backstop: &Backstop,
     args: &BenchArgs,
     present: usize,
@@ -44,7 +46,7 @@ pub(super) async fn measure(
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat));
-        repetitions.push(repeat(backstop, args, &say).await?);
+        repetitions.push(repeat(place, backstop, args, &say).await?);
     }
     let rate = |of: fn(&Repetition) -> Rate| Rate::median(repetitions.iter().map(of));
     Ok(Round {
@@ -58,9 +60,13 @@ pub(super) async fn measure(
     })
 }
 
-async fn repeat(backstop: &Backstop, args: &BenchArgs, say: &(dyn Fn(&str) + Sync)) -> Result<Repetition> {
-    // What was written before is not to be on its way to the disk while this one waits for its own.
-    tokio::task::spawn_blocking(rustix::fs::sync).await?;
+async fn repeat(
+    place: &Place,
+    backstop: &Backstop,
+    args: &BenchArgs,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Repetition> {
+    place.calm().await?;
     say("pickup of single jobs");
     let pickups = measure::pickup(backstop, args.samples).await?;
     say("pushing, one caller");
@@ -71,12 +77,15 @@ async fn repeat(backstop: &Backstop, args: &BenchArgs, say: &(dyn Fn(&str) + Syn
     let enqueue_callers = measure::callers(backstop, grouped, args.callers).await?;
     let pushed = enqueue_single.count + enqueue_callers.count;
     measure::drain(backstop, pushed, args.handlers, Done::Kept).await?;
+    place.calm().await?;
     say("pushing in batches");
     let enqueue_bulk = measure::bulk(backstop, args.jobs, Done::Kept).await?;
+    place.calm().await?;
     say("draining");
     let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers, Done::Kept).await?;
     say("draining, done jobs not kept");
     let pushed = measure::bulk(backstop, args.jobs, Done::Gone).await?.count;
+    place.calm().await?;
     let drain_gone = measure::drain(backstop, pushed, args.handlers, Done::Gone).await?;
     Ok(Repetition { enqueue_single, enqueue_callers, enqueue_bulk, drain, drain_gone, pickups })
 }

@@ -60,9 +60,11 @@ pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchA
     let bulk = bench.bulk(args.jobs).await?;
     let cycle = bench.cycle(args.jobs).await?;
     let commit = bench.commit().await?;
-    let callers = bench.callers((args.jobs / 4).max(args.callers), args.callers).await?;
+    let pushed = (args.jobs / 4).max(args.callers);
+    let callers = bench.callers(pushed, args.callers).await?;
+    let grouped = bench.grouped(pushed, args.callers).await?;
     server::drop_schema(&client, &schema).await?;
-    Ok(Raw { bulk, callers, cycle, engine: None, commit })
+    Ok(Raw { bulk, callers, grouped: Some(grouped), cycle, engine: None, commit })
 }
 
 struct Bench<'a> {
@@ -83,20 +85,33 @@ impl Bench<'_> {
     }
 
     async fn bulk(&self, jobs: usize) -> Result<Rate> {
-        let per_connection = (jobs / INSERTERS).div_ceil(BATCH);
-        let mut inserting = Vec::with_capacity(INSERTERS);
-        for inserter in 0..INSERTERS {
+        self.insert(jobs, INSERTERS, BATCH).await
+    }
+
+    /// The better of one insert at a time with the jobs of all callers, and two at a time with half of them.
+    async fn grouped(&self, jobs: usize, callers: usize) -> Result<Rate> {
+        let whole = self.insert(jobs, 1, callers).await?;
+        let halves = self.insert(jobs, 2, callers.div_ceil(2)).await?;
+        Ok(if halves.per_second > whole.per_second { halves } else { whole })
+    }
+
+    /// Inserts in batches, on so many connections at once.
+    async fn insert(&self, jobs: usize, inserters: usize, batch: usize) -> Result<Rate> {
+        let per_connection = (jobs / inserters).div_ceil(batch);
+        let mut inserting = Vec::with_capacity(inserters);
+        for inserter in 0..inserters {
             let client = self.connect().await?;
             let statement = client.prepare(INSERT_MANY).await?;
-            inserting.push((client, statement, inserter * per_connection * BATCH));
+            let first = inserter * per_connection * batch;
+            inserting.push((client, statement, (0..per_connection).map(move |n| first + n * batch)));
         }
         let started = Instant::now();
         let mut tasks = JoinSet::new();
-        for (client, statement, from) in inserting {
-            tasks.spawn(insert_batches(client, statement, from, per_connection));
+        for (client, statement, firsts) in inserting {
+            tasks.spawn(insert_batches(client, statement, firsts, batch));
         }
         finish(tasks).await?;
-        Ok(Rate::of(per_connection * INSERTERS * BATCH, started.elapsed()))
+        Ok(Rate::of(per_connection * inserters * batch, started.elapsed()))
     }
 
     async fn cycle(&self, jobs: usize) -> Result<Rate> {
@@ -155,9 +170,14 @@ impl Bench<'_> {
     }
 }
 
-async fn insert_batches(client: Client, insert: Statement, from: usize, batches: usize) -> Result<()> {
-    for batch in 0..batches {
-        let numbers = from + batch * BATCH..from + (batch + 1) * BATCH;
+async fn insert_batches(
+    client: Client,
+    insert: Statement,
+    firsts: impl Iterator<Item = usize>,
+    batch: usize,
+) -> Result<()> {
+    for first in firsts {
+        let numbers = first..first + batch;
         let ids: Vec<Uuid> = numbers.clone().map(uuid).collect();
         let payloads: Vec<Vec<u8>> = numbers.map(payload).collect();
         client.execute(&insert, &[&ids, &payloads]).await?;

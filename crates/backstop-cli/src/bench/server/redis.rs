@@ -6,10 +6,13 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Client, cmd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A server that is busy with what is measured may take its time.
 const ANSWER: Duration = Duration::from_mins(1);
+/// How long a server's rewriting is waited for, and how often it is looked at.
+const REWRITE_MAX: Duration = Duration::from_mins(1);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Keys looked at in one step of a search.
 const SCAN_STEP: usize = 1_000;
 
@@ -50,6 +53,32 @@ pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Resul
         }
         Form::Unknown => Ok(()),
     }
+}
+
+/// Waits until no server rewrites its file beside its work: that takes a core, and copies whatever is changed meanwhile.
+pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
+    let urls = match Form::of(address)? {
+        Form::One(url) => vec![url],
+        Form::Cluster(urls) => masters(&urls).await?,
+        Form::Unknown => Vec::new(),
+    };
+    let began = Instant::now();
+    for url in urls {
+        let mut connection = open(&url).await?;
+        while began.elapsed() < REWRITE_MAX {
+            let said: String = cmd("INFO").arg("persistence").query_async(&mut connection).await?;
+            if !is_rewriting(&said) {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+    Ok(())
+}
+
+fn is_rewriting(said: &str) -> bool {
+    let busy = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1", "rdb_bgsave_in_progress:1"];
+    said.lines().any(|line| busy.contains(&line.trim_end()))
 }
 
 /// What kind of set-up an address names.
@@ -123,5 +152,16 @@ async fn unlink_on(mut connection: MultiplexedConnection, part: &str) -> Result<
             return Ok(());
         }
         cursor = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_server_that_rewrites_its_file_is_known_by_what_it_says() {
+        let said = |rewriting: u8| {
+            format!("# Persistence\r\naof_rewrite_in_progress:{rewriting}\r\naof_enabled:1\r\n")
+        };
+        assert_eq!([0, 1].map(|rewriting| super::is_rewriting(&said(rewriting))), [false, true]);
     }
 }

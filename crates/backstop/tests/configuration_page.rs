@@ -196,7 +196,9 @@ fn gather(section: &str, prefix: &str, value: &toml::Value, shown: &mut BTreeSet
         match (SHARED.iter().find(|(shared, _)| shared == key), value) {
             (Some((_, shared)), value) => gather(shared, "", value, shown),
             (None, toml::Value::Array(entries)) => {
-                entries.iter().for_each(|entry| gather(section, &format!("{name}."), entry, shown));
+                for entry in entries {
+                    gather(section, &format!("{name}."), entry, shown);
+                }
             }
             (None, value) => gather(section, &format!("{name}."), value, shown),
         }

@@ -171,7 +171,9 @@ pub(super) async fn list(
     })
     .await?;
     let mut page = DeadPage { next: part.next, ..part.what };
-    page.letters.iter_mut().for_each(|letter| narrow_letter(caller.reach(), letter));
+    for letter in &mut page.letters {
+        narrow_letter(caller.reach(), letter);
+    }
     Ok(ok(&DeadListShape::new(&page)))
 }
 

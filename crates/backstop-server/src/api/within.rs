@@ -105,14 +105,15 @@ pub(super) async fn check_letters(
 
 /// Leaves out what a dead letter tells of queues that are not the caller's to see.
 pub(super) fn narrow_letter(reach: &Reach, letter: &mut DeadLetter) {
-    letter.context.iter_mut().for_each(|context| reach.narrow(context));
+    if let Some(context) = &mut letter.context {
+        reach.narrow(context);
+    }
     narrow(reach, &mut letter.original_job.errors);
 }
 
 /// Leaves out what failures tell of queues that are not the caller's to see.
 pub(super) fn narrow(reach: &Reach, failures: &mut [Failure]) {
-    failures
-        .iter_mut()
-        .filter_map(|failure| failure.context.as_mut())
-        .for_each(|context| reach.narrow(context));
+    for context in failures.iter_mut().filter_map(|failure| failure.context.as_mut()) {
+        reach.narrow(context);
+    }
 }

@@ -188,16 +188,9 @@ impl fmt::Display for Why {
             Self::Running { worker, until, strikes } => {
                 write!(
                     f,
-                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats"
-                )?;
-                match strikes {
-                    0 => Ok(()),
-                    _ => write!(
-                        f,
-                        "; {} vanished with it in the last {LOST_WITHIN}, so it begins there when no other such job runs",
-                        counted(*strikes, "worker")
-                    ),
-                }
+                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats{}",
+                    alone(*strikes)
+                )
             }
             Self::Lost { worker, since } => {
                 write!(
@@ -261,6 +254,17 @@ impl fmt::Display for DeadRecord {
             Some(behind) => write!(f, "stands still there with {} behind it", counted(*behind, "record")),
             None => f.write_str("went on past it"),
         }
+    }
+}
+
+/// When a job begins that is in the hands of a worker and has lost others.
+fn alone(strikes: u64) -> String {
+    match strikes {
+        0 => String::new(),
+        _ => format!(
+            "; {} vanished with it in the last {LOST_WITHIN}, so it begins there when no other such job runs",
+            counted(strikes, "worker")
+        ),
     }
 }
 

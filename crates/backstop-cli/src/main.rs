@@ -11,7 +11,7 @@ mod logging;
 mod output;
 mod trouble;
 
-use args::{Cli, Globals};
+use args::{Cli, Command, Globals};
 use clap::Parser;
 use context::Context;
 use std::process::ExitCode;
@@ -30,7 +30,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<Verdict, Trouble> {
-    let context = Context::resolve(&cli.globals)?;
+    let is_check = matches!(cli.command, Command::Config(_));
+    let resolved = Context::resolve(&cli.globals);
+    let context = resolved.map_err(|trouble| if is_check { trouble.found() } else { trouble })?;
     // Dropped last, outside the runtime: what is left to be exported is sent then.
     let _logging = if cli.command.has_the_screen(cli.globals.json) {
         None

@@ -44,6 +44,8 @@ pub(crate) enum Blame {
     World,
     /// 2.
     User,
+    /// An entry of the configuration: 2 of whatever needs it, 1 of the check that was asked for it.
+    Entry,
 }
 
 impl Trouble {
@@ -55,6 +57,14 @@ impl Trouble {
     /// The command was used in a way that cannot work.
     pub(crate) fn misuse(cause: impl Display) -> Self {
         Self::Told { cause: cause.to_string(), advice: None, blame: Blame::User }
+    }
+
+    /// As what a check of the configuration found: it has done its work.
+    pub(crate) fn found(mut self) -> Self {
+        if let Self::Told { blame: blame @ Blame::Entry, .. } = &mut self {
+            *blame = Blame::World;
+        }
+        self
     }
 
     /// With the next step.
@@ -95,7 +105,7 @@ impl Trouble {
         let _ = writeln!(io::stderr(), "{told}");
         ExitCode::from(match blame {
             Blame::World => 1,
-            Blame::User => 2,
+            Blame::User | Blame::Entry => 2,
         })
     }
 }
@@ -157,6 +167,10 @@ impl From<BadWorker> for Trouble {
 
 impl From<BadConfig> for Trouble {
     fn from(error: BadConfig) -> Self {
-        Self::misuse(error)
+        let blame = match &error {
+            BadConfig::File { .. } | BadConfig::Flag { .. } | BadConfig::Environment { .. } => Blame::User,
+            _ => Blame::Entry,
+        };
+        Self::Told { cause: error.to_string(), advice: None, blame }
     }
 }

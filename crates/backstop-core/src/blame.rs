@@ -25,6 +25,7 @@
 //! Where a worker of several begun suspects vanishes (an older version, or one whose note came late), all of them are charged: any of
 //! them may have done it.
 
+use crate::failure::History;
 use crate::lease::{Leased, WorkerName};
 use crate::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use crate::port::Seized;
@@ -32,14 +33,21 @@ use crate::time::Time;
 use crate::verdict::{Outcome, Settlement, judge_lost};
 use std::collections::BTreeSet;
 
+/// The workers a job has lost lately, the latest last: more than none make it a suspect.
+pub fn strikes(lost_leases: u32, history: &History, now: Time) -> Vec<String> {
+    // What never lost a worker needs no look at its past.
+    if lost_leases == 0 { Vec::new() } else { history.lost_workers(now, LOST_WITHIN) }
+}
+
 /// Whether a job has lost a worker lately, and runs alone among its like.
 pub fn is_suspect(run: &Leased, now: Time) -> bool {
-    run.lost_leases > 0 && run.history.lost_since(now, LOST_WITHIN) > 0
+    !strikes(run.lost_leases, &run.history, now).is_empty()
 }
 
 /// Whether the next loss of a worker would be this job's death.
 pub fn is_at_last_strike(run: &Leased, now: Time) -> bool {
-    is_suspect(run, now) && run.history.lost_since(now, LOST_WITHIN) + 1 >= LOST_LEASES_MAX
+    let strikes = strikes(run.lost_leases, &run.history, now).len();
+    strikes > 0 && strikes + 1 >= LOST_LEASES_MAX
 }
 
 /// The workers that vanished while a suspect ran.

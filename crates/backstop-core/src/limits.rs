@@ -207,6 +207,8 @@ pub const TABLE_BURIED_CELL_MAX: usize = 4_000;
 pub const TABLE_BURIED_CELLS_MAX: usize = 250;
 /// Expired rows, and failures of a pass, that are told one by one.
 pub const TABLE_TOLD_MAX: usize = 1_000;
+/// Characters of what is noted of a pass that failed: it shares a cell with the rows in somebody's hands.
+pub const TABLE_ERROR_CHARS_MAX: usize = 512;
 /// The longest that one statement on a user's table may take.
 pub const TABLE_STATEMENT_MAX: Span = Span::minutes(1);
 /// Rows that are looked at to find out how a table writes its dates.

@@ -27,7 +27,7 @@ pub mod date;
 mod desk;
 
 pub use criteria::{Criteria, DueRows, Group, Window};
-pub use desk::{Claim, Cursor, Desk, Held, Refused, Round, Survey, Walk};
+pub use desk::{Claim, Cursor, Desk, Failing, Held, Refused, Round, Survey, Walk};
 
 use crate::limits::{DELAY_MAX, TABLE_BANDS_MAX, TABLE_WAITS_MAX};
 use crate::retry::{Band, Curve, RetryPolicy, Roll};

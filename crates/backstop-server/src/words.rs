@@ -39,9 +39,48 @@ pub fn about(span: Span) -> String {
     parts.join(" ")
 }
 
+/// A length of time as people read it: exact to the millisecond.
+pub fn span(span: Span) -> String {
+    if span < Span::millis(1) { about(span) } else { Span::millis(span.as_millis()).to_string() }
+}
+
 /// An instant as seen from `now`: `in 5m`, `2h 3m ago`.
 pub fn relative(at: Time, now: Time) -> String {
     if at > now { format!("in {}", about(at.since(now))) } else { format!("{} ago", about(now.since(at))) }
+}
+
+/// An instant as people read it: to the millisecond at most.
+pub fn instant(at: Time) -> String {
+    with_digits(&at.to_string(), 3)
+}
+
+/// A text of ours in which instants are written to the second: what is finer than that is for programs.
+pub fn to_the_second(text: &str) -> String {
+    with_digits(text, 0)
+}
+
+/// A text of ours in which instants are written to the millisecond.
+pub fn to_the_millisecond(text: &str) -> String {
+    with_digits(text, 3)
+}
+
+/// A text in which the seconds of instants have at most so many digits behind the point.
+fn with_digits(text: &str, max: usize) -> String {
+    let (mut told, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once('.') {
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        let is_instant =
+            digits > 0 && after[digits..].starts_with('Z') && before.ends_with(|c: char| c.is_ascii_digit());
+        told.push_str(before);
+        let kept = if is_instant { &after[..digits.min(max)] } else { "" };
+        if !is_instant || !kept.is_empty() {
+            told.push('.');
+        }
+        told.push_str(kept);
+        rest = if is_instant { &after[digits..] } else { after };
+    }
+    told.push_str(rest);
+    told
 }
 
 /// One line of text that cannot move the cursor, ring the bell or hide what follows.
@@ -86,6 +125,23 @@ mod tests {
         for (span, text) in cases {
             assert_eq!(about(span), text);
         }
+        let exact = [Span::micros(3), Span::micros(1_234_567), Span::secs(90), Span::ZERO].map(span);
+        assert_eq!(exact, ["1ms", "1234ms", "90s", "0s"]);
+    }
+
+    #[test]
+    fn instants_in_a_sentence_are_told_as_finely_as_people_want() {
+        let told = "since 2026-11-17T09:01:02.447491Z; 1.5 s. of 3.Z, 2026-11-17T09:01:02.5Z and 2026-11-17T09:01:02Z.";
+        assert_eq!(
+            to_the_second(told),
+            "since 2026-11-17T09:01:02Z; 1.5 s. of 3.Z, 2026-11-17T09:01:02Z and 2026-11-17T09:01:02Z."
+        );
+        assert_eq!(
+            to_the_millisecond(told),
+            "since 2026-11-17T09:01:02.447Z; 1.5 s. of 3.Z, 2026-11-17T09:01:02.5Z and 2026-11-17T09:01:02Z."
+        );
+        assert_eq!(instant(Time::from_micros(1_767_225_600_000_123)), "2026-01-01T00:00:00.000Z");
+        assert_eq!(instant(Time::from_millis(1_767_225_600_000)), "2026-01-01T00:00:00Z");
     }
 
     #[test]

@@ -45,6 +45,15 @@ impl GuardName {
         }
     }
 
+    /// The word for a phase of it: a gate is shut where a breaker is open, and open where that is closed.
+    pub const fn word(&self, phase: Phase) -> &'static str {
+        match (self, phase) {
+            (Self::Gate(..), Phase::Closed) => "open",
+            (Self::Gate(..), Phase::Open) => "shut",
+            (_, phase) => phase.as_str(),
+        }
+    }
+
     pub(crate) fn cell(&self) -> String {
         match self {
             Self::Breaker(_) => format!("{BREAKER}{self}"),
@@ -147,6 +156,11 @@ impl GuardStatus {
                 }
             }
         })
+    }
+
+    /// How it stands, in the word that fits it.
+    pub const fn word(&self) -> &'static str {
+        self.name.word(self.status.state)
     }
 
     /// Whether it keeps jobs from running, wholly or in part.

@@ -3,6 +3,7 @@
 //! [`resolve`] is the one way from the first to the second: defaults, then the file, then the environment, then the
 //! flags; what comes later wins. Reads nothing itself: texts come in, a [`Config`] or the reason why not comes out.
 
+mod place;
 mod raw;
 mod schedule;
 mod server;
@@ -11,6 +12,7 @@ mod sweep;
 mod table;
 mod telemetry;
 
+pub use place::line_of;
 pub use server::{
     CONNECTIONS_MAX, SESSION_MAX, ServerConfig, TIMEOUT_MAX, TlsFiles, Transport, USUAL_LISTEN,
 };
@@ -84,6 +86,17 @@ impl Config {
     pub fn dead(&self, backstop: &Backstop, who: &str) -> DeadLetters {
         let policies = self.queues.iter().map(|(name, queue)| (name.clone(), queue.settings.retry.clone()));
         backstop.dead().by(who).retrying_by(policies.collect())
+    }
+}
+
+impl Config {
+    /// Every handler it names, with the keys that lead to it: of queues, streams and tables.
+    pub fn handlers(&self) -> Vec<([&str; 2], &HandlerConfig)> {
+        let queues = self.queues.iter().map(|(name, queue)| (["queues", name.as_str()], &queue.handler));
+        let streams = self.streams.iter().map(|(name, stream)| (["streams", name.as_str()], &stream.handler));
+        let tables = self.tables.iter().map(|(name, table)| (["tables", name.as_str()], &table.handler));
+        let all = queues.chain(streams).chain(tables);
+        all.filter_map(|(keys, handler)| Some((keys, handler.as_ref()?))).collect()
     }
 }
 
@@ -257,6 +270,10 @@ pub fn resolve(
     environment: Overrides,
     flags: Overrides,
 ) -> Result<Config, BadConfig> {
+    read(file, environment, flags).map_err(|bad| bad.placed(file))
+}
+
+fn read(file: Option<Written<'_>>, environment: Overrides, flags: Overrides) -> Result<Config, BadConfig> {
     let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
     let path = file.map_or(USUAL_FILE, |written| written.path);
     let store = flags.store.or(environment.store).or(raw.store.url.map(Address::new));

@@ -7,6 +7,7 @@
 //! | exits 75 | released: runs again soon, the attempt is not spent |
 //! | exits otherwise, is killed, cannot be started | failed; the end of its stderr is the error |
 
+mod find;
 mod group;
 mod tail;
 
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 use backstop_core::Span;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending};
+pub use find::BadExec;
 use group::Group;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -71,6 +73,11 @@ impl Exec {
     pub fn stdout(mut self, stdout: ExecOutput) -> Self {
         self.stdout = stdout;
         self
+    }
+
+    /// Whether its program is there and can be started, as far as can be told without starting it.
+    pub fn check(&self) -> Result<(), BadExec> {
+        find::check(&self.program, std::env::var_os("PATH").as_deref())
     }
 
     fn command(&self, run: &Run) -> Command {

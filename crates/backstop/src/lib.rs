@@ -87,7 +87,7 @@ pub use backstop_core::{
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
-pub use exec::{Exec, ExecOutput};
+pub use exec::{BadExec, Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 #[cfg(feature = "http")]
 pub use http::{BadHttp, Http, HttpHandler, LinkLocal};

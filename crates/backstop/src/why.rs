@@ -14,6 +14,7 @@ pub use ask::Explained;
 use crate::breakers::{GuardName, GuardStatus};
 use crate::engine::execute::UNKNOWN_KIND_WAIT;
 use crate::rates::RateStatus;
+use backstop_core::blame::strikes;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
@@ -119,6 +120,8 @@ pub enum Why {
         worker: WorkerName,
         /// The end of the lease, unless the worker beats.
         until: Time,
+        /// So many workers vanished with it lately: it begins there when no other such job runs.
+        strikes: u64,
     },
     /// It ran, and its worker gives no sign of life.
     Lost {
@@ -133,6 +136,15 @@ pub enum Why {
     UnknownKind {
         /// The kind.
         kind: Kind,
+        /// So many workers serve its queue.
+        workers: u64,
+    },
+    /// Workers serve its queue; but it lost some lately, and each of them runs one such job at a time.
+    Suspect {
+        /// So many workers vanished with it, in the time that counts.
+        strikes: u64,
+        /// The last of them.
+        last: WorkerName,
         /// So many workers serve its queue.
         workers: u64,
     },
@@ -286,13 +298,16 @@ fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
 }
 
 fn held(job: &Job, now: Time) -> Why {
+    let lost = strikes(job.lost_leases, &job.history, now);
     match &job.held_by {
         Some(holder) if holder.until < now => {
             Why::Lost { worker: holder.worker.clone(), since: holder.until }
         }
-        Some(holder) => Why::Running { worker: holder.worker.clone(), until: holder.until },
+        Some(holder) => {
+            Why::Running { worker: holder.worker.clone(), until: holder.until, strikes: lost.len() as u64 }
+        }
         // Settled between the reading of the job and of its holder.
-        None => Why::Running { worker: WorkerName::new("unknown"), until: now },
+        None => Why::Running { worker: WorkerName::new("unknown"), until: now, strikes: 0 },
     }
 }
 
@@ -306,6 +321,11 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
     }
     if let Some(rate) = facts.rate.filter(|rate| rate.room_at > facts.now) {
         return Why::RateLimited { until: rate.room_at, limit: rate.limit };
+    }
+    let lost = strikes(job.lost_leases, &job.history, facts.now);
+    if let Some(last) = lost.last() {
+        let (strikes, last) = (lost.len() as u64, WorkerName::new(last));
+        return Why::Suspect { strikes, last, workers: serving.len() as u64 };
     }
     let ready = facts.queue.map_or(0, |queue| queue.counts.of(State::Ready));
     Why::Waiting {

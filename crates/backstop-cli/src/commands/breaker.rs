@@ -80,14 +80,12 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
 
 /// How it stands, in the word that fits it: a gate is shut where a breaker is open.
 pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
-    let (word, tone) = match (guard.status.state, what(&guard.name)) {
-        (Phase::Closed, "gate") => ("open", Tone::Good),
-        (Phase::Closed, _) => ("closed", Tone::Good),
-        (Phase::HalfOpen, _) => ("half open", Tone::Warning),
-        (Phase::Open, "gate") => ("shut", Tone::Bad),
-        (Phase::Open, _) => ("open", Tone::Bad),
+    let tone = match guard.status.state {
+        Phase::Closed => Tone::Good,
+        Phase::HalfOpen => Tone::Warning,
+        Phase::Open => Tone::Bad,
     };
-    (word.to_owned(), tone)
+    (guard.word().to_owned(), tone)
 }
 
 fn table(guards: &[GuardStatus], now: Time) -> Table {
@@ -124,7 +122,8 @@ async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> 
 async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
     backstop.changes(&Context::who()).open(&args.name, &args.why).await?;
-    tell(&args.name, "open until it is reset; workers see it within a second", context)
+    let word = args.name.word(Phase::Open);
+    tell(&args.name, &format!("{word} until it is reset; workers see it within a second"), context)
 }
 
 fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {

@@ -19,6 +19,7 @@ pub(crate) enum TableCommand {
     #[command(after_help = "\
 Examples:
   backstop table check invoices
+  backstop table check invoices --plans                 the whole plans of the database
   backstop table check invoices --json | jq -r '.missing[], (.indexes[] | select(.existing == null) | .ddl)'
 
 A table of yours with a key, a status and the time at which a row came in:
@@ -36,9 +37,9 @@ A table of yours with a key, a status and the time at which a row came in:
   on_expired = \"keep\"                    # or \"dead\": a copy to the dead letters
 
 Looks the table up in the catalogue of its database, prints the statements that would make it complete and the indexes
-by which due rows are found without a look at all others, and shows how the database finds them without and with those
-indexes. Runs none of these statements and changes no row. Exits 1 if the table cannot be worked off as it is.")]
-    Check(TableArgs),
+by which due rows are found without a look at all others, and shows in short how the database finds them without and with
+those indexes. Runs none of these statements and changes no row. Exits 1 if the table cannot be worked off as it is.")]
+    Check(check::CheckArgs),
     /// What a pass would take, in its order; runs nothing
     #[command(after_help = "\
 Examples:

@@ -4,10 +4,11 @@ use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::relative;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{Span, Time};
+use backstop::{QueueName, Span, Time};
 use backstop_server::access::{BadToken, NewToken, Scope, Token, Tokens};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Tokens: make, list, revoke.
 #[derive(Subcommand, Debug)]
@@ -17,8 +18,11 @@ pub(crate) enum TokenCommand {
 Examples:
   backstop token create --scope admin --name ada
   backstop token create --scope push --scope work --name web --expires 90d --json
+  backstop token create --scope push --scope work --queue emails --queue sms
 
 Scopes: push (put jobs and records in), work (lease, settle, beat), read (look; secrets stay hidden), admin (everything).
+A token with queues may do that in these queues only: push to, lease from, look at and change them. What goes across queues is refused
+to it: the dashboard, streams, schedules, sweeps, tables, metrics, events, and changes that name no queue.
 The store keeps only a hash. All servers of the store know the token at once. To exchange one, make the new one first, give it to
 whoever had the old one, and revoke that: both work meanwhile.")]
     Create(CreateArgs),
@@ -41,6 +45,9 @@ pub(crate) struct CreateArgs {
     /// What it allows: push, work, read or admin; may be given several times
     #[arg(long = "scope", value_name = "SCOPE", required = true)]
     scopes: Vec<Scope>,
+    /// Only in this queue; may be given several times [default: everywhere]
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queues: Vec<QueueName>,
     /// What it is for; the audit log names it
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
@@ -67,10 +74,8 @@ pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Ver
 
 async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    let mut scopes = args.scopes.clone();
-    scopes.sort_unstable();
-    scopes.dedup();
-    let new = NewToken { name: args.name.clone(), scopes, expires_in: args.expires };
+    let (scopes, queues) = (once(&args.scopes), once(&args.queues));
+    let new = NewToken { name: args.name.clone(), scopes, queues, expires_in: args.expires };
     let minted = Tokens::of(&backstop).create(&Context::who(), new).await.map_err(|error| match error {
         BadToken::Store(error) => error.into(),
         other => Trouble::misuse(other),
@@ -82,6 +87,11 @@ async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble
         context.output.note(format!("its id is {}; the token is not shown again", minted.id));
     }
     Ok(Verdict::Fine)
+}
+
+/// Each of these once, in order.
+fn once<T: Ord + Clone>(said: &[T]) -> Vec<T> {
+    said.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 async fn list(context: &Context) -> Result<Verdict, Trouble> {
@@ -103,6 +113,7 @@ fn shape(token: &Token, now: Time) -> Value {
         "id": token.id,
         "name": token.name,
         "scopes": token.scopes,
+        "queues": token.queues,
         "created_at": token.created_at,
         "expires_at": token.expires_at,
         "expired": token.is_expired(now),
@@ -110,9 +121,10 @@ fn shape(token: &Token, now: Time) -> Value {
 }
 
 fn table(tokens: &[Token], now: Time) -> Table {
-    let mut table = Table::new(&["ID", "NAME", "SCOPES", "MADE", "EXPIRES"]);
+    let mut table = Table::new(&["ID", "NAME", "SCOPES", "QUEUES", "MADE", "EXPIRES"]);
     for token in tokens {
         let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
+        let queues: Vec<&str> = token.queues.iter().map(QueueName::as_str).collect();
         let expires = match token.expires_at {
             None => ("never".to_owned(), Tone::Plain),
             Some(_) if token.is_expired(now) => ("expired".to_owned(), Tone::Bad),
@@ -123,6 +135,7 @@ fn table(tokens: &[Token], now: Time) -> Table {
             plain(token.id.clone()),
             plain(token.name.clone()),
             plain(scopes.join(", ")),
+            plain(if queues.is_empty() { "all".to_owned() } else { queues.join(", ") }),
             plain(relative(token.created_at, now)),
             expires,
         ]);

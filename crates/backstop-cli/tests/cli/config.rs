@@ -54,6 +54,39 @@ fn the_files_policy_is_the_queues() {
 }
 
 #[test]
+fn a_handler_that_cannot_be_started_is_named_with_key_and_line() {
+    let place = Place::new();
+    place.write("no-program", "text");
+    place.write(
+        "backstop.toml",
+        "[queues.a]\nhandler = { exec = [\"no-such-program\"] }\n[queues.b]\n\nhandler = { exec = [\"./no-program\"] }\n\
+         [streams.s]\nhandler = { exec = [\"./nowhere\", \"x\"] }\n[queues.good]\nhandler = { exec = [\"sh\"] }\n",
+    );
+    let answer = place.run(["config", "check"]).exits(1);
+    let lines: Vec<&str> = answer.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{answer:?}");
+    assert!(
+        lines[0].starts_with(
+            "backstop.toml, line 2: queues.a.handler.exec: there is no program `no-such-program`"
+        )
+    );
+    assert!(
+        lines[1].starts_with("backstop.toml, line 5: queues.b.handler.exec: ./no-program cannot be executed")
+    );
+    assert!(
+        lines[2].starts_with("backstop.toml, line 7: streams.s.handler.exec: there is no file ./nowhere")
+    );
+    let told = place.run(["config", "check", "--json"]).exits(1).json();
+    assert_eq!((&told["valid"], &told["problems"][1]["line"]), (&false.into(), &5.into()));
+    for (address, why) in [("http//x", "not an address"), ("http://169.254.169.254/", "link-local")] {
+        let text = format!("[queues.q]\nlease = \"5s\"\nhandler = {{ http = \"{address}\" }}\n");
+        place.write("backstop.toml", &text);
+        place.run(["config", "check"]).complains(1, &["backstop.toml, line 3: [queues.q]: `http`", why]);
+        place.run(["queue", "list"]).complains(2, &["backstop.toml, line 3: [queues.q]: `http`", why]);
+    }
+}
+
+#[test]
 fn a_configuration_is_checked_without_starting_anything() {
     let place = Place::new();
     place.write(

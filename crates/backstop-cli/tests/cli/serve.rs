@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::process::Child;
 
 /// A server that runs.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     address: String,
 }
 
-fn serve(place: &Place, args: &[&str]) -> Served {
+pub(crate) fn serve(place: &Place, args: &[&str]) -> Served {
     let mut child = place.start(["serve", "--json"].iter().chain(args));
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -24,7 +24,7 @@ fn serve(place: &Place, args: &[&str]) -> Served {
 
 impl Served {
     /// The status and the body of an answer.
-    fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (host, length) = (&self.address, body.len());
         write!(stream, "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}").unwrap();
@@ -41,19 +41,19 @@ impl Served {
         assert_eq!(status, 201, "{text}");
     }
 
-    fn state(&self, id: &str) -> String {
+    pub(crate) fn state(&self, id: &str) -> String {
         let (_, text) = self.ask(&format!("GET /v1/jobs/{id}"), "", "");
         serde_json::from_str::<Value>(&text).unwrap()["state"].as_str().unwrap().to_owned()
     }
 
     /// Ends in good order.
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         signal(&self.child, "TERM");
         ended(self.child).succeeded();
     }
 }
 
-const HERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
+pub(crate) const HERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 #[test]
 fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {

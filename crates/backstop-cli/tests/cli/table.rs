@@ -184,12 +184,17 @@ fn check_prints_what_is_missing_and_the_index_that_helps() {
     let told = place.run(["table", "check", "invoices"]).succeeded().stdout;
     for part in [
         "CREATE INDEX",
-        "How the database finds what is due:",
-        "How it would with these indexes:",
+        "How the database finds what is due:\n  by a look at every row, ",
+        "How it would with these indexes:\n  by backlog_due, ",
         "It can be worked off as it is.",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
+    assert!(told.lines().count() < 30, "{told}");
+    assert_eq!(told.matches("a look at every row").count(), 1, "with the indexes there is none: {told}");
+    let whole = place.run(["table", "check", "invoices", "--plans"]).succeeded().stdout;
+    let lines = fine["plan_indexed"].as_array().unwrap();
+    assert!(lines.iter().all(|line| whole.contains(line.as_str().unwrap())), "{whole}");
     for index in fine["indexes"].as_array().unwrap() {
         assert_eq!(index["existing"], Value::Null);
         db(&place).execute_batch(index["ddl"].as_str().unwrap()).unwrap();
@@ -229,6 +234,36 @@ fn a_table_that_is_not_there_is_named_with_those_that_are() {
     assert_eq!(states(&place).len(), 4);
     place.write("backstop.toml", &INVOICES.replace("max_age", "maxage"));
     place.run(["table", "due", "invoices"]).complains(2, &["unknown field `maxage`"]);
+}
+
+#[test]
+fn passes_that_fail_are_told_since_when_and_of_what() {
+    let place = Place::new();
+    with_rows(&place);
+    place
+        .write("backstop.toml", &(INVOICES.to_owned() + "every = \"1s\"\nhandler = { exec = [\"true\"] }\n"));
+    assert_eq!(place.json(["table", "status", "invoices"])["failing"], Value::Null);
+    db(&place).execute_batch("ALTER TABLE BACKLOG RENAME TO AWAY").unwrap();
+    for _ in 0..2 {
+        place.run(["table", "run", "invoices"]).exits(1);
+    }
+    let told = place.run(["table", "status", "invoices"]).exits(1);
+    assert!(
+        told.stderr.contains("2 passes failed since ") && told.stderr.contains("no table BACKLOG"),
+        "{told:#?}"
+    );
+    db(&place).execute_batch("ALTER TABLE AWAY RENAME TO BACKLOG").unwrap();
+    let told = place.run(["table", "status", "invoices"]).succeeded().stdout;
+    assert!(told.contains("2 passes failed since ") && told.contains("no table BACKLOG"), "{told}");
+    let failing = place.json(["table", "status", "invoices"])["failing"].clone();
+    assert_eq!(failing["passes"], 2, "{failing}");
+    assert!(failing["since"].as_str().unwrap() < failing["at"].as_str().unwrap(), "{failing}");
+    place.run(["table", "run", "invoices"]).succeeded();
+    assert_eq!(
+        place.json(["table", "status", "invoices"])["failing"],
+        Value::Null,
+        "the next pass did not fail"
+    );
 }
 
 #[test]

@@ -33,6 +33,20 @@ fn a_token_is_made_listed_and_revoked_and_shown_once() {
 }
 
 #[test]
+fn a_token_for_some_queues_says_which() {
+    let place = Place::new();
+    place.json(["token", "create", "--scope", "push", "--name", "everywhere"]);
+    let args = ["--scope", "work", "--queue", "sms", "--queue", "emails", "--queue", "sms", "--name", "some"];
+    place.json(["token", "create"].into_iter().chain(args));
+    let tokens = place.json(["token", "list"])["tokens"].as_array().unwrap().clone();
+    let queues = |name: &str| tokens.iter().find(|token| token["name"] == name).unwrap()["queues"].clone();
+    assert_eq!((queues("some"), queues("everywhere")), (json!(["emails", "sms"]), json!([])));
+    let told = place.run(["token", "list"]).succeeded().stdout;
+    assert!(told.contains("QUEUES") && told.contains("emails, sms") && told.contains("all"), "{told}");
+    place.run(["token", "create", "--scope", "read", "--queue", "a b"]).complains(2, &["queue"]);
+}
+
+#[test]
 fn the_file_of_the_store_does_not_hold_it() {
     let place = Place::new();
     let made = place.json(["token", "create", "--scope", "admin"]);

@@ -1,8 +1,10 @@
 //! Spans, as a collector gets them: a real one, on a real port, that speaks OTLP over HTTP.
 
-use crate::place::Place;
+use crate::place::{Place, wait_until};
+use crate::serve::{HERE, serve};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -130,6 +132,48 @@ fn what_a_command_pushes_belongs_to_its_run() {
     place.run(["work", "mail", "--exec", &push, "--until-empty"]).succeeded();
     let (run, push) = (told.span("run mail"), told.span("push next"));
     assert_eq!((&push.trace_id, &push.parent_span_id), (&run.trace_id, &run.span_id));
+}
+
+#[test]
+fn a_request_goes_on_from_its_caller_and_what_it_pushed_hangs_under_it() {
+    const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let (address, told) = collector();
+    let place = Place::new();
+    let toml = format!(
+        "[telemetry]\notlp = \"{address}\"\n[queues.mail]\nhandler = {{ exec = [\"sh\", \"-c\", \"printf %s $TRACEPARENT > traceparent\"] }}\n"
+    );
+    place.write("backstop.toml", &toml);
+    let served = serve(&place, &HERE);
+    let traceparent = format!("traceparent: 00-{}-{}-01\r\n", CALLER.0, CALLER.1);
+    let (status, text) =
+        served.ask("POST /v1/jobs", &traceparent, r#"{"queue":"mail","payload":1,"id":"a"}"#);
+    assert_eq!(status, 201, "{text}");
+    wait_until("the job is done", || served.state("a") == "done");
+    // What is left to be exported is sent at the end.
+    served.stop();
+    let (request, push, run) = (told.span("POST /v1/jobs"), told.span("push mail"), told.span("run mail"));
+    assert_eq!((hex(&request.trace_id).as_str(), hex(&request.parent_span_id).as_str()), CALLER);
+    assert_eq!(request.kind, SpanKind::Server as i32, "{request:#?}");
+    assert!(attribute(&request, "http.response.status_code").contains("201"), "{request:#?}");
+    assert!(attribute(&request, "http.route").contains("/v1/jobs"), "{request:#?}");
+    assert_eq!((&push.trace_id, &push.parent_span_id), (&request.trace_id, &request.span_id));
+    // The run may be days later: a trace of its own, which names the push it hangs under.
+    assert_eq!(run.links.len(), 1, "{run:#?}");
+    assert_eq!((&run.links[0].trace_id, &run.links[0].span_id), (&push.trace_id, &push.span_id));
+    assert_eq!(place.read("traceparent"), format!("00-{}-{}-01", hex(&run.trace_id), hex(&run.span_id)));
+    // Who brings no place begins a trace, and takes part in nobody else's.
+    let looks = told
+        .spans
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|span| span.name == "GET /v1/jobs/{id}")
+        .cloned()
+        .collect::<Vec<_>>();
+    assert!(
+        !looks.is_empty()
+            && looks.iter().all(|span| span.parent_span_id.is_empty() && hex(&span.trace_id) != CALLER.0)
+    );
 }
 
 #[test]

@@ -12,9 +12,10 @@
 //! | it has written what became of a row | the row is nobody's |
 //! | a pass over rows that are tried by their age is cut at its limit | the round stays open, and the next pass goes on behind it |
 //! | it gets to the last row | that was the last pass; ticks count from there |
+//! | a pass fails | since when passes fail, and of what; until one does not |
 
 use crate::lease::is_expired;
-use crate::limits::{TABLE_CLAIMED_BYTES_MAX, TABLE_SURVEY_EVERY, TABLE_WALK_EVERY};
+use crate::limits::{TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_SURVEY_EVERY, TABLE_WALK_EVERY};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,22 @@ pub struct Desk {
     pub walk: Walk,
     /// What the last survey of the rows found.
     pub survey: Option<Survey>,
+    /// Passes that failed since the last that did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
+}
+
+/// Passes that fail, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failing {
+    /// When the first of them failed.
+    pub since: Time,
+    /// When the last one did.
+    pub at: Time,
+    /// How many there were.
+    pub passes: u64,
+    /// Of what the last one failed.
+    pub error: String,
 }
 
 /// How far expired rows were looked through, the oldest first. Now and then from the beginning: a row may expire behind a place that
@@ -175,6 +192,17 @@ impl Desk {
             self.slot = Some(slot);
         }
         is_free
+    }
+
+    /// A pass failed.
+    pub fn fail(&mut self, error: &str, clock: Time) {
+        let before = self.failing.take();
+        self.failing = Some(Failing {
+            since: before.as_ref().map_or(clock, |failing| failing.since),
+            at: clock,
+            passes: before.map_or(0, |failing| failing.passes).saturating_add(1),
+            error: error.chars().take(TABLE_ERROR_CHARS_MAX).collect(),
+        });
     }
 
     /// Whether somebody has a row.

@@ -1,5 +1,6 @@
 //! Who asks, and what they may ask for. Every request that reaches a route carries a [`Caller`] among its extensions.
 
+use super::reach::Reach;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -73,17 +74,24 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// Who asks: the audit log's word for them, and their rights.
+/// Who asks: the audit log's word for them, their rights, and how far these go.
 #[derive(Clone, Debug)]
 pub struct Caller {
     name: Arc<str>,
     scopes: Scopes,
+    reach: Reach,
 }
 
 impl Caller {
-    /// Somebody with these rights.
+    /// Somebody with these rights everywhere.
     pub fn new(name: &str, scopes: Scopes) -> Self {
-        Self { name: name.into(), scopes }
+        Self { name: name.into(), scopes, reach: Reach::Everywhere }
+    }
+
+    /// With these rights so far only.
+    #[must_use]
+    pub fn within(self, reach: Reach) -> Self {
+        Self { reach, ..self }
     }
 
     /// The audit log's word for them: `token NAME`, `loopback`.
@@ -94,5 +102,10 @@ impl Caller {
     /// Whether they have a right.
     pub const fn may(&self, scope: Scope) -> bool {
         self.scopes.include(scope)
+    }
+
+    /// How far their rights go.
+    pub const fn reach(&self) -> &Reach {
+        &self.reach
     }
 }

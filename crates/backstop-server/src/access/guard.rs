@@ -5,7 +5,7 @@ use super::login::{login_address, session_ids};
 use super::origin::{Here, Provenance, Stranger, Told, judge};
 use super::refusal::{Audience, Refusal, see_other};
 use super::remembered::Unknown;
-use super::rules::{Need, need};
+use super::rules::{Extent, Need, extent, need};
 use super::sessions;
 use crate::App;
 use axum::extract::{MatchedPath, Request, State};
@@ -78,8 +78,12 @@ async fn admit(app: &App, head: &Parts) -> Result<Caller, Refusal> {
             caller
         }
     };
-    match need {
-        Need::Scope(scope) if !caller.may(scope) => Err(Refusal::Needs(scope)),
+    let Need::Scope(scope) = need else { return Ok(caller) };
+    if !caller.may(scope) {
+        return Err(Refusal::Needs(scope));
+    }
+    match caller.reach().limits() {
+        Some(limits) if reached(app, head) == Extent::Across => Err(Refusal::OtherQueues(limits)),
         _ => Ok(caller),
     }
 }
@@ -94,6 +98,12 @@ fn needed(app: &App, head: &Parts) -> Need {
         Some(matched) => need(&head.method, inner_path(app, matched.as_str())),
         None => Need::Known,
     }
+}
+
+/// How far the route goes.
+fn reached(app: &App, head: &Parts) -> Extent {
+    let matched = head.extensions.get::<MatchedPath>();
+    matched.map_or(Extent::Across, |matched| extent(&head.method, inner_path(app, matched.as_str())))
 }
 
 /// A path without the one everything is mounted under.

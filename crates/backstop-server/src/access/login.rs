@@ -6,6 +6,7 @@ use super::refusal::{Refusal, see_other};
 use super::remembered::Unknown;
 use super::sessions;
 use crate::App;
+use crate::pages::waiting;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use axum::http::request::Parts;
@@ -15,7 +16,7 @@ use axum::routing::post;
 use axum::{Form, Router};
 use backstop::config::Transport;
 use serde::Deserialize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The cookie where a browser speaks TLS: bound to this host, whatever other hosts of its domain do.
 const SECURE_COOKIE: &str = "__Host-backstop_session";
@@ -38,12 +39,11 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 async fn log_in(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let from = address(&app, &head);
-    if let Some(wait) = app.failures().limited_for(from, Instant::now()) {
-        return Refusal::TooMany(wait).page(app.base());
+    let (mut head, body) = request.into_parts();
+    if let Some(wait) = login_wait(&app, &head) {
+        return waiting(&app, &mut head, wait).await;
     }
-    let is_secure = is_secure(&app, &head);
+    let (from, is_secure, mut asked) = (address(&app, &head), is_secure(&app, &head), head.clone());
     let request = Request::from_parts(head, body);
     let Ok(Form(form)) = Form::<LoginForm>::from_request(request, &app).await else {
         return see_other(&refused_address(&app, ""));
@@ -57,12 +57,19 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
             )
         }
         // The token was a right one: nothing is held against anybody.
-        Err(refusal @ (Refusal::StoreSilent | Refusal::Needs(_))) => refusal.page(app.base()),
+        Err(refusal @ (Refusal::StoreSilent | Refusal::Needs(_) | Refusal::OtherQueues(_))) => {
+            refusal.page(app.base())
+        }
         Err(refusal) => match failed(&app, from, refusal) {
-            limited @ Refusal::TooMany(_) => limited.page(app.base()),
+            Refusal::TooMany(wait) => waiting(&app, &mut asked, wait).await,
             _ => see_other(&refused_address(&app, &form.next)),
         },
     }
+}
+
+/// How long nobody can log in from where a request comes from; `None` if they can.
+pub(crate) fn login_wait(app: &App, head: &Parts) -> Option<Duration> {
+    app.failures().limited_for(address(app, head), Instant::now())
 }
 
 /// Opens a session for the holder of a token; answers the id for the cookie.
@@ -76,6 +83,10 @@ async fn open(app: &App, text: &str) -> Result<String, Refusal> {
     // Without it no page would be shown.
     if !token.caller().may(Scope::Read) {
         return Err(Refusal::Needs(Scope::Read));
+    }
+    // Nor with one for some queues: pages go across all.
+    if let Some(limits) = token.caller().reach().limits() {
+        return Err(Refusal::OtherQueues(limits));
     }
     let session = sessions::open(backstop, &token.id, app.config().server.session).await;
     Ok(session.map_err(silent)?.reveal().to_owned())

@@ -8,6 +8,7 @@
 //! | who is it: a token, a session, or somebody on this machine? | `tokens.rs`, `remembered.rs`, `sessions.rs` | 401, or the login page |
 //! | have too many wrong tokens come from that address? | `failures.rs` | 429 |
 //! | may they do this? | `rules.rs` | 403 |
+//! | if they are let into some queues only: does it keep to these? | `rules.rs`, and what its body says by `reach.rs` | 403 |
 //!
 //! Decisions are functions of values; `guard.rs` is the only file that sees requests, and `app.rs` holds what is remembered.
 
@@ -17,6 +18,7 @@ mod guard;
 mod headers;
 mod login;
 mod origin;
+mod reach;
 mod refusal;
 mod remembered;
 mod rules;
@@ -29,8 +31,9 @@ pub(crate) use failures::{Failures, place};
 pub use guard::Peer;
 pub(crate) use guard::{guard, inner_path};
 pub(crate) use headers::fortify;
-pub(crate) use login::routes;
-pub(crate) use refusal::{Audience, Refusal};
+pub(crate) use login::{login_wait, routes};
+pub use reach::Reach;
+pub(crate) use refusal::{Audience, Refusal, seconds};
 pub(crate) use remembered::Remembered;
-pub use rules::{Need, need};
+pub use rules::{Extent, Need, extent, need};
 pub use tokens::{BadToken, Minted, NewToken, TOKENS_MAX, Token, Tokens};

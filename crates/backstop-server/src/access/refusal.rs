@@ -2,6 +2,7 @@
 
 use super::caller::Scope;
 use super::origin::Stranger;
+use super::reach::{OTHER_QUEUES, OTHER_QUEUES_TITLE};
 use crate::api::Problem;
 use crate::markup::escaped;
 use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -40,6 +41,8 @@ pub(crate) enum Refusal {
     TooMany(Duration),
     /// Its token does not allow this.
     Needs(Scope),
+    /// Its token is for these queues, and it goes beyond them.
+    OtherQueues(String),
     /// It comes from where it may not.
     Stranger(Stranger),
     /// Whether it may pass is in the store, and the store does not answer.
@@ -96,7 +99,7 @@ impl Refusal {
         match self {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Needs(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
+            Self::Needs(_) | Self::OtherQueues(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
             Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
@@ -112,6 +115,7 @@ impl Refusal {
             Self::ExpiredToken => "expired-token",
             Self::TooMany(_) => "too-many-failures",
             Self::Needs(_) => "scope-needed",
+            Self::OtherQueues(_) => OTHER_QUEUES,
             Self::Stranger(_) => "foreign-origin",
             Self::StoreSilent => "store-unavailable",
             Self::BodyTooLong(_) => "too-large",
@@ -129,6 +133,7 @@ impl Refusal {
             Self::ExpiredToken => "The token has expired",
             Self::TooMany(_) => "Too many wrong tokens",
             Self::Needs(_) => "The token does not allow this",
+            Self::OtherQueues(_) => OTHER_QUEUES_TITLE,
             Self::Stranger(_) => "This comes from elsewhere",
             Self::StoreSilent => "The store does not answer",
             Self::BodyTooLong(_) => "There is too much of it",
@@ -145,6 +150,7 @@ impl Refusal {
             Self::ExpiredToken => "this token's time is over; `backstop token create` makes another".to_owned(),
             Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),
             Self::Needs(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
+            Self::OtherQueues(limits) => format!("this token is for {limits} only, and this goes across queues, or is about none; use a token that was made without --queue"),
             Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
             // Whoever is told this has shown nothing yet: what the store said is for the log alone.
             Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
@@ -193,6 +199,6 @@ pub(crate) fn see_other(place: &str) -> Response {
 }
 
 /// In whole seconds, so that nobody comes back too early.
-fn seconds(wait: Duration) -> u32 {
+pub(crate) fn seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

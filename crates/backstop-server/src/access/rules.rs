@@ -17,6 +17,15 @@ pub enum Need {
     Scope(Scope),
 }
 
+/// How far a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// As far as the caller does: its route refuses other queues, and leaves them out of lists.
+    Own,
+    /// Across queues, or to what belongs to none.
+    Across,
+}
+
 /// What is done, as far as rights go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verb {
@@ -24,10 +33,12 @@ enum Verb {
     Look,
     /// POST.
     Post,
+    /// DELETE.
+    Delete,
 }
 
 use Need::Nothing;
-use Verb::{Look, Post};
+use Verb::{Delete, Look, Post};
 
 const PUSH: Need = Need::Scope(Scope::Push);
 const WORK: Need = Need::Scope(Scope::Work);
@@ -69,15 +80,55 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Look, "/audit/**", READ),
 ];
 
+/// What is open to tokens for some queues. Whatever stands here asks [`super::Reach`] about each queue it touches or shows.
+const OWN: &[(Verb, &str)] = &[
+    (Post, "/v1/jobs"),
+    (Post, "/v1/jobs/batch"),
+    (Post, "/v1/lease"),
+    (Post, "/v1/settle"),
+    (Post, "/v1/beat"),
+    (Look, "/v1/jobs"),
+    (Look, "/v1/jobs/*"),
+    (Delete, "/v1/jobs/*"),
+    (Look, "/v1/jobs/*/why"),
+    (Post, "/v1/jobs/*/retry"),
+    (Post, "/v1/jobs/*/cancel"),
+    (Look, "/v1/queues"),
+    (Post, "/v1/queues/*/pause"),
+    (Post, "/v1/queues/*/resume"),
+    (Look, "/v1/dead"),
+    (Delete, "/v1/dead"),
+    (Look, "/v1/dead/stats"),
+    (Look, "/v1/dead/groups"),
+    (Post, "/v1/dead/requeue"),
+    (Post, "/v1/dead/move"),
+    (Post, "/v1/dead/redrive"),
+    (Look, "/v1/breakers"),
+    (Post, "/v1/breakers/*/reset"),
+    // Says nothing of any queue.
+    (Look, "/openapi.json"),
+];
+
+/// How far a request goes, by its method and the path of the router it leads to. What nobody thought of goes across.
+pub fn extent(method: &Method, path: &str) -> Extent {
+    let is_own =
+        |verb| OWN.iter().any(|(of, pattern)| *of == verb && matches(pattern, path)).then_some(Extent::Own);
+    verb(method).and_then(is_own).unwrap_or(Extent::Across)
+}
+
 /// What a request needs, by its method and the path of the router it leads to.
 pub fn need(method: &Method, path: &str) -> Need {
-    let verb = match *method {
-        Method::GET | Method::HEAD => Look,
-        Method::POST => Post,
-        _ => return ADMIN,
-    };
-    let fits = |(of, pattern, _): &&(Verb, &str, Need)| *of == verb && matches(pattern, path);
+    let fits = |(of, pattern, _): &&(Verb, &str, Need)| Some(*of) == verb(method) && matches(pattern, path);
     RULES.iter().find(fits).map_or(ADMIN, |(_, _, need)| *need)
+}
+
+fn verb(method: &Method) -> Option<Verb> {
+    match *method {
+        Method::GET | Method::HEAD => Some(Look),
+        Method::POST => Some(Post),
+        Method::DELETE => Some(Delete),
+        _ => None,
+    }
 }
 
 fn matches(pattern: &str, path: &str) -> bool {

@@ -1,8 +1,9 @@
 //! Tokens: made by an operator, shown once, kept as hashes in the store that all servers share.
 
 use super::caller::{Caller, Scope, Scopes};
+use super::reach::Reach;
 use super::secret::{Fingerprint, Secret, short_id, version};
-use backstop::{Backstop, Span, Time};
+use backstop::{Backstop, QueueName, Span, Time};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ use serde_json::json;
 pub const TOKENS_MAX: usize = 256;
 /// Characters of a token's name.
 const NAME_CHARS_MAX: usize = 64;
+/// Queues a token can name.
+const QUEUES_MAX: usize = 32;
 /// The longest time a token can be good for.
 const EXPIRES_MAX: Span = Span::days(3_650);
 /// How tokens begin, so that they are recognised where they should not be.
@@ -28,6 +31,8 @@ pub struct Token {
     pub name: String,
     /// What it allows.
     pub scopes: Vec<Scope>,
+    /// Where; everywhere if it names none.
+    pub queues: Vec<QueueName>,
     /// When it was made.
     pub created_at: Time,
     /// When it ends by itself, if it does.
@@ -42,6 +47,8 @@ pub struct NewToken {
     pub name: String,
     /// What it allows.
     pub scopes: Vec<Scope>,
+    /// Where; everywhere if it names none.
+    pub queues: Vec<QueueName>,
     /// How long it is good for; `None` until it is revoked.
     pub expires_in: Option<Span>,
 }
@@ -65,6 +72,9 @@ pub enum BadToken {
     /// Its name is too long, or has characters that do not show.
     #[error("a token's name has at most {NAME_CHARS_MAX} characters, all of them visible")]
     Name,
+    /// It names more queues than one does.
+    #[error("a token is for at most {QUEUES_MAX} queues; make several, or one for all")]
+    Queues,
     /// It would be good for no time, or for longer than anybody remembers it.
     #[error("a token is good for 1s to {EXPIRES_MAX}")]
     Expiry,
@@ -81,6 +91,8 @@ pub enum BadToken {
 struct Kept {
     name: String,
     scopes: Vec<Scope>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<QueueName>,
     sha256: String,
     created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +108,8 @@ impl Token {
     /// Who asks with it.
     pub(super) fn caller(&self) -> Caller {
         let scopes: Scopes = self.scopes.iter().copied().collect();
-        Caller::new(&format!("token {}", if self.name.is_empty() { &self.id } else { &self.name }), scopes)
+        let name = if self.name.is_empty() { &self.id } else { &self.name };
+        Caller::new(&format!("token {name}"), scopes).within(Reach::of(&self.queues))
     }
 }
 
@@ -113,7 +126,7 @@ impl<'a> Tokens<'a> {
     /// Makes one, in the name of `who`.
     pub async fn create(&self, who: &str, new: NewToken) -> Result<Minted, BadToken> {
         check(&new)?;
-        let what = json!({ "name": new.name, "scopes": new.scopes });
+        let what = json!({ "name": new.name, "scopes": new.scopes, "queues": new.queues });
         let made = async { self.make(new).await.map(|minted| (1, minted)) };
         self.0.audit(who).around("token create", what, made).await
     }
@@ -128,6 +141,7 @@ impl<'a> Tokens<'a> {
         let kept = Kept {
             name: new.name,
             scopes: new.scopes,
+            queues: new.queues,
             sha256: secret.fingerprint().to_hex(),
             created_at: now,
             expires_at: new.expires_in.map(|span| now.after(span)),
@@ -182,6 +196,9 @@ fn check(new: &NewToken) -> Result<(), BadToken> {
     if new.name.chars().count() > NAME_CHARS_MAX || new.name.chars().any(char::is_control) {
         return Err(BadToken::Name);
     }
+    if new.queues.len() > QUEUES_MAX {
+        return Err(BadToken::Queues);
+    }
     if new.expires_in.is_some_and(|span| span < Span::secs(1) || span > EXPIRES_MAX) {
         return Err(BadToken::Expiry);
     }
@@ -194,6 +211,7 @@ fn read(cell: &str, value: &[u8]) -> Option<Token> {
             id: cell.strip_prefix(CELLS)?.to_owned(),
             name: kept.name,
             scopes: kept.scopes,
+            queues: kept.queues,
             created_at: kept.created_at,
             expires_at: kept.expires_at,
             fingerprint: Fingerprint::from_hex(&kept.sha256)?,

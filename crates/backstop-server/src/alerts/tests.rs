@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 type Series = (&'static str, &'static str);
 
 /// A store as it should be.
-const HEALTHY: [Series; 21] = [
+const HEALTHY: [Series; 22] = [
     ("backstop_store_up{instance=\"a\"}", "1+0x40"),
     ("backstop_doctor_findings{grade=\"bad\"}", "0+0x40"),
     ("backstop_doctor_findings{grade=\"warning\"}", "1+0x40"),
@@ -25,6 +25,7 @@ const HEALTHY: [Series; 21] = [
     ("backstop_sweep_last_enqueued{sweep=\"w\"}", "0+0x40"),
     ("backstop_sweep_last_failed{sweep=\"w\"}", "0+0x40"),
     ("backstop_reconcile_rows_without_jobs{sweep=\"w\"}", "0+0x40"),
+    ("backstop_table_passes_total{table=\"t\",outcome=\"ok\"}", "0+1x40"),
     ("backstop_breaker_open{queue=\"q\"}", "0+0x40"),
     ("backstop_stream_events_total{stream=\"s\",event=\"added\"}", "0+100x40"),
     ("backstop_stream_events_total{stream=\"s\",event=\"timeout\"}", "0+4x40"),
@@ -33,7 +34,7 @@ const HEALTHY: [Series; 21] = [
 ];
 
 /// What makes which alert fire: the series that stand in for the healthy ones.
-const AILING: [(&str, &[Series]); 19] = [
+const AILING: [(&str, &[Series]); 20] = [
     ("BackstopStoreDown", &[("backstop_store_up{instance=\"a\"}", "1+0x20 0+0x20")]),
     ("BackstopNotScraped", &[("backstop_store_up{instance=\"a\"}", "1+0x5 _x35")]),
     ("BackstopPromiseBroken", &[("backstop_doctor_findings{grade=\"bad\"}", "2+0x40")]),
@@ -54,6 +55,13 @@ const AILING: [(&str, &[Series]); 19] = [
     ("BackstopScheduleMissed", &[("backstop_schedule_missed_total{schedule=\"s\"}", "0+0x20 1+0x20")]),
     ("BackstopSweepFound", &[("backstop_sweep_last_enqueued{sweep=\"w\"}", "3+0x40")]),
     ("BackstopSweepFailed", &[("backstop_sweep_last_failed{sweep=\"w\"}", "1+0x40")]),
+    (
+        "BackstopTableFailing",
+        &[
+            ("backstop_table_passes_total{table=\"t\",outcome=\"ok\"}", "0+1x20 20+0x20"),
+            ("backstop_table_passes_total{table=\"t\",outcome=\"failed\"}", "0+0x20 0+1x20"),
+        ],
+    ),
     ("BackstopReconcileUnmatched", &[("backstop_reconcile_rows_without_jobs{sweep=\"w\"}", "1+0x40")]),
     ("BackstopBreakerOpen", &[("backstop_breaker_open{queue=\"q\"}", "1+0x40")]),
     ("BackstopGateShut", &[("backstop_gate_shut{queue=\"q\",kind=\"k\"}", "1+0x40")]),
@@ -66,7 +74,8 @@ const AILING: [(&str, &[Series]); 19] = [
 ];
 
 /// What looks alike and is none of an alert's business.
-const SILENT: [(&str, &[Series]); 4] = [
+const SILENT: [(&str, &[Series]); 5] = [
+    ("BackstopTableFailing", &[("backstop_table_passes_total{table=\"t\",outcome=\"failed\"}", "0+1x40")]),
     (
         "BackstopQueueNotServed",
         &[

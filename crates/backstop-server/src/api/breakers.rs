@@ -18,9 +18,13 @@ use backstop::breakers::GuardName;
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
     let guards = app.backstop().breakers().list().await?;
-    Ok(ok(&BreakersShape { breakers: guards.iter().map(BreakerShape::new).collect() }))
+    let shown = guards.iter().filter(|guard| caller.reach().includes(guard.name.queue()));
+    Ok(ok(&BreakersShape { breakers: shown.map(BreakerShape::new).collect() }))
 }
 
 /// Close a breaker, or open a gate again, on all workers.
@@ -39,6 +43,7 @@ pub(super) async fn reset(
     At(name): At<String>,
 ) -> Result<Response, Problem> {
     let guard: GuardName = named(&name)?;
+    caller.reach().check(guard.queue())?;
     if !app.backstop().changes(caller.name()).reset(&guard).await? {
         return Err(Problem::not_found(format_args!(
             "there is no breaker or gate {guard}; /v1/breakers lists them"

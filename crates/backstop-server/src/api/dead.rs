@@ -1,9 +1,10 @@
 //! Dead letters.
 
 use super::read::{Asked, Body, json, limit, ok, parsed, to_the_end};
+use super::within::{Part, check_letters, narrow_letter, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::access::Caller;
+use crate::access::{Caller, Reach};
 use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape};
 use axum::Extension;
 use axum::extract::State;
@@ -11,10 +12,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
 use backstop::dead::redrive::{Redrive, RedriveError};
-use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use backstop::dead::{DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use utoipa::{IntoParams, ToSchema};
 
@@ -93,8 +95,14 @@ pub(super) struct SelectionShape {
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn stats(State(app): State<App>) -> Result<Response, Problem> {
-    Ok(ok(&app.backstop().dead().stats().await?))
+pub(super) async fn stats(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let mut stats = app.backstop().dead().stats().await?;
+    stats.queues.retain(|queue, _| caller.reach().includes(queue));
+    stats.total = stats.queues.values().sum();
+    Ok(ok(&stats))
 }
 
 /// Group dead letters by what they died of, the largest group first.
@@ -107,10 +115,23 @@ pub(super) async fn stats(State(app): State<App>) -> Result<Response, Problem> {
 )]
 pub(super) async fn groups(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Asked(asked): Asked<GroupsAsked>,
 ) -> Result<Response, Problem> {
-    let queue = parsed("queue", asked.queue.as_deref())?;
-    let groups = app.backstop().dead().groups(queue, limit(asked.limit.as_deref())?).await?;
+    let (queue, limit) = (parsed("queue", asked.queue.as_deref())?, limit(asked.limit.as_deref())?);
+    let queues = match (caller.reach(), queue) {
+        (Reach::Queues(queues), None) => queues.iter().cloned().map(Some).collect(),
+        (reach, queue) => {
+            queue.as_ref().map_or(Ok(()), |queue| reach.check(queue))?;
+            vec![queue]
+        }
+    };
+    let mut groups = Vec::new();
+    for queue in queues {
+        groups.extend(app.backstop().dead().groups(queue, limit).await?);
+    }
+    groups.sort_by_key(|group| Reverse(group.count));
+    groups.truncate(limit);
     Ok(ok(&GroupsShape::new(&groups)))
 }
 
@@ -129,8 +150,9 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let limit = limit(asked.limit.as_deref())?;
     let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let queue = parsed("queue", asked.queue.as_deref())?;
     let filter = DeadFilter {
-        queue: parsed("queue", asked.queue.as_deref())?,
+        queue: None,
         kind: parsed("kind", asked.kind.as_deref())?,
         error_type: said(asked.error_type),
         fingerprint: parsed("fingerprint", asked.fingerprint.as_deref())?,
@@ -138,7 +160,20 @@ pub(super) async fn list(
         until: parsed("until", asked.until.as_deref())?,
         text: said(asked.text),
     };
-    let page = letters(&app, &caller).list(&filter, said(asked.cursor), limit).await?;
+    let dead = letters(&app, &caller);
+    let part = paged(caller.reach(), queue, said(asked.cursor), |queue, cursor| {
+        let (filter, dead) = (DeadFilter { queue, ..filter.clone() }, &dead);
+        async move {
+            let mut page = dead.list(&filter, cursor, limit).await?;
+            let is_empty = page.letters.is_empty() && page.damaged.is_empty();
+            Ok(Part { is_empty, next: page.next.take(), what: page })
+        }
+    })
+    .await?;
+    let mut page = DeadPage { next: part.next, ..part.what };
+    for letter in &mut page.letters {
+        narrow_letter(caller.reach(), letter);
+    }
     Ok(ok(&DeadListShape::new(&page)))
 }
 
@@ -156,6 +191,7 @@ pub(super) async fn requeue(
     body: Body,
 ) -> Result<Response, Problem> {
     let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
+    check_letters(&app, &caller, &selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.requeue(&selection).await?) }).await?)))
 }
 
@@ -176,6 +212,8 @@ pub(super) async fn move_to(
     let to: Option<QueueName> = taken(&mut said, "to")?;
     let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
     let (dead, selection) = (letters(&app, &caller), selection(said)?);
+    caller.reach().check(&to)?;
+    check_letters(&app, &caller, &selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.move_to(&selection, &to).await?) }).await?)))
 }
 
@@ -200,6 +238,7 @@ pub(super) async fn redrive(
         then_rate: taken(&mut said, "then_rate")?.unwrap_or(then_rate),
         selection: selection(said)?,
     };
+    check_letters(&app, &caller, &plan.selection).await?;
     let dead = letters(&app, &caller);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
@@ -239,6 +278,7 @@ pub(super) async fn delete(
     body: Body,
 ) -> Result<Response, Problem> {
     let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
+    check_letters(&app, &caller, &selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.delete(&selection).await?) }).await?)))
 }
 

@@ -1,6 +1,7 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
 use super::read::{Asked, At, limit, ok, parsed, to_the_end};
+use super::within::{Part, check_job, narrow, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::{Caller, Scope};
@@ -10,7 +11,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::JobId;
-use backstop::core::amend::{Action, Filter, Refusal, Selection};
+use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::StoreError;
 use backstop::why::Why;
 use serde::Deserialize;
@@ -46,23 +47,36 @@ pub(super) struct ListAsked {
 )]
 pub(super) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Asked(asked): Asked<ListAsked>,
 ) -> Result<Response, Problem> {
+    let queue = parsed("queue", asked.queue.as_deref())?;
     let filter = Filter {
-        queue: parsed("queue", asked.queue.as_deref())?,
         kind: parsed("kind", asked.kind.as_deref())?,
         state: parsed("state", asked.state.as_deref())?,
         ..Filter::default()
     };
     let limit = limit(asked.limit.as_deref())?;
     let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
-    let page = app.backstop().jobs(&filter, cursor, limit, LOOKS_MAX).await?;
+    let part = paged(caller.reach(), queue, cursor, |queue, cursor| {
+        let (filter, app) = (Filter { queue, ..filter.clone() }, &app);
+        async move {
+            let page = app.backstop().jobs(&filter, cursor, limit, LOOKS_MAX).await?;
+            let is_empty = page.jobs.is_empty() && page.damaged.is_empty();
+            Ok(Part { is_empty, next: page.next.clone(), what: page })
+        }
+    })
+    .await?;
     let config = app.config();
-    let listed = |job| JobShape::listed(job, config.max_attempts(job), &config.redaction);
+    let listed = |job| {
+        let mut shape = JobShape::listed(job, config.max_attempts(job), &config.redaction);
+        narrow(caller.reach(), shape.errors_mut());
+        shape
+    };
     Ok(ok(&JobsShape {
-        jobs: page.jobs.iter().map(listed).collect(),
-        damaged: page.damaged.iter().map(DamagedShape::new).collect(),
-        next: page.next.as_deref(),
+        jobs: part.what.jobs.iter().map(listed).collect(),
+        damaged: part.what.damaged.iter().map(DamagedShape::new).collect(),
+        next: part.next.as_deref(),
     }))
 }
 
@@ -80,20 +94,25 @@ pub(super) async fn show(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    let job = app.backstop().job(JobId::from_text(&id)).await?;
-    let job = job.ok_or_else(|| Problem::refused(Refusal::NotFound))?;
+    let (id, reach) = (JobId::from_text(&id), caller.reach());
+    let job = app.backstop().job(id).await?.filter(|job| reach.includes(&job.queue));
+    let job = job.ok_or_else(|| reach.no_such_job(id))?;
     let config = app.config();
     let max_attempts = config.max_attempts(&job);
+    let shown = |mut shape: JobShape<'_>| {
+        narrow(reach, shape.errors_mut());
+        ok(&shape)
+    };
     if !caller.may(Scope::Admin) {
-        return Ok(ok(&JobShape::listed(&job, max_attempts, &config.redaction)));
+        return Ok(shown(JobShape::listed(&job, max_attempts, &config.redaction)));
     }
     if config.redaction.payload(job.payload.as_bytes()) != job.payload.as_bytes() {
         // What others are not shown is written down before it is.
-        let shown = async { Ok::<_, StoreError>((1, ())) };
+        let seen = async { Ok::<_, StoreError>((1, ())) };
         let audit = app.backstop().audit(caller.name());
-        audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown).await?;
+        audit.around("job payload", serde_json::json!({ "ids": [job.id] }), seen).await?;
     }
-    Ok(ok(&JobShape::new(&job, max_attempts, &config.redaction)))
+    Ok(shown(JobShape::new(&job, max_attempts, &config.redaction)))
 }
 
 /// Remove a job with its history. A running one is to be cancelled first.
@@ -156,8 +175,13 @@ pub(super) async fn cancel(
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn why(State(app): State<App>, At(id): At<String>) -> Result<Response, Problem> {
+pub(super) async fn why(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+) -> Result<Response, Problem> {
     let (id, config) = (JobId::from_text(&id), app.config());
+    check_job(&app, &caller, id).await?;
     let explained = app.backstop().why(id, |job| config.max_attempts(job)).await?;
     if explained.why == Why::NotFound {
         return Err(Problem::not_found(explained.why));
@@ -166,7 +190,9 @@ pub(super) async fn why(State(app): State<App>, At(id): At<String>) -> Result<Re
 }
 
 async fn amend(app: &App, caller: &Caller, id: &str, action: Action) -> Result<Response, Problem> {
-    let selection = Selection::Ids(vec![JobId::from_text(id)]);
+    let id = JobId::from_text(id);
+    check_job(app, caller, id).await?;
+    let selection = Selection::Ids(vec![id]);
     let changes = app.backstop().changes(caller.name());
     let changed = to_the_end(async move { Ok(changes.amend(&selection, &action).await?) }).await?;
     match changed.refused.first() {

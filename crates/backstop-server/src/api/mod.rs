@@ -16,6 +16,7 @@ mod schedules;
 mod streams;
 mod sweeps;
 mod tables;
+mod within;
 mod work;
 
 pub use openapi::{described, description};

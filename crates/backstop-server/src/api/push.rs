@@ -3,8 +3,10 @@
 use super::read::{Body, json};
 use super::{Problem, ProblemShape};
 use crate::App;
+use crate::access::{Caller, Reach};
 use crate::meters::trace_of;
 use crate::wire::push::{BadJob, NewJobShape, NewJobsShape, PushedShape, PushedTogetherShape};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -24,10 +26,16 @@ const PUSHED_BYTES: usize = 72;
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn one(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+pub(super) async fn one(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobShape<'_> = body.read()?;
     let mut job = written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))?;
+    caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
     let result = backstop.push_jobs(vec![job]).await?.pop();
@@ -51,10 +59,11 @@ pub(super) async fn one(State(app): State<App>, headers: HeaderMap, body: Body) 
 )]
 pub(super) async fn batch(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let jobs = jobs(&app, trace_of(&headers), &body)?;
+    let jobs = jobs(&app, caller.reach(), trace_of(&headers), &body)?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let answers = app.backstop().push_jobs(jobs).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Enqueued::Full) {
@@ -68,7 +77,7 @@ pub(super) async fn batch(
     Ok(json(StatusCode::OK, &PushedTogetherShape { results }, size))
 }
 
-fn jobs(app: &App, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {
+fn jobs(app: &App, reach: &Reach, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobsShape<'_> = body.read()?;
     if written.jobs.len() > ENQUEUE_JOBS_MAX {
@@ -81,6 +90,7 @@ fn jobs(app: &App, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJo
     for (at, written) in written.jobs.into_iter().enumerate() {
         let job = written.job(&body.0, jobs.last(), now, || backstop.new_id());
         let mut job = job.map_err(|error| bad(&error, Some(at)))?;
+        reach.check(&job.queue)?;
         job.trace = trace;
         bytes += job.payload.len();
         jobs.push(job);

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::QueueName;
 
-/// List all queues with their counts.
+/// List all queues with their counts; to a token for some of them, these.
 #[utoipa::path(
     get, path = "/queues", tag = "queues",
     responses(
@@ -18,9 +18,13 @@ use backstop::QueueName;
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
     let queues = app.backstop().store().queues(app.backstop().now()).await?;
-    Ok(ok(&QueuesShape { queues: queues.iter().map(QueueShape::new).collect() }))
+    let shown = queues.iter().filter(|queue| caller.reach().includes(&queue.name));
+    Ok(ok(&QueuesShape { queues: shown.map(QueueShape::new).collect() }))
 }
 
 /// Keep a queue's jobs from being given out, on all workers; pushes go on.
@@ -37,6 +41,7 @@ pub(super) async fn pause(
     At(queue): At<String>,
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
+    caller.reach().check(&queue)?;
     app.backstop().changes(caller.name()).pause(&queue).await?;
     Ok(ok(&PausedShape::queue(queue, true)))
 }
@@ -55,6 +60,7 @@ pub(super) async fn resume(
     At(queue): At<String>,
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
+    caller.reach().check(&queue)?;
     app.backstop().changes(caller.name()).resume(&queue).await?;
     Ok(ok(&PausedShape::queue(queue, false)))
 }

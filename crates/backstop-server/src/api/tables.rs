@@ -3,7 +3,7 @@
 use super::read::ok;
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::wire::table::{StatusShape, TableShape, TablesShape};
+use crate::wire::table::{FailingShape, StatusShape, TableShape, TablesShape};
 use axum::extract::State;
 use axum::response::Response;
 use backstop::config::TableConfig;
@@ -24,12 +24,13 @@ const COUNT_MAX: Duration = Duration::from_secs(10);
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let config = app.config();
     let tables = join_all(config.tables.values().map(|table| look(&app, table))).await;
-    Ok(ok(&TablesShape { tables }))
+    Ok(ok(&TablesShape { tables: tables.into_iter().collect::<Result<_, _>>()? }))
 }
 
-async fn look<'a>(app: &App, config: &'a TableConfig) -> TableShape<'a> {
+async fn look<'a>(app: &App, config: &'a TableConfig) -> Result<TableShape<'a>, Problem> {
     let (table, backstop) = (&config.table, app.backstop());
     let adopted = backstop.adopted(table);
+    let failing = adopted.failing().await?;
     let status = tokio::time::timeout(COUNT_MAX, adopted.status(backstop.now())).await;
     let (status, error) = match status {
         Ok(Ok(status)) => (Some(StatusShape::new(&status, None)), None),
@@ -42,12 +43,13 @@ async fn look<'a>(app: &App, config: &'a TableConfig) -> TableShape<'a> {
             )),
         ),
     };
-    TableShape {
+    Ok(TableShape {
         name: table.name(),
         table: table.table_name(),
         every: table.period(),
         max_records: table.records_max(),
         status,
         error,
-    }
+        failing: failing.as_ref().map(FailingShape::new),
+    })
 }

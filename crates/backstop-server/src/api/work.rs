@@ -47,6 +47,7 @@ pub(super) async fn lease(
             asked.queues.len()
         )));
     }
+    asked.queues.iter().try_for_each(|queue| caller.reach().check(queue))?;
     let ask = Ask {
         max: asked.max.map_or(1, |max| clamped(max, LEASE_JOBS_MAX)),
         worker: worker(asked.worker, &caller),
@@ -72,6 +73,7 @@ pub(super) async fn lease(
 )]
 pub(super) async fn settle(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Extension(attendance): Extension<Arc<Attendance>>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -86,6 +88,7 @@ pub(super) async fn settle(
     for end in asked.settle {
         let before: Option<&Ticket> = ended.last().and_then(|before| before.ticket.as_ref());
         let (job, ticket, ending) = end.read(before);
+        check(&caller, ticket.as_ref())?;
         ended.push(Ended { job, ticket, ending });
     }
     let ids: Vec<_> = ended.iter().map(|ended| ended.job).collect();
@@ -118,11 +121,17 @@ pub(super) async fn beat(
             asked.leases.len()
         )));
     }
-    let held = asked.leases.iter().map(|held| held.read(None)).collect();
+    let held: Vec<_> = asked.leases.iter().map(|held| held.read(None)).collect();
+    held.iter().try_for_each(|(_, ticket)| check(&caller, ticket.as_ref()))?;
     let (config, worker) = (app.config(), worker(asked.worker, &caller));
     let remote = app.backstop().remote(&config, &attendance);
     let lost = remote.beat(&worker, held, asked.lease_ms.map(term)).await?;
     Ok(ok(&LostShape { lost }))
+}
+
+/// Refuses the lease of a queue that is not the caller's. What is no ticket is none of anybody's.
+fn check(caller: &Caller, ticket: Option<&Ticket>) -> Result<(), Problem> {
+    ticket.map_or(Ok(()), |ticket| caller.reach().check(ticket.queue()))
 }
 
 /// Who works; who asks, if it does not say.

@@ -10,6 +10,7 @@
 
 mod desk;
 mod exposition;
+mod help;
 mod http;
 mod labels;
 mod recorder;
@@ -64,4 +65,4 @@ fn ready(is_up: bool) -> Response {
 mod tests;
 
 #[cfg(test)]
-pub(crate) use tests::exported;
+pub(crate) use tests::{exported, is_of_store};

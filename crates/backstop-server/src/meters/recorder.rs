@@ -3,6 +3,7 @@
 //! Histograms have buckets, all of them chosen here: without, the exporter would make summaries, which cannot be added up over
 //! processes. Gauges that nobody has set for a while are forgotten: their queue, schedule or sweep may be gone.
 
+use super::help::describe;
 use super::labels::{OTHER, Seen, label};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -59,7 +60,7 @@ pub fn install() -> PrometheusHandle {
         .clone()
 }
 
-/// With buckets for every histogram.
+/// With buckets for every histogram, and words for every metric.
 fn build() -> PrometheusRecorder {
     let usual = PrometheusBuilder::new()
         .idle_timeout(MetricKindMask::GAUGE, Some(GAUGES_KEPT))
@@ -68,7 +69,9 @@ fn build() -> PrometheusRecorder {
     let with_buckets = HISTOGRAMS.into_iter().fold(usual, |builder, (name, buckets)| {
         builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets).expect("there are buckets")
     });
-    with_buckets.build_recorder()
+    let recorder = with_buckets.build_recorder();
+    describe(&recorder);
+    recorder
 }
 
 /// On a thread of its own: what is installed for the process outlives any runtime.
@@ -149,6 +152,27 @@ mod tests {
         for (name, _) in HISTOGRAMS {
             assert!(text.contains(&format!("# TYPE {name} histogram")), "{name}: {text}");
             assert!(text.contains(&format!("{name}_bucket{{le=\"+Inf\"}} 1")), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_metric_says_what_it_means() {
+        let exported = crate::meters::exported();
+        let of_process = || exported.iter().filter(|name| !crate::meters::is_of_store(name));
+        assert!(of_process().count() > 50, "{exported:?}");
+        let text = told(|| {
+            for name in of_process() {
+                if HISTOGRAMS.iter().any(|(histogram, _)| histogram == name) {
+                    metrics::histogram!(name.clone()).record(1.0);
+                } else if name.ends_with("_total") {
+                    metrics::counter!(name.clone()).increment(1);
+                } else {
+                    metrics::gauge!(name.clone()).set(1.0);
+                }
+            }
+        });
+        for name in of_process() {
+            assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
         }
     }
 

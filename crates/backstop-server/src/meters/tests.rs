@@ -151,6 +151,7 @@ pub(crate) fn exported() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for file in [
         "backstop/src/engine/meters.rs",
+        "backstop/src/idempotence.rs",
         "backstop/src/schedules/metrics.rs",
         "backstop/src/streams/metrics.rs",
         "backstop/src/sweeps/metrics.rs",
@@ -173,6 +174,34 @@ pub(crate) fn exported() -> BTreeSet<String> {
         }
     }
     names
+}
+
+/// Whether a metric is read from the store at the scrape.
+pub(crate) fn is_of_store(name: &str) -> bool {
+    snapshot::NAMES.contains(&name)
+}
+
+#[tokio::test]
+async fn promtool_finds_nothing_wrong_with_a_scrape() {
+    let test = testing::start();
+    let router = router(&app(
+        test.backstop.clone(),
+        "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\n",
+    ));
+    test.backstop.draft("scraped").push().await.unwrap();
+    test.backstop.worker().handle_raw("scraped", |_| async { Ok(()) }).drain().await.unwrap();
+    ask(&router, "/odd").await;
+    let (_, text) = ask(&router, "/metrics").await;
+    for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = family.split(' ').next().unwrap();
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("scrape"), &text).unwrap();
+    let scrape = std::fs::File::open(folder.path().join("scrape")).unwrap();
+    let output =
+        backstop_testkit::servers::promtool().args(["check", "metrics"]).stdin(scrape).output().unwrap();
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
         dead: dead.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
         queue: queue.to_string(),
-        events: status.events.iter().rev().map(|event| shown(event, now)).collect(),
+        events: status.events.iter().rev().map(|event| shown(guard, event, now)).collect(),
     }
 }
 
@@ -119,11 +119,11 @@ fn told(guard: &GuardStatus) -> String {
     }
 }
 
-fn shown(event: &backstop_core::breaker::Event, now: Time) -> Event {
+fn shown(guard: &GuardStatus, event: &backstop_core::breaker::Event, now: Time) -> Event {
     Event {
         at: When::new(event.at, now),
-        from: words(event.from.as_str()),
-        to: words(event.to.as_str()),
+        from: words(guard.name.word(event.from)),
+        to: words(guard.name.word(event.to)),
         why: event.why.clone(),
     }
 }

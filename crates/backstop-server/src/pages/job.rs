@@ -189,7 +189,9 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
         }
         Why::NoWorker => ("See how to serve its queue".to_owned(), queue),
         Why::Lost { .. } => ("Look at the workers".to_owned(), view.at("/workers")),
-        Why::RateLimited { .. } | Why::Waiting { .. } => ("Look at its queue".to_owned(), queue),
+        Why::RateLimited { .. } | Why::Suspect { .. } | Why::Waiting { .. } => {
+            ("Look at its queue".to_owned(), queue)
+        }
         _ => return None,
     })
 }

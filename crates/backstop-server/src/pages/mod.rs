@@ -47,6 +47,7 @@ mod workers;
 pub use failure::PageFailure;
 pub use frame::Frame;
 pub use link::{Link, part};
+pub(crate) use login::waiting;
 pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};
 pub use payload::ShownPayload;

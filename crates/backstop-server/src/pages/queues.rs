@@ -16,7 +16,6 @@ use axum::routing::{get, post};
 use backstop::breakers::GuardStatus;
 use backstop::config::Config;
 use backstop::why::LIVE_WITHIN;
-use backstop_core::breaker::Phase;
 use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
 use backstop_core::{QueueName, State, Time};
 
@@ -176,12 +175,7 @@ pub(super) fn words(word: &str) -> String {
 
 /// The state of a breaker or a gate: a closed breaker lets jobs through, and so does an open gate.
 pub(super) fn state_of(guard: &GuardStatus) -> String {
-    match (guard.name.kind(), guard.status.state) {
-        (None, state) => words(state.as_str()),
-        (Some(_), Phase::Closed) => "open".to_owned(),
-        (Some(_), Phase::Open) => "shut".to_owned(),
-        (Some(_), Phase::HalfOpen) => "trying a few".to_owned(),
-    }
+    words(guard.word())
 }
 
 async fn pause(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {

@@ -12,7 +12,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use backstop::Backstop;
 use backstop::config::TableConfig;
-use backstop::tables::{AgeBand, Status, Table};
+use backstop::tables::{AgeBand, Failing, Status, Table};
 use backstop_core::{Span, Time};
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -52,7 +52,25 @@ struct Shown {
     is_looking: bool,
     seen: Option<When>,
     error: Option<String>,
+    failing: Option<FailingShown>,
     status: Option<StatusShown>,
+}
+
+/// Passes that fail.
+struct FailingShown {
+    since: When,
+    passes: String,
+    error: String,
+}
+
+impl FailingShown {
+    fn new(failing: &Failing, now: Time) -> Self {
+        Self {
+            since: When::new(failing.since, now),
+            passes: text::many(failing.passes, "pass", "passes"),
+            error: failing.error.clone(),
+        }
+    }
 }
 
 /// How a table stands.
@@ -84,10 +102,15 @@ async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<R
             let table = entry.table.clone();
             let look = look(view.app().backstop().clone(), table.clone(), view.now());
             let known = looks.look(table.name(), view.now(), look).await;
-            shown(&view, number, entry, &known)
+            let failing = view.ask(view.app().backstop().adopted(&table).failing()).await?;
+            Ok(Shown {
+                failing: failing.map(|failing| FailingShown::new(&failing, view.now())),
+                ..shown(&view, number, entry, &known)
+            })
         }
     }))
     .await;
+    let shown = shown.into_iter().collect::<Result<_, PageFailure>>()?;
     let left_out = config.tables.len().saturating_sub(TABLES_SHOWN);
     view.show(&Page { frame: view.frame(Section::Tables, "Tables"), tables: shown, left_out })
 }
@@ -119,6 +142,7 @@ fn shown(view: &View, number: usize, entry: &TableConfig, known: &Known<Sight>) 
         is_looking: known.is_looking,
         seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.and_then(|seen| seen.as_ref().as_ref().err().cloned()),
+        failing: None,
         status: status.map(|sight| standing(sight, number, now)),
     }
 }

@@ -2,6 +2,7 @@
 
 use backstop::Time;
 use backstop::breakers::{GuardName, GuardStatus};
+use backstop::core::breaker::Event;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -23,7 +24,7 @@ pub struct BreakerShape<'a> {
     /// Deaths a gate counts at the moment.
     deaths: Option<u64>,
     /// Its latest changes of state, the newest last.
-    events: Value,
+    events: Vec<EventShape<'a>>,
     /// Failures in a row.
     failure_count: u32,
     /// The kind it stands before; null for a whole queue.
@@ -45,8 +46,8 @@ pub struct BreakerShape<'a> {
     rejected_calls: u64,
     /// Why a gate is shut, if it is.
     shut: Value,
-    /// closed, open or `half_open`.
-    state: Value,
+    /// Of a breaker closed, open or `half_open`; of a gate open, shut or `half_open`.
+    state: &'static str,
     /// Probes that succeeded, while it is half-open.
     success_count: u32,
     /// Calls that reported how they ended.
@@ -63,7 +64,7 @@ impl<'a> BreakerShape<'a> {
         Self {
             config: value(serde_json::to_value(guard.settings)),
             deaths: guard.deaths,
-            events: value(serde_json::to_value(&status.events)),
+            events: status.events.iter().map(|event| EventShape::new(&guard.name, event)).collect(),
             failure_count: status.failure_count,
             kind: guard.name.kind().map(backstop::Kind::as_str),
             last_failure_time: status.last_failure_time,
@@ -73,11 +74,29 @@ impl<'a> BreakerShape<'a> {
             queue: guard.name.queue().as_str(),
             rejected_calls: status.rejected_calls,
             shut: value(serde_json::to_value(guard.shut)),
-            state: value(serde_json::to_value(status.state)),
+            state: guard.word(),
             success_count: status.success_count,
             total_calls: status.total_calls,
             what: what(&guard.name),
         }
+    }
+}
+
+/// A change of state.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = BreakerEvent)]
+pub struct EventShape<'a> {
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    from: &'static str,
+    to: &'static str,
+    /// Why, in words.
+    why: &'a str,
+}
+
+impl<'a> EventShape<'a> {
+    fn new(name: &GuardName, event: &'a Event) -> Self {
+        Self { at: event.at, from: name.word(event.from), to: name.word(event.to), why: &event.why }
     }
 }
 

@@ -79,6 +79,11 @@ impl<'a> JobShape<'a> {
         Self::with(job, job.payload.as_bytes(), max_attempts, redaction)
     }
 
+    /// What went wrong, for whoever leaves some of it out.
+    pub fn errors_mut(&mut self) -> &mut [Failure] {
+        &mut self.errors
+    }
+
     fn with(job: &'a Job, shown: &[u8], max_attempts: Option<u32>, redaction: &Redaction) -> Self {
         let shape = PayloadShape::new(shown);
         let payload_hex = shape.hex().map(str::to_owned);

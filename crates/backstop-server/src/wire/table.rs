@@ -1,6 +1,6 @@
 //! Adopted tables: how they stand.
 
-use backstop::tables::{AgeBand, InHand, Status};
+use backstop::tables::{AgeBand, Failing, InHand, Status};
 use backstop::{Span, Time};
 use serde::Serialize;
 use serde_json::Value;
@@ -32,6 +32,32 @@ pub struct TableShape<'a> {
     /// Why it cannot be told, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Passes that failed since the last that did not; null if none.
+    pub failing: Option<FailingShape>,
+}
+
+/// Passes that fail, one after the other.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = TableFailing)]
+pub struct FailingShape {
+    /// When the first of them failed.
+    #[schema(value_type = String, format = DateTime)]
+    since: Time,
+    /// When the last one did.
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    /// How many there were.
+    passes: u64,
+    /// Of what the last one failed.
+    error: String,
+}
+
+impl FailingShape {
+    /// The shape of passes that fail.
+    pub fn new(failing: &Failing) -> Self {
+        let Failing { since, at, passes, error } = failing.clone();
+        Self { since, at, passes, error }
+    }
 }
 
 /// How a table stands.
@@ -64,6 +90,8 @@ pub struct StatusShape<'a> {
     last_pass: Option<Time>,
     #[schema(value_type = String, format = DateTime)]
     next_pass: Time,
+    /// Passes that failed since the last that did not; null if none.
+    failing: Option<FailingShape>,
     /// The keys of expired rows, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Value>>)]
@@ -122,6 +150,7 @@ impl<'a> StatusShape<'a> {
             next_due: status.next_due,
             last_pass: status.last_pass,
             next_pass: status.next_pass,
+            failing: status.failing.as_ref().map(FailingShape::new),
             expired_rows,
         }
     }

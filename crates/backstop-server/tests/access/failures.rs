@@ -45,11 +45,22 @@ async fn whoever_guesses_at_the_login_has_to_wait_whatever_they_paste() {
             (StatusCode::SEE_OTHER, "/login?refused=1")
         );
     }
-    for token in ["backstop_wrong", &right] {
-        let got = site.ask(login_from("192.0.2.1", token)).await;
+    let mut look = empty(crate::given::request(Method::GET, "/login?refused=1"));
+    look.extensions_mut().insert(Peer { address: "192.0.2.1".parse().unwrap(), is_encrypted: false });
+    for request in [login_from("192.0.2.1", "backstop_wrong"), login_from("192.0.2.1", &right), look] {
+        let (got, page) = site.read(request).await;
         assert_eq!(got.status, StatusCode::TOO_MANY_REQUESTS);
-        assert!(!got.text(header::RETRY_AFTER).is_empty() && got.text(header::SET_COOKIE).is_empty());
+        let wait: u64 = got.text(header::RETRY_AFTER).parse().unwrap();
+        assert!((1..=60).contains(&wait) && got.text(header::SET_COOKIE).is_empty(), "{wait}");
+        assert!(page.contains("Too many wrong tokens") && page.contains("name=\"token\""), "{page}");
+        let told = (wait.saturating_sub(1)..=wait).any(|secs| page.contains(&format!("another {secs} s")));
+        assert!(told, "it says how long: {page}");
     }
+    assert_eq!(
+        site.ask(from("192.0.2.1", &right)).await.status,
+        StatusCode::OK,
+        "programs are let in meanwhile"
+    );
     assert_eq!(site.ask(login_from("192.0.2.9", &right)).await.text(header::LOCATION), "/");
 }
 

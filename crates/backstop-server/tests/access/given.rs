@@ -60,8 +60,16 @@ impl Site {
     }
 
     pub(crate) async fn token(&self, scopes: &[Scope], expires_in: Option<Span>) -> Minted {
-        let new = NewToken { name: "ada".to_owned(), scopes: scopes.to_vec(), expires_in };
+        let new =
+            NewToken { name: "ada".to_owned(), scopes: scopes.to_vec(), queues: Vec::new(), expires_in };
         Tokens::of(&self.backstop).create("test", new).await.unwrap()
+    }
+
+    /// A token for these queues only.
+    pub(crate) async fn token_for(&self, scopes: &[Scope], queues: &[&str]) -> String {
+        let queues = queues.iter().map(|queue| queue.parse().unwrap()).collect();
+        let new = NewToken { name: "bob".to_owned(), scopes: scopes.to_vec(), queues, expires_in: None };
+        Tokens::of(&self.backstop).create("test", new).await.unwrap().token
     }
 
     /// What is answered; only the head of it, since some answers never end.

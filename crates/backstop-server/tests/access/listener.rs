@@ -231,8 +231,12 @@ async fn a_server_that_is_forced_cuts_everything_off() {
 async fn refused(text: &str, tokens: bool) -> Option<CannotServe> {
     let site = Site::new(text);
     if tokens {
-        let new =
-            NewToken { name: String::new(), scopes: vec![Scope::Admin], expires_in: Some(Span::hours(1)) };
+        let new = NewToken {
+            name: String::new(),
+            scopes: vec![Scope::Admin],
+            queues: Vec::new(),
+            expires_in: Some(Span::hours(1)),
+        };
         Tokens::of(&site.backstop).create("test", new).await.unwrap();
     }
     Server::bind(&site.app).await.err()

@@ -10,6 +10,7 @@ mod limits;
 mod listener;
 mod mounted;
 mod outage;
+mod reach;
 mod routes;
 mod scopes;
 mod sessions;

@@ -20,13 +20,18 @@ async fn breakers_and_gates_are_listed_and_reset_and_that_is_written_down() {
         (&listed[1]["kind"], &listed[1]["what"], &listed[1]["shut"]),
         (&json!("mail"), &json!("gate"), &json!("forced"))
     );
+    let shut = &listed[1]["events"][0];
+    assert_eq!(
+        (&listed[1]["state"], &shut["from"], &shut["to"]),
+        (&json!("shut"), &json!("open"), &json!("shut"))
+    );
     assert_eq!(
         api.post("/v1/breakers/q/reset", Value::Null).await.ok(),
         json!({ "name": "q", "done": "reset" })
     );
     api.post("/v1/breakers/q%2Fmail/reset", Value::Null).await.ok();
     let listed = api.get("/v1/breakers").await.ok()["breakers"].clone();
-    assert_eq!((&listed[0]["state"], &listed[1]["state"]), (&json!("closed"), &json!("closed")));
+    assert_eq!((&listed[0]["state"], &listed[1]["state"]), (&json!("closed"), &json!("open")));
     let told: Vec<_> = api.audit().await.into_iter().map(|entry| (entry.what, entry.count)).collect();
     assert_eq!(told, vec![("breaker reset".to_owned(), Some(1)); 2]);
 }

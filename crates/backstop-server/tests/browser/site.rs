@@ -98,8 +98,12 @@ impl Site {
             let (config, backstop) = open(folder.path(), text).await;
             if config.server.needs_tokens() {
                 // Such a server does not start before there is one.
-                let first =
-                    NewToken { name: "first".to_owned(), scopes: vec![Scope::Admin], expires_in: None };
+                let first = NewToken {
+                    name: "first".to_owned(),
+                    scopes: vec![Scope::Admin],
+                    queues: Vec::new(),
+                    expires_in: None,
+                };
                 Tokens::of(&backstop).create("tests", first).await.unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;

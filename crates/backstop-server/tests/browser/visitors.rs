@@ -6,7 +6,8 @@ use crate::site::Site;
 use backstop_server::access::{NewToken, Scope, Tokens};
 
 fn token(site: &Site, scope: Scope) -> String {
-    let new = NewToken { name: format!("{scope:?}"), scopes: vec![scope], expires_in: None };
+    let new =
+        NewToken { name: format!("{scope:?}"), scopes: vec![scope], queues: Vec::new(), expires_in: None };
     site.wait(Tokens::of(&site.backstop).create("tests", new)).unwrap().token
 }
 

@@ -25,6 +25,7 @@ async fn a_gate_of_a_kind_with_a_slash_is_shut_by_its_name() {
     site.post("/breakers/open", "name=emails%2Fa%2Fb").await;
     let page = site.page("/breakers").await;
     assert!(page.contains("emails/a/b") && page.contains("opened by hand"), "{page}");
+    assert!(page.contains(">shut<") && !page.contains(">closed<"), "a gate is open or shut: {page}");
     assert_eq!(site.post("/breakers/open", "name=").await.status, axum::http::StatusCode::BAD_REQUEST);
 }
 

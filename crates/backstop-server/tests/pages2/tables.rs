@@ -2,6 +2,8 @@
 
 use crate::site::{HOSTILE, Site, all_under};
 use backstop::rusqlite::Connection;
+use backstop::tables::{Row, Table};
+use backstop::{Fail, Span};
 use backstop_server::access::Scopes;
 use std::path::Path;
 use tempfile::TempDir;
@@ -54,6 +56,32 @@ async fn a_broken_database_is_shown_as_its_error_beside_the_ones_that_work() {
     let page = Site::new(&(config + &table("broken", &broken))).page("/tables").await;
     assert!(page.contains("could not be looked at") && page.contains("not a database"), "{page}");
     assert!(page.contains("Open rows by age"), "{page}");
+}
+
+#[tokio::test]
+async fn passes_that_fail_are_told_on_the_page_and_first_of_all_on_the_overview() {
+    let (folder, config) = database();
+    let site = Site::new(&config);
+    let away = Connection::open(folder.path().join("app.db")).unwrap();
+    away.execute_batch("ALTER TABLE BACKLOG RENAME TO AWAY").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("app.db").display());
+    let table = Table::new("invoices", &url, "BACKLOG").unwrap();
+    let table = table.handler(|_: Row| async { Ok::<(), Fail>(()) });
+    let adopted = site.test.backstop.adopted(&table);
+    adopted.run().await.unwrap_err();
+    site.test.clock.advance(Span::minutes(3));
+    let page = site.page("/tables").await;
+    assert!(page.contains("Passes fail.") && page.contains("1 pass failed since"), "{page}");
+    let overview = site.page("/").await;
+    assert!(
+        overview.contains("Passes over table invoices fail: ") && overview.contains("3 min"),
+        "{overview}"
+    );
+    assert!(overview.contains("there is no table BACKLOG"), "{overview}");
+    away.execute_batch("ALTER TABLE AWAY RENAME TO BACKLOG").unwrap();
+    adopted.run().await.unwrap();
+    assert!(!site.page("/tables").await.contains("Passes fail."));
+    assert!(!site.page("/").await.contains("Passes over table"));
 }
 
 #[tokio::test]

@@ -134,7 +134,10 @@ impl Guards {
         });
         let shut = known.gates.iter().map(|(of, gate)| (of, gate.state.phase(&gate.settings, now)));
         let shut = shut.filter(|(_, phase)| *phase != Phase::Closed).take(STATES_MAX);
-        let gates = shut.map(|((queue, kind), phase)| (format!("{queue}/{kind}"), phase.to_string()));
+        let gates = shut.map(|((queue, kind), phase)| {
+            let name = GuardName::Gate(queue.clone(), kind.clone());
+            (name.to_string(), name.word(phase).to_owned())
+        });
         breakers.chain(gates).collect()
     }
 }

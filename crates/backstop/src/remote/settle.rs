@@ -176,7 +176,7 @@ impl Remote<'_> {
         let queues = self.backstop.store().queues(now).await.unwrap_or_default();
         let guards = self.backstop.breakers().list().await.unwrap_or_default();
         let depths = queues.into_iter().map(|queue| (queue.name.to_string(), queue.counts.live()));
-        let states = guards.into_iter().map(|guard| (guard.name.to_string(), guard.status.state.to_string()));
+        let states = guards.into_iter().map(|guard| (guard.name.to_string(), guard.word().to_owned()));
         Context {
             queue_depths: depths.take(CONTEXT_MAX).collect(),
             breakers: states.take(CONTEXT_MAX).collect::<BTreeMap<_, _>>(),

@@ -44,6 +44,11 @@ impl Ticket {
         Lease { queue: self.queue, job, number: self.number }
     }
 
+    /// The queue of its job, as it says itself. The number beside it is known only to whoever took the job from there.
+    pub const fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
     /// The ticket that `text` is; `before` is one whose queue it likely shares, so that a batch of one queue makes its name once.
     pub fn read(text: &str, before: Option<&Self>) -> Result<Self, NotATicket> {
         let mut parts = text.splitn(5, '-');

@@ -38,6 +38,7 @@ mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pass;
+mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod row;
@@ -51,11 +52,12 @@ mod work;
 pub use crate::source::{BadSource, Source};
 pub use adopted::{Adopted, DueRow, TableError};
 pub use backstop_core::table::date::Said as Dates;
-pub use backstop_core::table::{BadRules, Survey};
+pub use backstop_core::table::{BadRules, Failing, Survey};
 pub use check::{Checked, CheckedColumn, CheckedIndex};
 pub use handler::{Command, Row, RowHandler};
 pub use pass::{FailedRow, Pass, PassProgress};
 pub(crate) use pass::{When, Which};
+pub use plan::Looks;
 pub use status::{AgeBand, InHand, Status};
 
 use backstop_core::limits::{

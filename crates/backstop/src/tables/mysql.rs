@@ -178,11 +178,13 @@ impl Link for Mysql {
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
         let rows = self.ask(&format!("EXPLAIN {}", statement.sql), &statement.params).await?;
         let line = |row: Vec<Cell>| {
-            let cells = row.into_iter().filter_map(|cell| match cell {
-                Cell::Text(text) => Some(text),
-                Cell::Whole(number) => Some(number.to_string()),
-                Cell::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-                _ => None,
+            // Every cell has its place, so that the columns can be told apart.
+            let cells = row.into_iter().map(|cell| match cell {
+                Cell::Text(text) | Cell::Digits(text) => text,
+                Cell::Whole(number) => number.to_string(),
+                Cell::Real(number) => number.to_string(),
+                Cell::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                _ => "NULL".to_owned(),
             });
             cells.collect::<Vec<_>>().join(" | ")
         };

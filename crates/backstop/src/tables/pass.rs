@@ -210,7 +210,29 @@ impl Adopted {
         let took = self.backstop.now().since(began);
         let outcome = outcome.map(|pass| Pass { took, ..pass });
         metrics::pass(&self.table, &outcome, took);
+        self.note_outcome(which, outcome.as_ref().err()).await;
         outcome
+    }
+
+    /// Notes where everybody can see it that passes fail, and when they do no more. A look at rows that were left proves nothing of those
+    /// that are due.
+    async fn note_outcome(&self, which: Which, error: Option<&TableError>) {
+        let noted = match error {
+            // It could not be noted there either.
+            Some(TableError::Store(_)) => return,
+            Some(error) => {
+                let (error, clock) = (error.to_string(), self.backstop.now());
+                self.change_desk(|desk| desk.fail(&error, clock)).await.map(drop)
+            }
+            None if which == Which::Orphans => return,
+            None => match self.failing().await {
+                Ok(Some(_)) => self.change_desk(|desk| desk.failing = None).await.map(drop),
+                looked => looked.map(drop),
+            },
+        };
+        if let Err(error) = noted {
+            tracing::warn!(%error, table = self.table.name(), "what became of a pass could not be noted");
+        }
     }
 
     async fn perform(

@@ -8,10 +8,11 @@ use super::shape::FailureColumns;
 use super::sql::{self, Open};
 use super::{States, Table};
 use backstop_core::limits::TABLE_TOLD_MAX;
+use backstop_core::port::Answer;
 use backstop_core::retry::Band;
 use backstop_core::sweep::Dialect;
 use backstop_core::table::date::Form;
-use backstop_core::table::{Claim, Desk, Fate, Held, OpenRow, last_tick};
+use backstop_core::table::{Claim, Desk, Failing, Fate, Held, OpenRow, last_tick};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 
@@ -57,6 +58,8 @@ pub struct Status {
     pub hands: Vec<InHand>,
     /// When the next row is due, if one ever is.
     pub next_due: Option<Time>,
+    /// Since when passes fail, and of what, if they do.
+    pub failing: Option<Failing>,
 }
 
 /// A row in a runner's hands.
@@ -86,6 +89,11 @@ pub struct AgeBand {
 }
 
 impl Adopted {
+    /// Since when passes fail, and of what; `None` if the last one did not. Asks the store alone, and not the table's database.
+    pub async fn failing(&self) -> Answer<Option<Failing>> {
+        Ok(self.desk().await?.failing)
+    }
+
     /// How the table stands, as if it were `at`. Changes nothing; counts every row.
     pub async fn status(&self, at: Time) -> Result<Status, TableError> {
         let (table, desk) = (&self.table, self.desk().await?);
@@ -103,6 +111,7 @@ impl Adopted {
             hands: hands(&desk),
             undated: survey.undated,
             unkeyed: survey.unkeyed,
+            failing: desk.failing.clone(),
             ..Status::default()
         };
         count_states(&mut opened, &table.states, &mut status).await?;

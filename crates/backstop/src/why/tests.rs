@@ -181,6 +181,34 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
 }
 
 #[test]
+fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
+    let lost = |hours: &[i64], job: Job| {
+        let failure = |history: History, hours: &i64| {
+            let (at, worker) = (NOW.before(Span::hours(*hours)), WorkerName::new(&format!("host/{hours}")));
+            history.with(Failure::new(at, 1, Cause::Lost, &worker, ErrorReport::message("vanished")))
+        };
+        let history = hours.iter().fold(History::default(), failure);
+        Job { lost_leases: u32::try_from(hours.len()).unwrap(), history, ..job }
+    };
+    let ready = lost(&[100, 20, 1], job(State::Ready, 0));
+    let sentence = "it is ready, but 2 workers vanished with it in the last 3d, host/1 most recently, and it dies of 3; until \
+                    then a worker runs one such job at a time, to learn which of them it is; 1 worker serving its queue";
+    check(&ready, Around::Served, "suspect", sentence);
+    check(&ready, Around::Paused, "paused", "its queue is paused");
+    assert_eq!(answer(Some(&ready), Around::NobodyWorks).gate(), "no_worker");
+    assert_eq!(answer(Some(&lost(&[73], job(State::Ready, 0))), Around::Served).gate(), "waiting");
+    let why = answer(Some(&ready), Around::Served);
+    assert_eq!(
+        why.details().into_iter().collect::<serde_json::Value>(),
+        serde_json::json!({ "strikes": 2, "last": "host/1", "workers": 1 })
+    );
+    assert!(why.next_step(Some(&ready)).unwrap().contains("another worker for emails"));
+    let sentence = "it is running on host/1, whose lease lasts until 2026-01-01T00:00:05Z and is extended by its beats; \
+                    1 worker vanished with it in the last 3d, so it begins there when no other such job runs";
+    check(&lost(&[1], held(5)), Around::Served, "running", sentence);
+}
+
+#[test]
 fn an_ended_job_says_how() {
     check(&job(State::Done, 0), Around::Served, "done", "it is done, since 2026-01-01T00:00:00Z");
     let sentence = "it is dead because its attempts are used up, since 2026-01-01T00:00:00Z; the last error was: no route";
@@ -297,6 +325,9 @@ fn every_answer_has_its_fields() {
     };
     assert_eq!(fields(&job(State::Scheduled, 60), Around::Served), r#"{"at":"2026-01-01T00:01:00Z"}"#);
     assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
-    assert_eq!(fields(&held(5), Around::Served), r#"{"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#);
+    assert_eq!(
+        fields(&held(5), Around::Served),
+        r#"{"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
+    );
     assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

@@ -4,6 +4,7 @@ use super::{DeadRecord, Why};
 use crate::streams::letters_of;
 use backstop_core::Job;
 use backstop_core::gate::Shut;
+use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use backstop_core::redact::Redaction;
 use backstop_core::verdict::Reason;
 use serde_json::{Map, Value, json};
@@ -25,6 +26,7 @@ impl Why {
             Self::NoWorker => "no_worker",
             Self::UnknownKind { .. } => "unknown_kind",
             Self::UniqueTwin { .. } => "unique_twin",
+            Self::Suspect { .. } => "suspect",
             Self::Waiting { .. } => "waiting",
             Self::Done { .. } => "done",
             Self::Dead { .. } => "dead",
@@ -54,9 +56,14 @@ impl Why {
             Self::Retrying { attempt, max_attempts, at, error } => {
                 json!({ "attempt": attempt, "max_attempts": max_attempts, "at": at, "error": error })
             }
-            Self::Running { worker, until } => json!({ "worker": worker.as_str(), "until": until }),
+            Self::Running { worker, until, strikes } => {
+                json!({ "worker": worker.as_str(), "until": until, "strikes": strikes })
+            }
             Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
             Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
+            Self::Suspect { strikes, last, workers } => {
+                json!({ "strikes": strikes, "last": last.as_str(), "workers": workers })
+            }
             Self::Waiting { before, workers, running } => {
                 json!({ "before": before, "workers": workers, "running": running })
             }
@@ -100,6 +107,7 @@ impl Why {
             Self::UnknownKind { kind, .. } => {
                 format!("a worker of {queue} with a handler for `{kind}`, or for all kinds")
             }
+            Self::Suspect { .. } => format!("another worker for {queue}: each runs one such job at a time"),
             Self::Waiting { .. } => format!("another worker, or a higher --concurrency, for {queue}"),
             Self::Dead { record: Some(DeadRecord { stream, key, halted: Some(_), .. }), .. } => {
                 format!("backstop stream resume {stream} {key} [--skip]")
@@ -177,10 +185,11 @@ impl fmt::Display for Why {
                 }
                 suffix(f, "; the last error was:", error.as_ref())
             }
-            Self::Running { worker, until } => {
+            Self::Running { worker, until, strikes } => {
                 write!(
                     f,
-                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats"
+                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats{}",
+                    alone(*strikes)
                 )
             }
             Self::Lost { worker, since } => {
@@ -203,6 +212,14 @@ impl fmt::Display for Why {
             Self::UniqueTwin { ended, key, twin, state } => write!(
                 f,
                 "{ended}; it cannot come back before job {twin} ends, which is {state} and has its unique key `{key}`"
+            ),
+            Self::Suspect { strikes, last, workers } => write!(
+                f,
+                "it is ready, but {} vanished with it in the last {LOST_WITHIN}, {last} most recently, and it dies of \
+                 {LOST_LEASES_MAX}; until then a worker runs one such job at a time, to learn which of them it is; {} serving \
+                 its queue",
+                counted(*strikes, "worker"),
+                counted(*workers, "worker"),
             ),
             Self::Waiting { before, workers, running } => write!(
                 f,
@@ -237,6 +254,17 @@ impl fmt::Display for DeadRecord {
             Some(behind) => write!(f, "stands still there with {} behind it", counted(*behind, "record")),
             None => f.write_str("went on past it"),
         }
+    }
+}
+
+/// When a job begins that is in the hands of a worker and has lost others.
+fn alone(strikes: u64) -> String {
+    match strikes {
+        0 => String::new(),
+        _ => format!(
+            "; {} vanished with it in the last {LOST_WITHIN}, so it begins there when no other such job runs",
+            counted(strikes, "worker")
+        ),
     }
 }
 

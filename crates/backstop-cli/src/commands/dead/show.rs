@@ -2,7 +2,7 @@
 
 use super::letters;
 use crate::context::Context;
-use crate::output::words::{one_line, relative};
+use crate::output::words::{instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::dead::{DeadLetter, Shown};
 use backstop::{JobId, Time};
@@ -46,7 +46,8 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
     }
     for failure in &letter.original_job.errors {
         let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
-        let retry = failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {wait}"));
+        let retry =
+            failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
         let when = relative(failure.at, now);
         let line = format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message);
         output.line(one_line(&line))?;
@@ -55,7 +56,7 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
 }
 
 fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
-    let when = |at: Time| format!("{at} ({})", relative(at, now));
+    let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
     let job = &letter.original_job;
     let most = job.max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
     let mut fields = vec![("queue", letter.queue.to_string()), ("kind", letter.kind.to_string())];
@@ -68,8 +69,8 @@ fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
     fields.extend(letter.first_failed_at.map(|at| ("first failed", when(at))));
     fields.extend(letter.last_failed_at.map(|at| ("last failed", when(at))));
-    let delays =
-        |delays: &Vec<f64>| delays.iter().map(|secs| format!("{secs}s")).collect::<Vec<_>>().join(", ");
+    let delay = |secs: &f64| format!("{}s", (secs * 1_000.0).round() / 1_000.0);
+    let delays = |delays: &Vec<f64>| delays.iter().map(delay).collect::<Vec<_>>().join(", ");
     fields.extend(letter.retry_delays.as_ref().map(|waits| ("retry delays", delays(waits))));
     fields.extend(letter.fingerprint.map(|print| ("fingerprint", print.to_string())));
     fields.extend(job.unique_key.clone().map(|key| ("unique key", key)));

@@ -2,7 +2,7 @@
 
 use super::not_found;
 use crate::context::Context;
-use crate::output::words::{one_line, relative};
+use crate::output::words::{instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{JobId, State, Time};
 use backstop_core::Job;
@@ -56,7 +56,7 @@ fn trace_lines(failure: &Failure) -> impl Iterator<Item = &str> {
 }
 
 fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str, String)> {
-    let when = |at: Time| format!("{at} ({})", relative(at, now));
+    let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
     let attempts = max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
     let mut fields = vec![
         ("queue", job.queue.to_string()),
@@ -78,7 +78,8 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
 
 fn error_line(failure: &Failure, now: Time) -> String {
     let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
-    let retry = failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {wait}"));
+    let retry =
+        failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
     let when = relative(failure.at, now);
     one_line(&format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message))
 }

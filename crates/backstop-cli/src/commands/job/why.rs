@@ -1,6 +1,7 @@
 //! `backstop job why`: the one gate a job stands before, and what opens it.
 
 use crate::context::Context;
+use crate::output::words::to_the_millisecond;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
 use backstop::why::Why;
@@ -13,7 +14,7 @@ pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble
     if context.output.is_json() {
         context.output.json(&WhyShape::new(&explained))?;
     } else {
-        context.output.line(&explained.why)?;
+        context.output.line(to_the_millisecond(&explained.why.to_string()))?;
         if let Some(next) = explained.next_step() {
             context.output.line(format!("  try: {}", context.output.paint().command(next)))?;
         }

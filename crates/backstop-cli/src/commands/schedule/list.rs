@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{count, relative};
+use crate::output::words::{count, instant, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::{ScheduleStatus, Standing};
 use backstop::{Schedule, ScheduleName, Time};
@@ -76,5 +76,5 @@ fn table(listed: &[Listed<'_>], now: Time) -> Table {
 }
 
 fn next(at: Time, now: Time) -> String {
-    format!("{at} ({})", relative(at, now))
+    format!("{} ({})", instant(at), relative(at, now))
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::about;
+use crate::output::words::{about, instant};
 use crate::trouble::{Trouble, Verdict};
 use backstop::ScheduleName;
 use backstop::schedules::{Entry, What};
@@ -44,7 +44,7 @@ fn table(runs: &[Entry], name: &ScheduleName) -> Table {
             what => what.why().map(|why| why.to_string()).unwrap_or_default(),
         };
         table.toned([
-            plain(entry.instant.to_string()),
+            plain(instant(entry.instant)),
             (entry.what.to_string(), tone(entry.what)),
             plain(about(entry.lateness())),
             plain(entry.job(name).map(|id| id.to_string()).unwrap_or_default()),

@@ -2,7 +2,7 @@
 
 use super::{KeyArgs, unknown};
 use crate::context::Context;
-use crate::output::words::{counted, cut, one_line, relative};
+use crate::output::words::{counted, cut, one_line, relative, to_the_millisecond};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::streams::{Standing, StoredKey};
@@ -58,7 +58,11 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
     }
     lines.extend(held(stored, now));
     if let Some(Ok(why)) = stored.records.first().map(|record| why_record(stored, record.position)) {
-        lines.push(format!("  why {} waits: {why}", stored.records[0].position));
+        lines.push(format!(
+            "  why {} waits: {}",
+            stored.records[0].position,
+            to_the_millisecond(&why.to_string())
+        ));
     }
     for (first, step, count) in standing.missed.runs() {
         lines.push(format!(

@@ -5,7 +5,8 @@ use crate::context::Context;
 use crate::output::table::{Table as Lines, Tone};
 use crate::output::words::one_line;
 use crate::trouble::{Trouble, Verdict};
-use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Table};
+use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Looks, Table};
+use clap::Args;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -44,14 +45,24 @@ struct IndexShape<'a> {
     ddl: &'a str,
 }
 
-pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let table = &args.configured(context)?.table;
+/// Which table, and how much of it.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Show the database's plans whole: a line for each wait that rows may be in
+    #[arg(long)]
+    plans: bool,
+}
+
+pub(super) async fn run(args: &CheckArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
     let checked = backstop.adopted(table).check().await.map_err(|error| failed(table, error))?;
     if context.output.is_json() {
         context.output.json(&shape(&checked))?;
     } else {
-        tell(table, &checked, context)?;
+        tell(table, &checked, args.plans, context)?;
     }
     Ok(if checked.is_fine() { Verdict::Fine } else { Verdict::FallsShort })
 }
@@ -99,7 +110,7 @@ fn refused(checked: &Checked) -> impl Iterator<Item = (&'static str, &str)> {
     both.into_iter().filter_map(|(what, may)| Some((what, may.as_ref().err()?.as_str())))
 }
 
-fn tell(table: &Table, checked: &Checked, context: &Context) -> Result<(), Trouble> {
+fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let place = table.source().address();
     output.line(format!("{} in {place} ({})", paint.bold(one_line(&checked.table)), checked.database))?;
@@ -122,10 +133,7 @@ fn tell(table: &Table, checked: &Checked, context: &Context) -> Result<(), Troub
         output.line(paint.warning("\nIndexes by which due rows are found without a look at all others:"))?;
         statements(wanted.into_iter(), context)?;
     }
-    plan("\nHow the database finds what is due:", &checked.plan, context)?;
-    if let Some(indexed) = &checked.plan_indexed {
-        plan("\nHow it would with these indexes:", indexed, context)?;
-    }
+    tell_plans(checked, plans, context)?;
     for note in &checked.notes {
         output.note(format!("note: {}", one_line(note)));
     }
@@ -157,10 +165,25 @@ fn statements<'a>(statements: impl Iterator<Item = &'a String>, context: &Contex
     Ok(())
 }
 
-fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> {
-    if plan.is_empty() {
+/// How rows are found: in a line, or the whole of what the database says.
+fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), Trouble> {
+    if checked.plan.is_empty() {
         return Ok(());
     }
+    let short = |looks: &Looks| vec![looks.to_string()];
+    let now = if whole { checked.plan.clone() } else { short(&checked.looks()) };
+    let then = if whole { checked.plan_indexed.clone() } else { checked.looks_indexed().as_ref().map(short) };
+    plan("\nHow the database finds what is due:", &now, context)?;
+    if let Some(then) = then {
+        plan("\nHow it would with these indexes:", &then, context)?;
+    }
+    if !whole {
+        context.output.note("the whole plans: --plans");
+    }
+    Ok(())
+}
+
+fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> {
     context.output.line(title)?;
     for line in plan {
         context.output.line(format!("  {}", context.output.paint().dim(one_line(line))))?;

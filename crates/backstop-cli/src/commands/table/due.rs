@@ -3,7 +3,7 @@
 use super::{TableArgs, failed};
 use crate::context::Context;
 use crate::output::table::Table as Lines;
-use crate::output::words::counted;
+use crate::output::words::{counted, instant};
 use crate::trouble::{Trouble, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -22,7 +22,11 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
     if context.output.is_json() {
         context.output.json(&DueShape { due })?;
     } else if due.is_empty() {
-        context.output.note(format!("nothing is due at {at}; try: backstop table status {}", table.name()));
+        context.output.note(format!(
+            "nothing is due at {}; try: backstop table status {}",
+            instant(at),
+            table.name()
+        ));
     } else {
         let mut lines = Lines::new(&["ROW"]);
         for key in &due {
@@ -31,7 +35,11 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
         context.output.table(&lines)?;
         let is_cut = due.len() >= table.records_max();
         let more = if is_cut { "; there may be more, for the passes after it" } else { "" };
-        context.output.note(format!("a pass at {at} takes {}{more}", counted(due.len() as u64, "row")));
+        context.output.note(format!(
+            "a pass at {} takes {}{more}",
+            instant(at),
+            counted(due.len() as u64, "row")
+        ));
     }
     Ok(Verdict::Fine)
 }

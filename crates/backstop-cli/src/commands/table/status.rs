@@ -3,10 +3,10 @@
 use super::{TableArgs, failed};
 use crate::context::Context;
 use crate::output::table::Table as Lines;
-use crate::output::words::{count, relative};
+use crate::output::words::{count, instant, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{InHand, Status, Table};
+use backstop::tables::{Failing, InHand, Status, Table};
 use backstop::{Span, Time};
 use backstop_server::wire::table::StatusShape;
 use clap::Args;
@@ -41,7 +41,16 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
     let backstop = context.look().await?;
     let at = args.table.at.unwrap_or_else(|| backstop.now());
     let adopted = backstop.adopted(table);
-    let status = adopted.status(at).await.map_err(|error| failed(table, error))?;
+    let status = match adopted.status(at).await {
+        Ok(status) => status,
+        Err(error) => {
+            // What keeps rows from being counted is likely what passes fail of; since when is known all the same.
+            if let Some(failing) = adopted.failing().await? {
+                context.output.note(passes(&failing, at));
+            }
+            return Err(failed(table, error));
+        }
+    };
     let expired = if args.expired {
         Some(adopted.expired(at, TABLE_TOLD_MAX).await.map_err(|error| failed(table, error))?)
     } else {
@@ -73,6 +82,9 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         if status.expired > 0 { paint.warning(expired_text) } else { expired_text },
         next(status)
     ))?;
+    if let Some(failing) = &status.failing {
+        output.line(paint.bad(passes(failing, status.at)))?;
+    }
     output.table(&ages(status))?;
     tell_hands(status, context)?;
     let never = [
@@ -126,6 +138,13 @@ fn next(status: &Status) -> String {
     let last =
         status.last_pass.map_or_else(|| "no pass yet".to_owned(), |at| format!("last pass {}", seen(at)));
     format!("{due}; {last}")
+}
+
+/// Passes that fail, in a line.
+fn passes(failing: &Failing, at: Time) -> String {
+    let Failing { since, passes, error, .. } = failing;
+    let many = if *passes == 1 { "a pass".to_owned() } else { format!("{} passes", count(*passes)) };
+    format!("{many} failed since {} ({}), the last one of: {error}", instant(*since), relative(*since, at))
 }
 
 fn ages(status: &Status) -> Lines {

@@ -10,8 +10,10 @@ use backstop_server::wire::queue::QueueShape;
 use backstop_server::wire::stream::StreamShape;
 use serde_json::{Value, json};
 
-/// Workers that were silent for longer are not shown.
+/// Workers that were silent for longer are not shown, whatever they hold.
 pub(super) const WORKERS_WITHIN: Span = Span::minutes(2);
+/// A worker that was silent for this long may be gone: the usual lease.
+pub(super) const SILENT: Span = Span::secs(15);
 /// Groups shown; each costs a look at its sample.
 const GROUPS: usize = 50;
 
@@ -32,6 +34,11 @@ pub(super) struct Figures {
     pub(super) guards: Vec<GuardStatus>,
 }
 
+/// Whether a worker works, or holds jobs and is not heard. One that holds nothing and gives no sign has stopped.
+fn is_there(worker: &WorkerStatus, now: Time) -> bool {
+    worker.running > 0 || now.since(worker.seen_at) <= SILENT
+}
+
 impl Figures {
     /// Reads the store. One part that fails fails all: half a picture would look like a whole one.
     pub(super) async fn read(backstop: &Backstop) -> Answer<Self> {
@@ -40,7 +47,12 @@ impl Figures {
         Ok(Self {
             at,
             queues: store.queues(at).await?,
-            workers: store.workers(WORKERS_WITHIN, at).await?,
+            workers: store
+                .workers(WORKERS_WITHIN, at)
+                .await?
+                .into_iter()
+                .filter(|one| is_there(one, at))
+                .collect(),
             groups: backstop.dead().groups(None, GROUPS).await?,
             streams: store.streams().await?,
             guards: backstop.breakers().list().await?,
@@ -86,4 +98,36 @@ fn rates(trail: &Trail, queue: Option<&QueueStatus>) -> Value {
 /// How long the job that is next in line has been waiting for its turn.
 pub(super) fn oldest(queue: &QueueStatus, now: Time) -> Option<Span> {
     queue.next_ready.filter(|at| *at <= now).map(|at| now.since(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop::testing;
+    use backstop_core::plan::Want;
+    use backstop_core::port::{Beat, Claim};
+    use backstop_core::{LeaseNumber, WorkerName};
+
+    #[tokio::test]
+    async fn workers_that_stopped_are_left_out_and_those_that_vanished_with_jobs_are_not() {
+        let test = testing::start();
+        let (store, now) = (test.backstop.store(), test.backstop.now());
+        test.backstop.draft("q").push().await.unwrap();
+        let queues = vec!["q".parse().unwrap()];
+        for name in ["vanished", "stopped"] {
+            let (worker, until) = (WorkerName::new(name), now.after(Span::secs(15)));
+            let beat = Beat { worker: worker.clone(), queues: queues.clone(), leases: Vec::new(), until };
+            store.beat(beat, now).await.unwrap();
+            let number = LeaseNumber::from_i64(1);
+            let wants = vec![Want { queue: queues[0].clone(), max: 1 }];
+            store.claim(Claim { number, worker, until, wants }, now).await.unwrap();
+        }
+        let names = async || {
+            let workers = Figures::read(&test.backstop).await.unwrap().workers;
+            workers.into_iter().map(|worker| worker.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names().await, ["stopped", "vanished"]);
+        test.clock.advance(SILENT.plus(Span::secs(1)));
+        assert_eq!(names().await, ["vanished"]);
+    }
 }

@@ -1,6 +1,6 @@
 //! Rows of what is looked at: the same for a screen, a filter and a test.
 
-use super::figures::{Figures, oldest};
+use super::figures::{Figures, SILENT, oldest};
 use super::state::{Deed, View};
 use super::trail::{Flow, Trail};
 use crate::commands::breaker;
@@ -10,7 +10,7 @@ use backstop::breakers::GuardStatus;
 use backstop::core::port::{Gate, QueueStatus, StreamStatus, WorkerStatus};
 use backstop::core::stream::{Alarm, Count, alarms};
 use backstop::dead::DeadGroup;
-use backstop::{QueueName, Span, State, Time};
+use backstop::{QueueName, State, Time};
 use backstop_server::wire::breaker::what;
 
 /// Characters of an error that a row has.
@@ -19,8 +19,6 @@ const ERROR_CHARS: usize = 160;
 const BARS: usize = 24;
 /// Eight heights of a bar.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// A worker that was silent for this long may be gone: the usual lease.
-const SILENT: Span = Span::secs(15);
 
 /// One row.
 #[derive(Clone, PartialEq, Debug)]

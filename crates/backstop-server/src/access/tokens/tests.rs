@@ -3,7 +3,7 @@ use super::*;
 use backstop::testing;
 
 fn new(name: &str, scopes: &[Scope], expires_in: Option<Span>) -> NewToken {
-    NewToken { name: name.to_owned(), scopes: scopes.to_vec(), expires_in }
+    NewToken { name: name.to_owned(), scopes: scopes.to_vec(), queues: Vec::new(), expires_in }
 }
 
 #[tokio::test]
@@ -33,6 +33,25 @@ async fn a_token_made_a_moment_ago_is_known_but_not_to_who_sent_too_many_wrong_o
     assert!(known(&new.token, Unknown::Ask).await);
     let mixed = format!("{}{}", &new.token[..PREFIX.len() + 12], &old.token[PREFIX.len() + 12..]);
     assert!(!known(&mixed, Unknown::Ask).await, "the id of one and the secret of another");
+}
+
+#[tokio::test]
+async fn tokens_of_before_there_were_queues_are_good_everywhere() {
+    let kept = br#"{"name":"old","scopes":["push"],"sha256":"00","created_at":"2026-01-01T00:00:00Z"}"#;
+    let fingerprint = Fingerprint::of("x").to_hex();
+    let kept = String::from_utf8_lossy(kept).replace("\"00\"", &format!("\"{fingerprint}\""));
+    let token = read("token/a", kept.as_bytes()).expect("a token");
+    assert_eq!((token.queues.len(), token.caller().reach()), (0, &Reach::Everywhere));
+    let backstop = testing::start().backstop;
+    let queues = vec!["emails".parse().unwrap()];
+    let some = NewToken { queues: queues.clone(), ..new("some", &[Scope::Push], None) };
+    Tokens::of(&backstop).create("ada", some).await.unwrap();
+    let listed = Tokens::of(&backstop).list().await.unwrap();
+    assert_eq!((&listed[0].queues, listed[0].caller().reach()), (&queues, &Reach::of(&queues)));
+    let many = (0..=QUEUES_MAX).map(|n| format!("q{n}").parse().unwrap()).collect();
+    let many = NewToken { queues: many, ..new("many", &[Scope::Push], None) };
+    let refused = Tokens::of(&backstop).create("ada", many).await.unwrap_err().to_string();
+    assert!(refused.contains("at most 32 queues"), "{refused}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::history::{QueueSeries, StreamSeries};
 use crate::pages::View;
 use crate::pages::workers::{Health, LISTED};
 use backstop::breakers::GuardStatus;
+use backstop::tables::Failing;
 use backstop_core::amend::Filter;
 use backstop_core::port::{
     Answer, Finding, Grade, Group, GroupQuery, KeyStatus, PageQuery, QueueStatus, StreamStatus, WhichKeys,
@@ -11,6 +12,7 @@ use backstop_core::port::{
 };
 use backstop_core::stream::Standing;
 use backstop_core::{Job, QueueName, ScheduleName, Span, State, StreamName, Time};
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +25,8 @@ const STREAMS_MAX: usize = 10;
 const KEYS_MAX: usize = 50;
 /// Schedules that are looked at.
 const SCHEDULES_MAX: usize = 100;
+/// Tables that are looked at.
+const TABLES_MAX: usize = 50;
 /// How long what the doctor found is taken for true.
 const FINDINGS_FOR: Span = Span::secs(30);
 /// How long what schedules missed is taken for true.
@@ -57,6 +61,8 @@ pub(super) struct Facts {
     pub(super) recent: BTreeMap<QueueName, QueueSeries>,
     /// The same of each stream.
     pub(super) recent_streams: BTreeMap<StreamName, StreamSeries>,
+    /// Tables whose passes fail.
+    pub(super) failing: Vec<(String, Failing)>,
     /// Queues that this server handles by itself.
     pub(super) handled: Vec<QueueName>,
 }
@@ -89,6 +95,7 @@ impl Facts {
             halted: halted(view, &streams).await?,
             missed: kept.missed(view, now).await?,
             findings: kept.findings(view, now).await?,
+            failing: failing(view).await?,
             recent: recent.collect(),
             recent_streams: recent_streams.collect(),
             handled: handled.map(|(name, _)| name.clone()).collect(),
@@ -111,6 +118,17 @@ impl Facts {
         };
         self.handled.contains(queue) || self.workers.iter().any(|worker| serves(&worker))
     }
+}
+
+/// The tables of the configuration whose passes fail.
+async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
+    let (config, backstop) = (view.app().config(), view.app().backstop());
+    let tables = config.tables.values().take(TABLES_MAX).map(|entry| async {
+        let failing = backstop.adopted(&entry.table).failing().await?;
+        Ok(failing.map(|failing| (entry.table.name().to_owned(), failing)))
+    });
+    let failing: Answer<Vec<_>> = join_all(tables).await.into_iter().collect();
+    Ok(failing?.into_iter().flatten().collect())
 }
 
 /// Keys that stand still, of the first keys that hold something.

@@ -8,6 +8,7 @@ use crate::pages::link::{Link, part};
 use crate::pages::text;
 use crate::pages::workers::Health;
 use backstop::breakers::GuardStatus;
+use backstop::tables::Failing;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Gate, Grade, QueueStatus};
 use backstop_core::{QueueName, Span, State};
@@ -68,6 +69,7 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
     found.extend(overdue(facts, base));
     found.extend(streams(facts, base));
     found.extend(missed(facts, base));
+    found.extend(tables(facts, base));
     found.extend(doctor(facts, base));
     found.sort_by_key(|problem| problem.weight);
     found
@@ -312,6 +314,19 @@ fn missed(facts: &Facts, base: &str) -> Vec<Problem> {
         deed: "See its ledger",
     };
     facts.missed.iter().map(told).collect()
+}
+
+/// Tables whose passes fail: none of their rows is tried meanwhile.
+fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
+    let told = |(name, failing): &(String, Failing)| Problem {
+        weight: Weight::Bad,
+        kind: "table fails",
+        sentence: format!("Passes over table {name} fail: {}.", failing.error.trim_end_matches('.')),
+        number: text::span(facts.now.since(failing.since)),
+        link: format!("{base}/tables"),
+        deed: "See why",
+    };
+    facts.failing.iter().map(told).collect()
 }
 
 /// What the store says of itself.

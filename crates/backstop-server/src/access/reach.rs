@@ -1,0 +1,105 @@
+//! Which queues a caller may touch: all of them, or those that its token names.
+//!
+//! | a route | to a token for some queues |
+//! |---|---|
+//! | names a queue, or a job | is answered if the queue is one of them; a job of another is as good as none |
+//! | lists | shows what is theirs |
+//! | goes across queues, or is about none | is refused; `rules.rs` says which those are not |
+
+use crate::api::Problem;
+use axum::http::StatusCode;
+use backstop::core::amend::Refusal;
+use backstop::core::failure::Context;
+use backstop::{JobId, QueueName};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Which queues somebody may touch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Reach {
+    /// All, and what goes across them.
+    #[default]
+    Everywhere,
+    /// These, and nothing else.
+    Queues(Arc<BTreeSet<QueueName>>),
+}
+
+impl Reach {
+    /// As far as a token goes that names these; one that names none goes everywhere.
+    pub fn of(queues: &[QueueName]) -> Self {
+        if queues.is_empty() {
+            Self::Everywhere
+        } else {
+            Self::Queues(Arc::new(queues.iter().cloned().collect()))
+        }
+    }
+
+    /// Whether a queue is within it.
+    pub fn includes(&self, queue: &QueueName) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::Queues(queues) => queues.contains(queue),
+        }
+    }
+
+    /// The queues it is limited to, in words; `None` where it is not.
+    pub(super) fn limits(&self) -> Option<String> {
+        match self {
+            Self::Everywhere => None,
+            Self::Queues(queues) => Some(listed(queues)),
+        }
+    }
+
+    /// Refuses a queue that is not within it.
+    pub(crate) fn check(&self, queue: &QueueName) -> Result<(), Problem> {
+        match self {
+            Self::Queues(queues) if !queues.contains(queue) => {
+                let why = format_args!("this is about queue {queue}; use a token for it");
+                Err(refused(&listed(queues), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what goes across queues; `how` says what would not.
+    pub(crate) fn check_across(&self, how: &str) -> Result<(), Problem> {
+        match self {
+            Self::Everywhere => Ok(()),
+            Self::Queues(queues) => {
+                Err(refused(&listed(queues), format_args!("this goes across queues; {how}")))
+            }
+        }
+    }
+
+    /// What to say of a job that is not within it, be it in another queue or nowhere.
+    pub(crate) fn no_such_job(&self, id: JobId) -> Problem {
+        let Some(limits) = self.limits() else { return Problem::refused(Refusal::NotFound) };
+        Problem::not_found(format_args!(
+            "there is no job {id} in {limits}, which this token is for; it may have been pruned"
+        ))
+    }
+
+    /// Leaves out what a dead letter tells of other queues.
+    pub(crate) fn narrow(&self, context: &mut Context) {
+        if let Self::Queues(queues) = self {
+            let is_own = |name: &str| queues.iter().any(|queue| queue.as_str() == name);
+            context.queue_depths.retain(|queue, _| is_own(queue));
+            context.breakers.retain(|name, _| is_own(name.split('/').next().unwrap_or_default()));
+        }
+    }
+}
+
+fn refused(limits: &str, why: std::fmt::Arguments<'_>) -> Problem {
+    let detail = format_args!("this token is for {limits} only, and {why}");
+    Problem::new(StatusCode::FORBIDDEN, OTHER_QUEUES, OTHER_QUEUES_TITLE, detail)
+}
+
+/// This kind of problem, for programs and for people.
+pub(super) const OTHER_QUEUES: &str = "other-queues";
+pub(super) const OTHER_QUEUES_TITLE: &str = "The token is for some queues only";
+
+/// Queues in words.
+fn listed(queues: &BTreeSet<QueueName>) -> String {
+    let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
+    format!("{} {}", if names.len() == 1 { "queue" } else { "queues" }, names.join(", "))
+}

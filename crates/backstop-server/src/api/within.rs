@@ -1,0 +1,119 @@
+//! Answers for whoever is let into some queues only.
+
+use super::Problem;
+use crate::App;
+use crate::access::{Caller, Reach};
+use backstop::core::failure::Failure;
+use backstop::dead::{DeadLetter, DeadSelection};
+use backstop::{JobId, QueueName};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::collections::BTreeSet;
+
+/// Ids that are looked up at once to see whose they are.
+const READS_MAX: usize = 16;
+/// Ids that are looked up for one request.
+const IDS_MAX: usize = 1_000;
+
+/// One page of a list.
+pub(super) struct Part<T> {
+    pub(super) what: T,
+    pub(super) is_empty: bool,
+    /// Where the next page starts.
+    pub(super) next: Option<String>,
+}
+
+/// A page of a list that `look` reads: of one queue, or of all. Who sees only some is shown these one after another.
+pub(super) async fn paged<T, F: Future<Output = Result<Part<T>, Problem>>>(
+    reach: &Reach,
+    queue: Option<QueueName>,
+    cursor: Option<String>,
+    look: impl Fn(Option<QueueName>, Option<String>) -> F,
+) -> Result<Part<T>, Problem> {
+    match (reach, queue) {
+        (Reach::Queues(queues), None) => one_after_another(queues, cursor, look).await,
+        (reach, Some(queue)) => {
+            reach.check(&queue)?;
+            look(Some(queue), cursor).await
+        }
+        (Reach::Everywhere, None) => look(None, cursor).await,
+    }
+}
+
+/// The cursor is that of one queue, with the name of the queue before it. No name has a colon.
+async fn one_after_another<T, F: Future<Output = Result<Part<T>, Problem>>>(
+    queues: &BTreeSet<QueueName>,
+    cursor: Option<String>,
+    look: impl Fn(Option<QueueName>, Option<String>) -> F,
+) -> Result<Part<T>, Problem> {
+    let (first, mut within) = match cursor.as_deref().map(|cursor| cursor.split_once(':')) {
+        None => (None, None),
+        Some(Some((queue, within))) => (Some(queue), Some(within.to_owned()).filter(|text| !text.is_empty())),
+        Some(None) => return Err(Problem::bad("`cursor` is none that this list has given")),
+    };
+    let is_before = |queue: &&QueueName| first.is_some_and(|first| queue.as_str() != first);
+    let left: Vec<&QueueName> = queues.iter().skip_while(is_before).collect();
+    for (at, queue) in left.iter().enumerate() {
+        let following = left.get(at + 1);
+        let mut part = look(Some((*queue).clone()), within.take()).await?;
+        let goes_on = part.next.map(|next| format!("{queue}:{next}"));
+        if goes_on.is_none() && part.is_empty && following.is_some() {
+            continue;
+        }
+        part.next = goes_on.or_else(|| following.map(|following| format!("{following}:")));
+        return Ok(part);
+    }
+    Err(Problem::bad("`cursor` is none that this list has given"))
+}
+
+/// Refuses a job that is not the caller's to see, as one that is not there.
+pub(super) async fn check_job(app: &App, caller: &Caller, id: JobId) -> Result<(), Problem> {
+    let reach = caller.reach();
+    if *reach == Reach::Everywhere {
+        return Ok(());
+    }
+    let job = app.backstop().job(id).await?;
+    if job.is_some_and(|job| reach.includes(&job.queue)) { Ok(()) } else { Err(reach.no_such_job(id)) }
+}
+
+/// Refuses dead letters that are not the caller's to change.
+pub(super) async fn check_letters(
+    app: &App,
+    caller: &Caller,
+    selection: &DeadSelection,
+) -> Result<(), Problem> {
+    let reach = caller.reach();
+    if *reach == Reach::Everywhere {
+        return Ok(());
+    }
+    let across = || reach.check_across("name a `queue` in the selection");
+    match selection {
+        DeadSelection::All => across(),
+        DeadSelection::Oldest { queue, .. } => reach.check(queue),
+        DeadSelection::Matching(filter) => {
+            filter.queue.as_ref().map_or_else(across, |queue| reach.check(queue))
+        }
+        DeadSelection::Ids(ids) if ids.len() > IDS_MAX => Err(Problem::too_large(format_args!(
+            "{} ids at once; of a token for some queues each is looked up, and at most {IDS_MAX} are. Send them in several",
+            ids.len()
+        ))),
+        DeadSelection::Ids(ids) => {
+            let checks = stream::iter(ids.clone()).map(|id| check_job(app, caller, id));
+            checks.buffer_unordered(READS_MAX).try_collect::<()>().await
+        }
+    }
+}
+
+/// Leaves out what a dead letter tells of queues that are not the caller's to see.
+pub(super) fn narrow_letter(reach: &Reach, letter: &mut DeadLetter) {
+    if let Some(context) = &mut letter.context {
+        reach.narrow(context);
+    }
+    narrow(reach, &mut letter.original_job.errors);
+}
+
+/// Leaves out what failures tell of queues that are not the caller's to see.
+pub(super) fn narrow(reach: &Reach, failures: &mut [Failure]) {
+    for context in failures.iter_mut().filter_map(|failure| failure.context.as_mut()) {
+        reach.narrow(context);
+    }
+}

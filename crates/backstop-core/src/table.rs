@@ -15,7 +15,8 @@
 //!
 //! A band's ticks are the multiples of its period since 1970, so that they survive restarts; after a downtime a row is due once, however
 //! many ticks went by. The age of a row is its age now, and equality stays in the younger band: where several bands fire together, the row
-//! is tried once. A last pass in the future counts as a pass now.
+//! is tried once. A last pass in the future counts as a pass now. What a pass that is cut at its limit leaves of its tick, and what becomes
+//! of it when the next tick fires, is in [`Desk::leg`].
 //!
 //! The wait after a failure is the same for all rows: what a jitter draws is drawn once for each number of failures. A query can then
 //! tell the due rows from the others, before it cuts them at its limit, and what comes back together is spread by that limit.
@@ -25,9 +26,11 @@
 mod criteria;
 pub mod date;
 mod desk;
+mod round;
 
 pub use criteria::{Criteria, DueRows, Group, Window};
-pub use desk::{Claim, Cursor, Desk, Failing, Held, Refused, Round, Survey, Walk};
+pub use desk::{Claim, Desk, Failing, Held, Refused, Survey, Walk};
+pub use round::{Aside, Cursor, Leg, Passed, Round, Stretch};
 
 use crate::limits::{DELAY_MAX, TABLE_BANDS_MAX, TABLE_WAITS_MAX};
 use crate::retry::{Band, Curve, RetryPolicy, Roll};

@@ -1,6 +1,7 @@
 //! Adopted tables: how long it takes to find what is due in a large one, without the suggested indexes and with them.
 //!
-//! Of the rows half are finished, and half failed and are not due; between them lie those that are.
+//! Of the rows half are finished, and half failed and are not due; between them lie those that are. Both strategies look at the same rows.
+//! By age those are due that came in on the last day: all others have hours to go until their band ticks.
 
 mod ground;
 
@@ -10,18 +11,18 @@ use super::report::grouped;
 use anyhow::{Result, ensure};
 use backstop::core::limits::TABLE_STATEMENT_MAX;
 use backstop::tables::{Adopted, Table, TableError};
-use backstop::{Backstop, Time};
+use backstop::{Backstop, RetryPolicy, Span, Time};
 use comfy_table::{Cell, CellAlignment, Table as Drawn, presets};
 use ground::Ground;
 use indicatif::ProgressBar;
 use serde::Serialize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Rows that are due, and that one pass takes.
 const DUE: usize = 1_000;
-/// Looks at a table with indexes, and at one without: those take as long as the whole table does.
+/// Looks at a table. Those without an index take as long as the whole table does: no more than about so long are spent on them.
 const LOOKS: usize = 25;
-const LONG_LOOKS: usize = 3;
+const LOOKS_TIME: Duration = Duration::from_secs(10);
 /// 2026-03-01, noon: when it is looked at.
 const NOON_S: i64 = 1_772_366_400;
 
@@ -34,11 +35,24 @@ pub(super) struct Tables {
     fill: Rate,
     /// The look at every open row that a worker takes once an hour.
     survey_seconds: f64,
-    /// `None` if the database was stopped at the time limit of a statement.
-    without_indexes: Option<Latency>,
+    #[serde(flatten)]
+    by_failures: Looks,
+    by_age: Looks,
     indexes_seconds: f64,
-    with_indexes: Option<Latency>,
     indexes: Vec<String>,
+}
+
+/// How long it takes to find what is due; `None` if the database was stopped at the time limit of a statement.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Looks {
+    without_indexes: Option<Latency>,
+    with_indexes: Option<Latency>,
+}
+
+/// The table by one strategy, and when it is looked at.
+struct Strategy {
+    adopted: Adopted,
+    at: Time,
 }
 
 /// Measures in a table of its own, which is gone afterwards.
@@ -66,19 +80,20 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
         })
         .await?;
     let fill = Rate::of(rows, began.elapsed());
-    let table = Table::new("bench", ground.url(), ground.table())?.max_records(DUE)?;
     // Nothing is claimed: what a store would keep is of no weight here.
-    let adopted = Backstop::open("memory:").await?.adopted(&table);
+    let backstop = Backstop::open("memory:").await?;
+    let [by_failures, by_age] = strategies(&backstop, ground).await?;
     // As a pass does once an hour: what it finds holds for those after it.
     bar.set_message("looking at every open row, as a worker does once an hour");
     let began = Instant::now();
-    adopted.survey().await?;
+    by_failures.adopted.survey().await?;
     let survey_seconds = began.elapsed().as_secs_f64();
+    by_age.adopted.survey().await?;
     bar.set_message("finding what is due, without an index");
-    let without_indexes = looks(&adopted, LONG_LOOKS).await?;
+    let without = [by_failures.looks().await?, by_age.looks().await?];
     bar.set_message("making the suggested indexes");
     let began = Instant::now();
-    let checked = adopted.check().await?;
+    let checked = by_failures.adopted.check().await?;
     let indexes: Vec<String> = checked.indexes.into_iter().map(|index| index.ddl).collect();
     for ddl in &indexes {
         ground.run(ddl).await?;
@@ -86,36 +101,40 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
     ground.analyse().await?;
     let indexes_seconds = began.elapsed().as_secs_f64();
     bar.set_message("finding what is due, with the suggested indexes");
-    let with_indexes = looks(&adopted, LOOKS).await?;
-    let database = checked.database;
-    let due = DUE;
-    Ok(Tables {
-        database,
-        rows,
-        due,
-        fill,
-        survey_seconds,
-        without_indexes,
-        indexes_seconds,
-        with_indexes,
-        indexes,
-    })
+    let with = [by_failures.looks().await?, by_age.looks().await?];
+    let [by_failures, by_age] =
+        [0, 1].map(|at| Looks { without_indexes: without[at], with_indexes: with[at] });
+    let (database, due) = (checked.database, DUE);
+    Ok(Tables { database, rows, due, fill, survey_seconds, by_failures, by_age, indexes_seconds, indexes })
 }
 
-/// How long a look takes, from connecting to the last key; `None` if one takes longer than a statement may.
-async fn looks(adopted: &Adopted, looks: usize) -> Result<Option<Latency>> {
-    let at = Time::from_millis(NOON_S * 1_000);
-    let mut times = Vec::with_capacity(looks);
-    for _ in 0..looks {
-        let began = Instant::now();
-        match adopted.due(at, Some(DUE)).await {
-            Ok(due) => ensure!(due.len() == DUE, "{} rows were found due, not {DUE}", due.len()),
-            Err(TableError::TooSlow(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
+/// Fibonacci at noon; and by age five minutes later, when the youngest rows are due and no others.
+async fn strategies(backstop: &Backstop, ground: &Ground) -> Result<[Strategy; 2]> {
+    let table = |name| anyhow::Ok(Table::new(name, ground.url(), ground.table())?.max_records(DUE)?);
+    let noon = Time::from_millis(NOON_S * 1_000);
+    let by_failures = Strategy { adopted: backstop.adopted(&table("bench")?), at: noon };
+    let policy = RetryPolicy::from_json(br#"{"kind":"progressive"}"#)?;
+    let table = table("bench_by_age")?.strategy(&policy, None)?;
+    let by_age = Strategy { adopted: backstop.adopted(&table), at: noon.after(Span::minutes(5)) };
+    by_age.adopted.skip_to(noon).await?;
+    Ok([by_failures, by_age])
+}
+
+impl Strategy {
+    /// How long a look takes, from connecting to the last key; `None` if one takes longer than a statement may.
+    async fn looks(&self) -> Result<Option<Latency>> {
+        let mut times = Vec::with_capacity(LOOKS);
+        while times.len() < LOOKS && times.iter().sum::<Duration>() < LOOKS_TIME {
+            let began = Instant::now();
+            match self.adopted.due(self.at, Some(DUE)).await {
+                Ok(due) => ensure!(due.len() == DUE, "{} rows were found due, not {DUE}", due.len()),
+                Err(TableError::TooSlow(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            times.push(began.elapsed());
         }
-        times.push(began.elapsed());
+        Ok(Some(Latency::of(times)))
     }
-    Ok(Some(Latency::of(times)))
 }
 
 impl Tables {
@@ -137,8 +156,10 @@ impl Tables {
             let cells = [time(|latency| latency.p50_ms), time(|latency| latency.p99_ms)];
             drawn.add_row([Cell::new(what), right(&cells[0]), right(&cells[1])]);
         };
-        row("without an index", self.without_indexes);
-        row("with the suggested indexes", self.with_indexes);
+        for (strategy, looks) in [("by failures", self.by_failures), ("by age", self.by_age)] {
+            row(&format!("{strategy}, without an index"), looks.without_indexes);
+            row(&format!("{strategy}, with the suggested indexes"), looks.with_indexes);
+        }
         let (fill, indexes, survey) = (self.fill.seconds, self.indexes_seconds, self.survey_seconds);
         format!(
             "{drawn}\nFrom connecting to the last key. Half of the rows are finished, half failed and are not due. Filled in {fill:.1} s; \

@@ -1,7 +1,7 @@
 //! The due rows of a table as bounds: what [`Rules::judge`] says of one row, said of all of them.
 
 use super::{OpenRow, Rules, Strategy, has_ticked};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Which open rows are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ impl Rules {
             Strategy::ByAge(_) => DueRows::ByAge(self.windows(last_pass, now, inserted_from)),
             Strategy::ByFailures { waits, max_failures } => {
                 let last = waits.len();
-                let group = |(before, wait): (usize, &crate::time::Span)| Group {
+                let group = |(before, wait): (usize, &Span)| Group {
                     failures: u32::try_from(before + 1).unwrap_or(u32::MAX),
                     or_more: before + 1 == last,
                     last_failure_until: now.before(*wait),
@@ -86,6 +86,19 @@ impl Rules {
 }
 
 impl Criteria {
+    /// The same for rows that were inserted no later than one of these times, and no earlier than the other. By failures nothing changes.
+    #[must_use]
+    pub fn between(mut self, newest: Option<Time>, oldest: Option<Time>) -> Self {
+        let DueRows::ByAge(windows) = &mut self.due else { return self };
+        for window in windows.iter_mut() {
+            let before = newest.map(|newest| newest.after(Span::micros(1)));
+            window.before = window.before.into_iter().chain(before).min();
+            window.from = oldest.map_or(window.from, |oldest| oldest.max(window.from));
+        }
+        windows.retain(|window| window.before.is_none_or(|before| window.from < before));
+        self
+    }
+
     /// Whether they say that a row is due.
     pub fn admit(&self, row: OpenRow) -> bool {
         let is_due = match &self.due {

@@ -10,10 +10,11 @@
 //! | it renews its lease in time | they stay its own |
 //! | its lease ends, or it was killed | they are orphans, and the next who asks takes them first |
 //! | it has written what became of a row | the row is nobody's |
-//! | a pass over rows that are tried by their age is cut at its limit | the round stays open, and the next pass goes on behind it |
-//! | it gets to the last row | that was the last pass; ticks count from there |
 //! | a pass fails | since when passes fail, and of what; until one does not |
+//!
+//! What a pass over rows that are tried by their age leaves is in [`super::round`].
 
+use super::round::{Aside, Cursor, Round, Stretch};
 use crate::lease::is_expired;
 use crate::limits::{TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_SURVEY_EVERY, TABLE_WALK_EVERY};
 use crate::time::{Span, Time};
@@ -25,6 +26,10 @@ use serde::{Deserialize, Serialize};
 pub struct Desk {
     /// As of when the last pass was that came to its end.
     pub last_pass: Option<Time>,
+    /// Rows that are tried by their age, and were tried as of another time than the last pass; those that an open round has before it.
+    pub stretches: Vec<Stretch>,
+    /// Rows that are tried by their age, and were out of their turn.
+    pub aside: Vec<Aside>,
     /// The last turn that a worker took by itself.
     pub slot: Option<Time>,
     /// A pass by age that has not come to its end.
@@ -100,26 +105,6 @@ impl Survey {
     pub fn is_fresh(&self, clock: Time) -> bool {
         self.at <= clock && clock.since(self.at) < TABLE_SURVEY_EVERY
     }
-}
-
-/// A pass that goes on over several runs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Round {
-    /// The pass before it.
-    pub since: Option<Time>,
-    /// As of when rows are looked at.
-    pub at: Time,
-    /// The last row that was taken; rows come newest first.
-    pub cursor: Option<Cursor>,
-}
-
-/// A place in the order of rows.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Cursor {
-    /// When the row was inserted, as its column says it.
-    pub inserted: String,
-    /// Its key.
-    pub key: String,
 }
 
 /// The rows of one runner.
@@ -223,39 +208,6 @@ impl Desk {
     /// When the next lease ends, if there is any.
     pub fn next_end(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.until).min()
-    }
-
-    /// The round that a pass by age as of `at` belongs to: the open one, or a new one. One of a time that is still to come was begun
-    /// before the clock was set back, and is given up.
-    pub fn round(&mut self, at: Time) -> Round {
-        let open = self.round.take().filter(|round| round.at <= at);
-        let since = self.last_pass.map(|last| last.min(at));
-        self.round.insert(open.unwrap_or(Round { since, at, cursor: None })).clone()
-    }
-
-    /// Whether the open round is at this place.
-    pub fn is_at(&self, place: Option<&Cursor>) -> bool {
-        self.round.as_ref().is_some_and(|round| round.cursor.as_ref() == place)
-    }
-
-    /// Moves an open round from one place to the next; whether it still was at the first.
-    pub fn advance(&mut self, from: Option<&Cursor>, to: Cursor) -> bool {
-        let is_there = self.is_at(from);
-        if let Some(round) = self.round.as_mut().filter(|_| is_there) {
-            round.cursor = Some(to);
-        }
-        is_there
-    }
-
-    /// Ends the round if it still is at this place, as of when it was begun.
-    pub fn complete(&mut self, from: Option<&Cursor>) -> bool {
-        match self.round.take_if(|round| round.cursor.as_ref() == from) {
-            Some(round) => {
-                self.last_pass = Some(round.at);
-                true
-            }
-            None => false,
-        }
     }
 
     /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are,
@@ -367,7 +319,7 @@ impl Claim {
 }
 
 /// What a key takes among others: what may be escaped, quotes, commas and brackets, and since when.
-fn written(key: &str) -> usize {
+pub(super) fn written(key: &str) -> usize {
     const BESIDE: usize = 24;
     key.len()
         + key.chars().filter(|char| matches!(char, '"' | '\\') || char.is_control()).count() * 5
@@ -434,21 +386,6 @@ mod tests {
         assert!(desk.take_slot(every, at(60)));
         assert!(!desk.take_slot(every, at(59)), "a clock a little behind takes none twice");
         assert!(desk.take_slot(every, at(-3_600)), "one that was set back waits for no hour");
-    }
-
-    #[test]
-    fn a_round_goes_on_where_it_was_cut_and_ends_as_of_its_beginning() {
-        let cursor = |name: &str| Cursor { inserted: "2026".to_owned(), key: name.to_owned() };
-        let mut desk = Desk { last_pass: Some(at(0)), ..Desk::default() };
-        assert_eq!(desk.round(at(300)), Round { since: Some(at(0)), at: at(300), cursor: None });
-        assert!(desk.advance(None, cursor("x")));
-        assert!(!desk.advance(None, cursor("y")), "somebody was faster");
-        assert_eq!(desk.round(at(360)).at, at(300), "later passes go on with it");
-        assert!(!desk.complete(None));
-        assert!(desk.complete(Some(&cursor("x"))));
-        assert_eq!((desk.last_pass, desk.round.clone()), (Some(at(300)), None));
-        desk.round(at(600));
-        assert_eq!(desk.round(at(100)).since, Some(at(100)), "after a step back ticks count from now");
     }
 
     #[test]

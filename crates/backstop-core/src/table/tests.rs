@@ -179,6 +179,21 @@ fn any_rules() -> impl Generator<Value = Rules> {
         .prop_map(|(json, days)| Rules::new(&policy(json), days.map(Span::days)).expect("rules"))
 }
 
+#[test]
+fn bounds_between_two_rows_leave_out_what_is_beside_them() {
+    let row = |minute| OpenRow { inserted: minutes(minute), failures: 0, last_failure: None };
+    let all = progressive().criteria(None, minutes(3_000));
+    let part = all.clone().between(Some(minutes(2_000)), Some(minutes(100)));
+    for minute in 0..3_000 {
+        assert!(all.admit(row(minute)));
+        assert_eq!(part.admit(row(minute)), (100..=2_000).contains(&minute), "{minute}");
+    }
+    let none = all.between(Some(minutes(100)), Some(minutes(101)));
+    assert_eq!(none.due, DueRows::ByAge(Vec::new()), "nothing is to be asked then");
+    let counted = fibonacci().criteria(None, minutes(3_000));
+    assert_eq!(counted.clone().between(Some(minutes(1)), None), counted);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 

@@ -1,9 +1,10 @@
-//! A worker of a table made to be killed: `table_worker STORE DATABASE STARTS_FILE`. Works until no row of BACKLOG is open, or somebody ends it.
+//! A worker of a table made to be killed: `table_worker STORE DATABASE STARTS_FILE`. Works until no row of BACKLOG is to be tried any more and
+//! all that are expired have become dead letters, or somebody ends it.
 //!
 //! It says first within how many milliseconds a dead worker's rows run again. It writes the key of every row that its handler begins with
 //! into a file of its own, outside the store and the table.
 
-use backstop::tables::{Row, Table};
+use backstop::tables::{OnExpired, Row, Table};
 use backstop::{Backstop, Fail, Span};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -31,13 +32,15 @@ async fn work(store: &str, database: &str, starts: &str) -> Result<(), Box<dyn s
         .max_records(10_000)?
         .every(Span::secs(1))?
         .concurrency(16)?
+        .on_expired(OnExpired::Dead)
         .handler(move |row: Row| handle(row, Arc::clone(&starts)));
     say(table.recovery_bound().as_millis());
     let adopted = backstop.adopted(&table);
     let worker = backstop.worker().table(table).start()?;
     loop {
         let status = adopted.status(backstop.now()).await?;
-        if status.new + status.error == 0 {
+        let letters = backstop.dead().stats().await?.total;
+        if status.new + status.error == status.expired && letters >= status.expired {
             break;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -12,9 +12,10 @@ use crate::client::Backstop;
 use crate::worker::usual_worker;
 use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_RECORDS_MAX, TABLE_SAMPLE, TABLE_STATEMENT_MAX};
 use backstop_core::port::StoreError;
-use backstop_core::table::{Desk, Survey};
+use backstop_core::table::{Criteria, Desk, Leg, Survey};
 use backstop_core::{Time, WorkerName};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -109,6 +110,18 @@ pub enum TableError {
         /// Its type.
         type_name: String,
     },
+    /// Two rows cannot be told from each other.
+    #[error(
+        "table {table}: more than one row has {key} in column {column}, and a change of one would change the others; name a column in `columns.id` that no two rows share"
+    )]
+    OneKey {
+        /// The table, as it is called here.
+        table: String,
+        /// The column.
+        column: String,
+        /// What they have in common.
+        key: String,
+    },
     /// Nothing handles its rows.
     #[error("table {0} has no handler; write `handler = {{ exec = [\"./invoice\"] }}` in [tables.{0}]")]
     NoHandler(String),
@@ -195,22 +208,19 @@ impl Adopted {
         desk.expire(self.backstop.now());
         let (mut opened, _) = self.open_surveyed().await?;
         let mut due = self.due_orphans(&mut opened, &desk, at, max).await?;
-        loop {
-            let view = self.view_of(&mut desk, at, &opened.shape);
-            let wanted = (max + desk.held() + 1).min(2 * TABLE_RECORDS_MAX);
+        let wanted = (max + desk.held() + desk.aside.len() + 1).min(2 * TABLE_RECORDS_MAX);
+        for view in self.views_of(&desk, at, at.max(self.backstop.now()), &opened.shape) {
+            if due.len() >= max {
+                break;
+            }
             let picked = opened.pick(&self.table, &view, wanted).await?;
-            let is_free = |key: &Key| !desk.is_held(&key.token());
-            for key in picked.places.into_iter().map(|place| place.key).filter(is_free) {
-                if due.len() < max && !due.contains(&key) {
+            let aside = opened.still_aside(&self.table, &desk, &picked.places, (view.at, at)).await?;
+            let is_free = |token: &str| !desk.is_held(token) && !aside.contains(token);
+            for key in picked.places.into_iter().map(|place| place.key) {
+                if due.len() < max && !due.contains(&key) && is_free(&key.token()) {
                     due.push(key);
                 }
             }
-            // As a pass does: an open round first, then the one of this time.
-            if due.len() >= max || view.at == at || self.table.rules.counts_failures() {
-                break;
-            }
-            let place = view.behind.as_ref().map(cursor);
-            desk.complete(place.as_ref());
         }
         Ok(due.into_iter().map(|key| DueRow { key: key.json() }).collect())
     }
@@ -225,7 +235,7 @@ impl Adopted {
         let mut due = Vec::new();
         let keys: Vec<Key> = desk.orphans.iter().filter_map(|token| Key::from_token(token)).collect();
         for part in keys.chunks(TABLE_CLAIM_MAX) {
-            let view = View { at, last_pass: None, behind: None };
+            let view = View::all(at);
             let rows = opened.look_at(&self.table, part).await?;
             let is_due =
                 |key: &&Key| rows.iter().any(|row| row.key() == *key && row.is_due(&self.table, &view));
@@ -241,6 +251,13 @@ impl Adopted {
         let survey = opened.survey(&self.table, self.backstop.now()).await?;
         self.change_desk(|desk| desk.survey = Some(survey)).await?;
         Ok(survey)
+    }
+
+    /// Takes rows that are tried by their age for tried as of then, so that only later ticks make them due. Without it the first pass over
+    /// a table tries all that it has.
+    pub async fn skip_to(&self, at: Time) -> Result<(), TableError> {
+        self.change_desk(|desk| desk.skip_to(at)).await?;
+        Ok(())
     }
 
     pub(super) async fn open(&self) -> Result<Opened, TableError> {
@@ -267,7 +284,29 @@ impl Adopted {
 pub(super) struct View {
     pub(super) at: Time,
     pub(super) last_pass: Option<Time>,
+    /// The rows behind this one.
     pub(super) behind: Option<Place>,
+    /// Up to this one.
+    pub(super) until: Option<Place>,
+}
+
+impl View {
+    /// Of all rows, whenever they were tried before.
+    pub(super) const fn all(at: Time) -> Self {
+        Self { at, last_pass: None, behind: None, until: None }
+    }
+
+    /// What of it is due. Between two places only what lies between their times is asked for: an index leads there.
+    pub(super) fn criteria(&self, table: &Table, shape: &Shape) -> Criteria {
+        let time = |place: &Option<Place>| shape.inserted.time_at(&place.as_ref()?.inserted);
+        table.rules.criteria(self.last_pass, self.at).between(time(&self.behind), time(&self.until))
+    }
+
+    /// The leg of a round that it is a view of.
+    pub(super) fn leg(&self) -> Leg {
+        let [cursor, until] = [&self.behind, &self.until].map(|place| place.as_ref().map(cursor));
+        Leg { since: self.last_pass, at: self.at, cursor, until }
+    }
 }
 
 impl Opened {
@@ -317,19 +356,60 @@ impl Opened {
         max: usize,
     ) -> Result<Picked, TableError> {
         const ASKED_MAX: usize = 4 * TABLE_RECORDS_MAX;
-        let criteria = table.rules.criteria(view.last_pass, view.at);
+        let criteria = view.criteria(table, &self.shape);
         let mut asked = max;
         loop {
-            let Some(statement) = pick(table, &self.shape, &criteria, view.behind.as_ref(), asked) else {
+            let Some(statement) = pick(table, &self.shape, &criteria, view, asked) else {
                 return Ok(Picked::default());
             };
             let rows = self.rows(&statement).await?;
             let places: Vec<Place> = rows.iter().filter_map(|row| place(row)).take(max).collect();
+            self.tell_apart(table, places.iter().map(|place| &place.key))?;
             let unkeyed = rows.len() - rows.iter().filter_map(|row| place(row)).count();
             if unkeyed == 0 || places.len() == max || rows.len() < asked || asked >= ASKED_MAX {
                 return Ok(Picked { places, unkeyed });
             }
             asked = (max + 2 * unkeyed).clamp(asked + 1, ASKED_MAX);
+        }
+    }
+
+    /// Those among these rows that were tried out of their turn, and are not due again as of `at`.
+    pub(super) async fn still_aside(
+        &mut self,
+        table: &Table,
+        desk: &Desk,
+        places: &[Place],
+        (at, clock): (Time, Time),
+    ) -> Result<HashSet<String>, TableError> {
+        let tried = |key: &Key| desk.tried_aside(&key.token(), clock);
+        let keys: Vec<Key> =
+            places.iter().map(|place| &place.key).filter(|key| tried(key).is_some()).cloned().collect();
+        let mut still = HashSet::new();
+        for part in keys.chunks(TABLE_CLAIM_MAX) {
+            for row in self.look_at(table, part).await? {
+                let view = View { last_pass: tried(row.key()), ..View::all(at) };
+                if !row.is_due(table, &view) {
+                    still.insert(row.key().token());
+                }
+            }
+        }
+        Ok(still)
+    }
+
+    /// Every row has a key of its own. Where no index says so it is seen here, before anything is done with them.
+    pub(super) fn tell_apart<'a>(
+        &self,
+        table: &Table,
+        mut keys: impl Iterator<Item = &'a Key>,
+    ) -> Result<(), TableError> {
+        let mut seen = HashSet::new();
+        match keys.find(|key| !seen.insert(key.token())) {
+            None => Ok(()),
+            Some(key) => Err(TableError::OneKey {
+                table: table.name().to_owned(),
+                column: self.shape.id.name.clone(),
+                key: key.json().to_string(),
+            }),
         }
     }
 

@@ -15,8 +15,19 @@ pub(super) struct Catalogue {
     pub(super) quoted: String,
     /// Its name alone.
     pub(super) name: String,
+    pub(super) relation: Relation,
     pub(super) columns: Vec<Column>,
     pub(super) indexes: Vec<Index>,
+}
+
+/// What rows are kept in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Relation {
+    Table,
+    /// A table in parts. Its database keeps a column unique only together with the one that says which part.
+    Parts,
+    /// It shows rows of other tables, and has no indexes of its own.
+    View,
 }
 
 /// A column.
@@ -116,8 +127,13 @@ mod tests {
         };
         let has = |columns: &[&str], is_partial| {
             let indexes = vec![index(columns, is_partial)];
-            let catalogue =
-                Catalogue { quoted: String::new(), name: String::new(), columns: Vec::new(), indexes };
+            let catalogue = Catalogue {
+                quoted: String::new(),
+                name: String::new(),
+                relation: Relation::Table,
+                columns: Vec::new(),
+                indexes,
+            };
             catalogue.index(&["status", "failures", "last"], 2).is_some()
         };
         assert!(has(&["status", "failures", "last", "more"], false));

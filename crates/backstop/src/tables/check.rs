@@ -1,7 +1,7 @@
 //! Whether a table can be worked off, what it lacks, and which index would help.
 
 use super::adopted::{Adopted, Opened, TableError, View};
-use super::catalogue::{Catalogue, Column, Found, Index, Kind};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation};
 use super::count;
 use super::link::{For, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
@@ -130,9 +130,9 @@ impl Adopted {
         checked.may_write = opened.may_write().await;
         let at = self.backstop.now();
         // As of the first pass: every branch of the query is in it.
-        let view = View { at, last_pass: None, behind: None };
-        let criteria = self.table.rules.criteria(view.last_pass, view.at);
-        let Some(statement) = pick(&self.table, &opened.shape, &criteria, None, self.table.max_records)
+        let view = View::all(at);
+        let criteria = view.criteria(&self.table, &opened.shape);
+        let Some(statement) = pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records)
         else {
             return Ok(());
         };
@@ -140,7 +140,9 @@ impl Adopted {
             Ok(plan) => checked.plan = plan,
             Err(error) => checked.may_read = Err(opened.told(&error).to_string()),
         }
-        checked.plan_indexed = if checked.indexes.iter().all(|index| index.existing.is_some()) {
+        checked.plan_indexed = if checked.indexes.is_empty() {
+            None
+        } else if checked.indexes.iter().all(|index| index.existing.is_some()) {
             Some(checked.plan.clone())
         } else {
             opened.plan_indexed(&self.table).await
@@ -183,9 +185,9 @@ fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {
 
 fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String> {
     match (role, column.kind) {
-        ("id", _) if !catalogue.is_unique(&column.name) => {
-            Some("no primary key or unique index is on it alone: two rows could be taken for one".to_owned())
-        }
+        ("id", _) if catalogue.relation == Relation::Table && !catalogue.is_unique(&column.name) => Some(
+            "no primary key or unique index is on it alone: a pass stops where two rows share it".to_owned(),
+        ),
         ("failures", _) if !count::is_counted(column) => Some("it is no column of numbers".to_owned()),
         ("last_failure", Kind::Time) if column.type_name.eq_ignore_ascii_case("date") => {
             Some("it keeps the day only: a wait would count from its first moment".to_owned())
@@ -218,6 +220,8 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
             shape.inserted.column.name
         ));
     }
+    notes.extend(relation_note(shape));
+    notes.extend(zone_note(shape));
     if let Some(failed) = shape.failed.as_ref().filter(|failed| failed.failures.kind != Kind::Whole) {
         notes.push(format!(
             "column {} is of type {}, and not of whole numbers: failures are understood, and found more slowly",
@@ -225,6 +229,38 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// What no index of its own can say of a view, or of a table in parts.
+fn relation_note(shape: &Shape) -> Option<String> {
+    let id = &shape.id.name;
+    match shape.catalogue.relation {
+        Relation::Table => None,
+        Relation::Parts if shape.catalogue.is_unique(id) => None,
+        Relation::Parts => {
+            Some(format!("nothing keeps two rows from sharing {id}: a pass stops where they do"))
+        }
+        Relation::View => Some(format!(
+            "it is a view: nothing keeps two rows from sharing {id}, and a pass stops where they do; indexes that help are those of the tables behind it"
+        )),
+    }
+}
+
+/// Columns of times that do not say of which zone.
+fn zone_note(shape: &Shape) -> Option<String> {
+    let last_failure = shape.failed.as_ref().map(|failed| &failed.last_failure.column);
+    let is_zoneless = |column: &&Column| {
+        let name = column.type_name.to_ascii_lowercase();
+        column.kind == Kind::Time && (name.starts_with("datetime") || name.ends_with("without time zone"))
+    };
+    let columns = std::iter::once(&shape.inserted.column).chain(last_failure).filter(is_zoneless);
+    let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} say no time zone, and are read and written as UTC: rows of whoever writes local time look older or newer than they are",
+            names.join(" and ")
+        )
+    })
 }
 
 /// What makes the table complete. A key that is missing is for its owner to choose.
@@ -285,6 +321,9 @@ impl Wanted<'_> {
 }
 
 fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
+    if shape.catalogue.relation == Relation::View {
+        return Vec::new();
+    }
     let (status, inserted) = (&shape.status, &shape.inserted.column);
     let in_order = Wanted {
         name: "inserted",
@@ -321,7 +360,10 @@ fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
         format!("{}{}", quoted(dialect, &column.name), if is_long { "(64)" } else { "" })
     };
     let columns: Vec<String> = wanted.columns.iter().map(column).collect();
-    let concurrently = if dialect == Dialect::Postgres && table != COPY { "CONCURRENTLY " } else { "" };
+    // Beside whoever writes; PostgreSQL does that for no table in parts.
+    let is_concurrent =
+        dialect == Dialect::Postgres && table != COPY && shape.catalogue.relation == Relation::Table;
+    let concurrently = if is_concurrent { "CONCURRENTLY " } else { "" };
     let name = quoted(dialect, &format!("{base}_{}", wanted.name));
     format!("CREATE INDEX {concurrently}{name} ON {table} ({});", columns.join(", "))
 }
@@ -370,8 +412,9 @@ impl Opened {
         }
         let index = |columns| Index { name: String::new(), columns, is_partial: false, is_unique: false };
         copy.catalogue.indexes = indexes(&self.shape).into_iter().map(|found| index(found.columns)).collect();
-        let criteria = table.rules.criteria(None, Time::default().after(table.rules.max_age()));
-        match pick(table, &copy, &criteria, None, table.max_records) {
+        let view = View::all(Time::default().after(table.rules.max_age()));
+        let criteria = view.criteria(table, &copy);
+        match pick(table, &copy, &criteria, &view, table.max_records) {
             Some(statement) => self.link.plan(&statement).await.map(Some),
             None => Ok(None),
         }

@@ -8,7 +8,7 @@ use crate::shared::{read, update};
 use backstop_core::Time;
 use backstop_core::limits::TABLE_LEASE;
 use backstop_core::port::Answer;
-use backstop_core::table::{Cursor, Desk, Refused, Round};
+use backstop_core::table::{Cursor, Desk, Leg, Passed, Refused};
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,18 +71,41 @@ impl Adopted {
         update(&self.backstop, &self.table.cell(), Desk::default(), change).await
     }
 
-    /// As of when a pass at this time looks, and where from: a pass by age goes on with the round that is open.
-    pub(super) fn view_of(&self, desk: &mut Desk, at: Time, shape: &Shape) -> View {
+    /// As of when a pass at this time looks, and where: a pass by age goes on with the round that is open.
+    pub(super) fn view_of(&self, desk: &mut Desk, at: Time, clock: Time, shape: &Shape) -> View {
         if self.table.rules.counts_failures() {
-            return View { at, last_pass: None, behind: None };
+            return View::all(at);
         }
-        let round = desk.round(at);
-        let behind = round.cursor.as_ref().and_then(|cursor| place(cursor, shape));
-        if behind.is_none() {
+        let view = |leg: Leg| {
+            let known = |cursor: Option<Cursor>| cursor.map(|cursor| place(&cursor, shape));
+            let (behind, until) = (known(leg.cursor), known(leg.until));
             // Nobody can go on from a place that cannot be read.
-            desk.round = Some(Round { cursor: None, ..round.clone() });
+            let is_known = behind != Some(None) && until != Some(None);
+            let (behind, until) = (behind.flatten(), until.flatten());
+            is_known.then_some(View { at: leg.at, last_pass: leg.since, behind, until })
+        };
+        view(desk.leg(&self.table.rules, at, clock)).unwrap_or_else(|| {
+            desk.begin_anew();
+            let leg = desk.leg(&self.table.rules, at, clock);
+            View { at: leg.at, last_pass: leg.since, behind: None, until: None }
+        })
+    }
+
+    /// All that a pass at this time would look at, one after the other.
+    pub(super) fn views_of(&self, desk: &Desk, at: Time, clock: Time, shape: &Shape) -> Vec<View> {
+        let (mut desk, mut views) = (desk.clone(), Vec::new());
+        let mut is_left = desk.round.is_some();
+        loop {
+            let view = self.view_of(&mut desk, at, clock, shape);
+            let passed = desk.pass(&view.leg());
+            views.push(view);
+            match passed {
+                Passed::Leg => {}
+                // An open round first, then the one of this time.
+                Passed::Round if is_left => is_left = false,
+                Passed::Round | Passed::Overtaken => return views,
+            }
         }
-        View { at: round.at, last_pass: round.since, behind }
     }
 }
 
@@ -151,22 +174,22 @@ impl<'a> Claims<'a> {
         Ok(said)
     }
 
-    /// Asks for rows. A pass by age moves its round on with them: from `behind` to the last of them.
-    pub(super) async fn ask(&self, places: &[Place], behind: Option<&Place>) -> Answer<Given> {
+    /// Asks for rows. A pass by age moves its round on with them: from where its view begins to the last of them.
+    pub(super) async fn ask(&self, places: &[Place], view: &View) -> Answer<Given> {
         let keys: Vec<String> = places.iter().map(|place| place.key.token()).collect();
         let by_age = !self.adopted.table.rules.counts_failures();
-        let (from, began) = (behind.map(cursor), Instant::now());
+        let (leg, began) = (view.leg(), Instant::now());
         let asked = self
             .change_held(|desk, clock| {
                 let has_orphans = !desk.orphans.is_empty();
-                if by_age && !desk.is_at(from.as_ref()) {
+                if by_age && !desk.is_on(&leg) {
                     return (None, has_orphans);
                 }
                 let runner = self.adopted.runner.as_str();
                 let answers = desk.claim(runner, self.number, (clock, clock.after(TABLE_LEASE)), &keys);
                 let answered = answers.iter().take_while(|answer| **answer != Err(Refused::NoRoom)).count();
                 if let (true, Some(last)) = (by_age, places[..answered].last()) {
-                    desk.advance(from.as_ref(), cursor(last));
+                    desk.advance(&leg, cursor(last));
                 }
                 (Some(answers), has_orphans)
             })
@@ -196,6 +219,11 @@ impl<'a> Claims<'a> {
         let keys: Vec<Key> = tokens.iter().filter_map(|token| Key::from_token(token)).collect();
         self.got(keys.len(), began);
         Ok(keys)
+    }
+
+    /// Notes rows that are tried out of their turn.
+    pub(super) async fn set_aside(&self, keys: Vec<String>, at: Time) -> Answer<()> {
+        self.change(|desk, _| desk.set_aside(keys.clone(), at)).await
     }
 
     fn got(&self, count: usize, began: Instant) {
@@ -276,9 +304,12 @@ mod tests {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
-        assert_eq!(claims.ask(&[place(1)], None).await.expect("rows").keys, [Key::Whole(1)]);
+        assert_eq!(
+            claims.ask(&[place(1)], &View::all(Time::default())).await.expect("rows").keys,
+            [Key::Whole(1)]
+        );
         test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
-        let late = claims.ask(&[place(2), place(1)], None).await.expect("an answer");
+        let late = claims.ask(&[place(2), place(1)], &View::all(Time::default())).await.expect("an answer");
         assert!(late.keys.is_empty() && late.no_room == 2 && !late.is_overtaken);
         assert!(claims.lost.is_cancelled() && !claims.is_certain());
         assert_eq!(claims.adopt(10).await.expect("an answer"), []);
@@ -292,10 +323,13 @@ mod tests {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
-        claims.ask(&[place(1)], None).await.expect("rows");
+        claims.ask(&[place(1)], &View::all(Time::default())).await.expect("rows");
         claims.end(&Key::Whole(1));
         test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
-        assert_eq!(claims.ask(&[place(2)], None).await.expect("rows").keys, [Key::Whole(2)]);
+        assert_eq!(
+            claims.ask(&[place(2)], &View::all(Time::default())).await.expect("rows").keys,
+            [Key::Whole(2)]
+        );
         assert!(!claims.lost.is_cancelled());
     }
 
@@ -304,7 +338,7 @@ mod tests {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
-        claims.ask(&[place(1), place(2)], None).await.expect("rows");
+        claims.ask(&[place(1), place(2)], &View::all(Time::default())).await.expect("rows");
         claims.end(&Key::Whole(1));
         // As a pass gives a renewal up that is under way when it ends.
         let began = claims.changing.lock().await;

@@ -21,6 +21,8 @@ pub(super) enum Param {
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) params: Vec<Param>,
+    /// Whether there is an index for every part of it. A database that is wrong about how many rows it leads to is to use it all the same.
+    pub(super) is_indexed: bool,
 }
 
 /// What a transaction is for.

@@ -1,6 +1,6 @@
 //! Tables on a MySQL or MariaDB server.
 
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, meant};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
 use super::link::{For, Link, LinkError, Param, Statement};
 use super::row::Cell;
 use super::sql::quoted;
@@ -192,19 +192,25 @@ impl Link for Mysql {
     }
 
     async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
-        const TABLES: &str = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
-        let names: Vec<String> = texts(self.ask(TABLES, &[]).await?);
-        let Some(at) = meant(table, names.iter().map(String::as_str)) else {
-            return Ok(Found::Others(names));
-        };
-        let name = names[at].clone();
-        let of_table = [Param::Text(name.clone())];
-        Ok(Found::Table(Catalogue {
-            quoted: quoted(Dialect::Mysql, &name),
-            columns: self.columns(&of_table).await?,
-            indexes: self.indexes(&of_table).await?,
-            name,
-        }))
+        const HERE: &str = "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
+            WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
+        const THERE: &str = "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
+            WHERE table_schema = ? ORDER BY 1 LIMIT 10000";
+        let here = self.names(HERE, &[]).await?;
+        if let Some(at) = meant(table, here.iter().map(|(name, _)| name.as_str())) {
+            let (name, database) = here[at].clone();
+            let own = quoted(Dialect::Mysql, &name);
+            return self.look_up(own, database, name).await;
+        }
+        if let Some((database, name)) = table.split_once('.') {
+            let there = self.names(THERE, &[Param::Text(database.to_owned())]).await?;
+            if let Some(at) = meant(name, there.iter().map(|(name, _)| name.as_str())) {
+                let (name, database) = there[at].clone();
+                let full = format!("{}.{}", quoted(Dialect::Mysql, &database), quoted(Dialect::Mysql, &name));
+                return self.look_up(full, database, name).await;
+            }
+        }
+        Ok(Found::Others(here.into_iter().map(|(name, _)| name).collect()))
     }
 
     fn product(&self) -> &'static str {
@@ -217,9 +223,32 @@ impl Link for Mysql {
 }
 
 impl Mysql {
+    /// Tables and their databases. No more is asked of all of them: MySQL opens every table for more.
+    async fn names(&mut self, asked: &str, of: &[Param]) -> Result<Vec<(String, String)>, LinkError> {
+        let names = |row: Vec<Cell>| match <[Cell; 2]>::try_from(row) {
+            Ok([Cell::Text(name), Cell::Text(database)]) => Some((name, database)),
+            _ => None,
+        };
+        Ok(self.ask(asked, of).await?.into_iter().filter_map(names).collect())
+    }
+
+    async fn look_up(&mut self, quoted: String, database: String, name: String) -> Result<Found, LinkError> {
+        const KIND: &str = "SELECT CASE WHEN table_type LIKE '%VIEW' THEN 'v' WHEN create_options LIKE '%partitioned%' THEN 'p' ELSE 'r' END
+            FROM information_schema.tables WHERE table_schema = ? AND table_name = ?";
+        let of_table = [Param::Text(database), Param::Text(name.clone())];
+        let kind = self.ask(KIND, &of_table).await?.into_iter().flatten().next();
+        let relation = match kind {
+            Some(Cell::Text(kind)) if kind == "v" => Relation::View,
+            Some(Cell::Text(kind)) if kind == "p" => Relation::Parts,
+            _ => Relation::Table,
+        };
+        let (columns, indexes) = (self.columns(&of_table).await?, self.indexes(&of_table).await?);
+        Ok(Found::Table(Catalogue { quoted, name, relation, columns, indexes }))
+    }
+
     async fn columns(&mut self, of_table: &[Param]) -> Result<Vec<Column>, LinkError> {
         const COLUMNS: &str = "SELECT CONCAT(column_name), CONCAT(column_type), CONCAT(data_type), CAST(COALESCE(datetime_precision, 0) AS SIGNED)
-            FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
+            FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
         let mut columns = Vec::new();
         for row in self.ask(COLUMNS, of_table).await? {
             let [Cell::Text(name), Cell::Text(type_name), Cell::Text(base), Cell::Whole(digits)] = &row[..]
@@ -233,7 +262,7 @@ impl Mysql {
 
     async fn indexes(&mut self, of_table: &[Param]) -> Result<Vec<Index>, LinkError> {
         const INDEXES: &str = "SELECT CONCAT(index_name), CONCAT(COALESCE(column_name, '')), CAST(non_unique AS SIGNED)
-            FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? ORDER BY index_name, seq_in_index";
+            FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? ORDER BY index_name, seq_in_index";
         let mut indexes: Vec<Index> = Vec::new();
         for row in self.ask(INDEXES, of_table).await? {
             let [Cell::Text(name), Cell::Text(column), Cell::Whole(non_unique)] = &row[..] else { continue };
@@ -249,15 +278,6 @@ impl Mysql {
         }
         Ok(indexes)
     }
-}
-
-fn texts(rows: Vec<Vec<Cell>>) -> Vec<String> {
-    let text = |row: Vec<Cell>| match row.into_iter().next() {
-        Some(Cell::Text(text)) => Some(text),
-        Some(Cell::Bytes(bytes)) => String::from_utf8(bytes).ok(),
-        _ => None,
-    };
-    rows.into_iter().filter_map(text).collect()
 }
 
 fn column_of(name: &str, type_name: &str, base: &str, digits: i128) -> Column {

@@ -11,12 +11,12 @@
 //! pass, and not just after it.
 
 use super::adopted::{Adopted, Opened, TableError, View};
-use super::claim::{Claims, cursor};
+use super::claim::Claims;
 use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
 use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
-use backstop_core::table::{Desk, Survey, last_tick};
+use backstop_core::table::{Desk, Passed, Survey, last_tick};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -335,8 +335,6 @@ impl Pass {
 /// What a pass has still to ask for.
 pub(super) struct Candidates {
     pub(super) places: VecDeque<sql::Place>,
-    /// By age: how far the round is.
-    pub(super) behind: Option<sql::Place>,
     /// Whether there is nothing behind them.
     pub(super) is_last: bool,
 }
@@ -361,24 +359,29 @@ impl Work<'_> {
             return Ok(());
         }
         if self.adopted.table.rules.counts_failures() {
-            self.work_off_due(View { at, last_pass: None, behind: None }).await?;
+            self.work_off_due(View::all(at)).await?;
             self.adopted.change_desk(|desk| desk.last_pass = Some(at)).await?;
             return Ok(());
         }
-        // A round that an earlier pass left open comes first; then the one of this time.
+        // What an earlier pass left of its round comes first; then the round of this time.
         for _ in 0..=1 {
-            let view = self.view(at).await?;
-            let as_of = view.at;
-            if !self.work_off_due(view).await? || as_of == at {
+            let (view, is_left) = self.view().await?;
+            if !self.work_off_due(view).await? || !is_left {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    async fn view(&mut self, at: Time) -> Result<View, TableError> {
-        let (adopted, shape) = (self.adopted, &self.opened.shape);
-        Ok(adopted.change_desk(|desk| adopted.view_of(desk, at, shape)).await?.1)
+    /// What is next to be looked at, by age, and whether somebody has begun with it already.
+    async fn view(&mut self) -> Result<(View, bool), TableError> {
+        let (adopted, shape, at) = (self.adopted, &self.opened.shape, self.time());
+        let clock = self.clock();
+        let look = |desk: &mut Desk| {
+            let is_left = desk.round.is_some();
+            (adopted.view_of(desk, at, clock, shape), is_left)
+        };
+        Ok(adopted.change_desk(look).await?.1)
     }
 
     async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
@@ -397,8 +400,9 @@ impl Work<'_> {
     async fn take_orphans(&mut self, at: Time) -> Result<bool, TableError> {
         let keys = self.claims.adopt(self.chunk()).await?;
         // They were due when they were taken first; by age nobody could tell any more.
-        let view = View { at, last_pass: None, behind: None };
+        let view = View::all(at);
         let taken = self.take(&keys, &view).await?;
+        self.set_aside(&taken).await?;
         self.pass.due += taken.len();
         self.ready.extend(taken);
         Ok(!keys.is_empty())
@@ -408,27 +412,47 @@ impl Work<'_> {
     async fn work_off_due(&mut self, mut view: View) -> Result<bool, TableError> {
         loop {
             let mut candidates = self.find(&view).await?;
-            if self.work_off(&mut candidates, &view).await? {
+            let is_on = self.work_off(&mut candidates, &mut view).await?;
+            if is_on {
                 let is_through = candidates.is_last && candidates.places.is_empty() && !self.is_over();
-                if is_through && !self.adopted.table.rules.counts_failures() {
-                    let place = candidates.behind.as_ref().map(cursor);
-                    self.adopted.change_desk(|desk| desk.complete(place.as_ref())).await?;
+                if !is_through || self.adopted.table.rules.counts_failures() {
+                    return Ok(is_through);
                 }
-                return Ok(is_through);
+                let leg = view.leg();
+                if self.adopted.change_desk(|desk| desk.pass(&leg)).await?.1 == Passed::Round {
+                    return Ok(true);
+                }
             }
-            // Another runner has moved the round on.
-            view = self.view(view.at).await?;
+            // The next leg, or the one that another runner or a newer tick has made of it.
+            view = self.view().await?.0;
         }
+    }
+
+    /// By age, what is taken out of its turn is tried for all ticks until now.
+    async fn set_aside(&mut self, taken: &[Taken]) -> Result<(), TableError> {
+        if !taken.is_empty() && !self.adopted.table.rules.counts_failures() {
+            let keys = taken.iter().map(|row| row.key().token()).collect();
+            self.claims.set_aside(keys, self.time()).await?;
+        }
+        Ok(())
     }
 
     /// What is due, in nobody's hands and not tried in this pass, no more than there is room for.
     async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
         let (room, desk) = (self.room(), self.adopted.desk().await?);
-        let max = (room + desk.held() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
+        let max = (room + desk.held() + desk.aside.len() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
         let picked = self.opened.pick(&self.adopted.table, view, max).await?;
         self.pass.unkeyed = self.pass.unkeyed.max(picked.unkeyed as u64);
         let (found, mut places) = (picked.places.len(), picked.places);
-        places.retain(|place| !self.has_tried(&place.key));
+        let table = &self.adopted.table;
+        if table.rules.counts_failures() {
+            places.retain(|place| !self.has_tried(&place.key));
+        } else {
+            // What comes again here comes for another tick, or has been out of its turn.
+            let clock = self.clock();
+            let aside = self.opened.still_aside(table, &desk, &places, (view.at, clock)).await?;
+            places.retain(|place| !aside.contains(&place.key.token()));
+        }
         let (held, mut free): (VecDeque<_>, VecDeque<_>) =
             places.into_iter().partition(|place| desk.is_held(&place.key.token()));
         self.pass.taken += held.len();
@@ -437,22 +461,28 @@ impl Work<'_> {
         self.pass.is_cut |= !is_last;
         self.pass.due += free.len() + held.len();
         self.tell();
-        Ok(Candidates { places: free, behind: view.behind.clone(), is_last })
+        Ok(Candidates { places: free, is_last })
     }
 
-    /// Takes candidates and has them handled; `false` if another runner has moved the round on.
-    async fn work_off(&mut self, candidates: &mut Candidates, view: &View) -> Result<bool, TableError> {
+    /// Takes candidates and has them handled; by age the view moves on with them. `false` if another runner has moved the round on, or a
+    /// newer tick has fired.
+    async fn work_off(&mut self, candidates: &mut Candidates, view: &mut View) -> Result<bool, TableError> {
         while !candidates.places.is_empty() && !self.is_over() {
+            if self.has_ticked_since(view.at) {
+                return self.leave_off(candidates).await;
+            }
             let count = self.chunk().min(candidates.places.len());
             let asked: Vec<sql::Place> = candidates.places.iter().take(count).cloned().collect();
-            let given = self.claims.ask(&asked, candidates.behind.as_ref()).await?;
+            let given = self.claims.ask(&asked, view).await?;
             if given.is_overtaken {
-                self.pass.due = self.pass.due.saturating_sub(candidates.places.len());
-                self.begin_all().await?;
-                return Ok(false);
+                return self.leave_off(candidates).await;
             }
             let answered = count - given.no_room;
-            candidates.behind = asked.get(answered.wrapping_sub(1)).cloned().or(candidates.behind.take());
+            if let (Some(last), false) =
+                (asked[..answered].last(), self.adopted.table.rules.counts_failures())
+            {
+                view.behind = Some(last.clone());
+            }
             candidates.places.drain(..answered);
             self.pass.taken += given.taken;
             let taken: Vec<Taken> = self.take(&given.keys, view).await?;
@@ -470,5 +500,12 @@ impl Work<'_> {
         }
         self.begin_all().await?;
         Ok(true)
+    }
+
+    /// Takes no more of these candidates: what is next is to be looked for anew.
+    async fn leave_off(&mut self, candidates: &Candidates) -> Result<bool, TableError> {
+        self.pass.due = self.pass.due.saturating_sub(candidates.places.len());
+        self.begin_all().await?;
+        Ok(false)
     }
 }

@@ -1,6 +1,6 @@
 //! Tables on a PostgreSQL server. Every setting is one of the transaction, so that a pooler may stand in between.
 
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, meant};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
 use super::link::{For, Link, LinkError, Param, Statement};
 use super::row::{Cell, hex};
 use super::sql::quoted;
@@ -96,7 +96,7 @@ impl Link for Postgres {
         let limit_ms = TABLE_STATEMENT_MAX.as_millis();
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED {access}; SET LOCAL statement_timeout = {limit_ms};
-             SET LOCAL lock_timeout = {LOCK_MS}; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'"
+             SET LOCAL lock_timeout = {LOCK_MS}; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL jit = off"
         );
         Self::in_time(self.client.batch_execute(&begin)).await
     }
@@ -110,6 +110,7 @@ impl Link for Postgres {
     }
 
     async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
+        self.guide(statement).await?;
         self.ask(&statement.sql, &statement.params).await?.iter().map(cells).collect()
     }
 
@@ -124,6 +125,7 @@ impl Link for Postgres {
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
+        self.guide(statement).await?;
         let rows = self.ask(&format!("EXPLAIN {}", statement.sql), &statement.params).await?;
         rows.iter().map(|row| row.try_get(0).map_err(|error| failed(&error))).collect()
     }
@@ -145,32 +147,51 @@ impl Link for Postgres {
 }
 
 impl Postgres {
+    /// Its statistics say nothing of columns that go together: that nearly no error has no failures, that nearly all of them failed lately.
+    /// Left to itself it reads the whole table: 10,000,000 rows in 800 ms, where the index leads to 500 in 8.
+    async fn guide(&self, statement: &Statement) -> Result<(), LinkError> {
+        const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
+            SET LOCAL enable_mergejoin = off; SET LOCAL max_parallel_workers_per_gather = 0";
+        if statement.is_indexed { Self::in_time(self.client.batch_execute(BY_INDEX)).await } else { Ok(()) }
+    }
+
     async fn look_up(&self, wanted: &str) -> Result<Found, LinkError> {
-        const TABLES: &str = "SELECT n.nspname::text, c.relname::text, c.oid::bigint, pg_table_is_visible(c.oid)::int
+        const TABLES: &str = "SELECT n.nspname::text, c.relname::text, c.oid::bigint, pg_table_is_visible(c.oid)::int, c.relkind::text
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE c.relkind IN ('r', 'p', 'v', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
             ORDER BY 4 DESC, 1, 2 LIMIT 10000";
         let mut tables = Vec::new();
         for row in self.ask(TABLES, &[]).await? {
-            let [Cell::Text(schema), Cell::Text(name), Cell::Whole(oid), Cell::Whole(is_visible)] =
-                &cells(&row)?[..]
+            let [
+                Cell::Text(schema),
+                Cell::Text(name),
+                Cell::Whole(oid),
+                Cell::Whole(is_visible),
+                Cell::Text(kind),
+            ] = &cells(&row)?[..]
             else {
                 continue;
             };
+            let relation = match kind.as_str() {
+                "p" => Relation::Parts,
+                "v" => Relation::View,
+                _ => Relation::Table,
+            };
             let known = if *is_visible == 1 { name.clone() } else { format!("{schema}.{name}") };
-            tables.push((known, schema.clone(), name.clone(), *oid));
+            tables.push((known, schema.clone(), name.clone(), *oid, relation));
         }
         let by_known = meant(wanted, tables.iter().map(|(known, ..)| known.as_str()));
         let full: Vec<String> =
-            tables.iter().map(|(_, schema, name, _)| format!("{schema}.{name}")).collect();
+            tables.iter().map(|(_, schema, name, ..)| format!("{schema}.{name}")).collect();
         let Some(at) = by_known.or_else(|| meant(wanted, full.iter().map(String::as_str))) else {
             return Ok(Found::Others(tables.into_iter().map(|(known, ..)| known).collect()));
         };
-        let (_, schema, name, oid) = &tables[at];
+        let (_, schema, name, oid, relation) = &tables[at];
         let of_table = [Param::Whole(*oid)];
         Ok(Found::Table(Catalogue {
             quoted: format!("{}.{}", quoted(Dialect::Postgres, schema), quoted(Dialect::Postgres, name)),
             name: name.clone(),
+            relation: *relation,
             columns: self.columns(&of_table).await?,
             indexes: self.indexes(&of_table).await?,
         }))

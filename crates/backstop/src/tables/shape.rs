@@ -122,6 +122,12 @@ impl Shape {
         is_key && self.inserted.has_place(&place.inserted)
     }
 
+    /// Whether an index leads to open rows, newest first.
+    pub(super) fn has_order_index(&self) -> bool {
+        let columns = [self.status.name.as_str(), self.inserted.column.name.as_str()];
+        self.catalogue.index(&columns, 1).is_some()
+    }
+
     /// The index by which due rows are found without looking at the others, if there is one. It leads nowhere where failures are no
     /// whole numbers.
     pub(super) fn has_failure_index(&self) -> bool {
@@ -183,6 +189,19 @@ impl DateColumn {
             _ => None,
         };
         read.map_or(Read::Unreadable, Read::At)
+    }
+
+    /// The time of a place in the order of rows, if it says one.
+    pub(super) fn time_at(&self, inserted: &Key) -> Option<Time> {
+        let number = |number: i64| {
+            if self.is_mixed() { Some(Time::from_micros(number)) } else { self.form.read_number(number) }
+        };
+        match inserted {
+            Key::Whole(whole) => number(i64::try_from(*whole).ok()?),
+            Key::Text(text) if self.form.unit().is_some() => number(text.parse().ok()?),
+            Key::Text(text) => read_text(text).map(|(time, _)| time),
+            Key::Bytes(_) => None,
+        }
     }
 
     /// Whether a place in the order of rows was noted down while they were in the order of this.

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | by age | each status and each window of insertion whose band has ticked, newest first up to the limit | status, inserted |
 //! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
-//! | by failures, with it | each number of failures whose wait is over; and new rows as above | status, failures, last failure |
+//! | by failures, with it | all numbers of failures whose wait is over (on MySQL each of them); and new rows as above | status, failures, last failure |
 //!
 //! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
 //! Names come from the catalogue and are quoted; everything else is a parameter.
@@ -77,7 +77,12 @@ impl Sql {
     }
 
     pub(super) fn done(self) -> Statement {
-        Statement { sql: self.text, params: self.params }
+        Statement { sql: self.text, params: self.params, is_indexed: false }
+    }
+
+    /// The same, where indexes lead to all that it asks for.
+    pub(super) fn done_indexed(self, is_indexed: bool) -> Statement {
+        Statement { is_indexed, ..self.done() }
     }
 
     /// A key as it can be read back.
@@ -300,11 +305,25 @@ fn is_expired(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
     sql.say(")");
 }
 
-/// How many rows are expired; no more than `max` are counted.
+/// How many rows are expired; no more than `max` are counted. Those that are too old and those that failed too often apart: an index leads
+/// to each of them, and none to both together.
 pub(super) fn count_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
+    let from = now.before(table.rules.max_age());
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(*) FROM (SELECT 1 AS one FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
-    is_expired(&mut sql, table, shape, now);
+    sql.say("SELECT count(*) FROM (SELECT * FROM (SELECT 1 AS one FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
+    is_open(&mut sql, shape, &table.states);
+    sql.say(" AND ").usable_key(&shape.id).say(" AND ").before(&shape.inserted, from);
+    sql.say(" LIMIT ").number(max).say(") AS o");
+    if let (Some(failed), Some(most)) = (&shape.failed, table.rules.max_failures()) {
+        sql.say(" UNION ALL SELECT * FROM (SELECT 1 AS one FROM ")
+            .say(&shape.catalogue.quoted)
+            .say(" WHERE ");
+        is_open(&mut sql, shape, &table.states);
+        sql.say(" AND ").usable_key(&shape.id).say(" AND ").failed_at_least(&failed.failures, most);
+        sql.say(" AND ").at_or_after(&shape.inserted, from).say(" LIMIT ").number(max).say(") AS f");
+    }
     sql.say(" LIMIT ").number(max).say(") AS e");
     sql.done()
 }

@@ -1,6 +1,6 @@
 //! Tables in a SQLite file, on a thread that may wait for it.
 
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, meant};
+use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
 use super::link::{For, Link, LinkError, Param, Statement};
 use super::row::Cell;
 use super::sql::quoted;
@@ -99,7 +99,7 @@ impl Link for Sqlite {
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
-        let Statement { sql, params } = statement.clone();
+        let Statement { sql, params, .. } = statement.clone();
         let rows = self.call(move |db| query(db, &format!("EXPLAIN QUERY PLAN {sql}"), &params)).await?;
         let line = |row: Vec<Cell>| match row.into_iter().nth(3) {
             Some(Cell::Text(line)) => Some(line),
@@ -197,7 +197,9 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
             is_unique: true,
         });
     }
-    Ok(Found::Table(Catalogue { quoted: quoted(Dialect::Sqlite, &name), name, columns, indexes }))
+    let views = texts(db, "SELECT name FROM sqlite_schema WHERE type = 'view' AND name = ?1", &of_table)?;
+    let relation = if views.is_empty() { Relation::Table } else { Relation::View };
+    Ok(Found::Table(Catalogue { quoted: quoted(Dialect::Sqlite, &name), name, relation, columns, indexes }))
 }
 
 fn texts(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<String>> {

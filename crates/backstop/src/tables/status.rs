@@ -102,7 +102,7 @@ impl Adopted {
         if survey.is_mixed {
             opened.shape.mixed();
         }
-        let view = self.view_of(&mut desk.clone(), at, &opened.shape);
+        let views = self.views_of(&desk, at, at.max(self.backstop.now()), &opened.shape);
         let mut status = Status {
             at,
             last_pass: desk.last_pass,
@@ -116,13 +116,14 @@ impl Adopted {
         };
         count_states(&mut opened, &table.states, &mut status).await?;
         status.bands = bands(&mut opened, table, at).await?;
-        status.due = opened.count_due(table, &view).await?;
+        for view in &views {
+            status.due += opened.count_due(table, view).await?;
+        }
         let expired = sql::count_expired(table, &opened.shape, at, COUNTED_MAX);
         status.expired = opened.count(&expired).await?;
         let others = status.due + status.expired + status.undated + status.unkeyed;
         status.waiting = (status.new + status.error).saturating_sub(others);
-        status.next_due =
-            if status.due > 0 { Some(at) } else { opened.next_due(table, &status, &view).await? };
+        status.next_due = if status.due > 0 { Some(at) } else { opened.next_due(table, &status, at).await? };
         Ok(status)
     }
 }
@@ -190,12 +191,12 @@ async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBa
 
 impl Opened {
     async fn count_due(&mut self, table: &Table, view: &View) -> Result<u64, TableError> {
-        let criteria = table.rules.criteria(view.last_pass, view.at);
-        let Some(due) = sql::pick(table, &self.shape, &criteria, view.behind.as_ref(), COUNTED_MAX) else {
+        let criteria = view.criteria(table, &self.shape);
+        let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX) else {
             return Ok(0);
         };
         let counted =
-            Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), params: due.params };
+            Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), is_indexed: false, ..due };
         self.count(&counted).await
     }
 
@@ -204,9 +205,8 @@ impl Opened {
         &mut self,
         table: &Table,
         status: &Status,
-        view: &View,
+        at: Time,
     ) -> Result<Option<Time>, TableError> {
-        let at = view.at;
         if let Some(failed) = self.shape.failed.clone() {
             let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
             let rows = self.rows(&asked).await?;

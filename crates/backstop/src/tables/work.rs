@@ -61,6 +61,8 @@ pub(super) struct Work<'a> {
     place: Option<OwnedSemaphorePermit>,
     /// Rows that were taken in this pass: none is taken twice.
     tried: HashSet<String>,
+    /// Whether it is known that what becomes of rows can be written.
+    is_writable: bool,
 }
 
 /// How far handlers are let work.
@@ -186,7 +188,21 @@ impl<'a> Work<'a> {
         progress: &'a mut (dyn FnMut(PassProgress) + Send),
     ) -> Self {
         let (ready, running, place, tried) = (VecDeque::new(), JoinSet::new(), None, HashSet::new());
-        Self { adopted, handler, when, opened, claims, lost, pass, progress, ready, running, place, tried }
+        Self {
+            adopted,
+            handler,
+            when,
+            opened,
+            claims,
+            lost,
+            pass,
+            progress,
+            ready,
+            running,
+            place,
+            tried,
+            is_writable: false,
+        }
     }
 
     /// Whether no more rows are to be taken.
@@ -227,8 +243,14 @@ impl<'a> Work<'a> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let statement = sql::take(&self.adopted.table, &self.opened.shape, keys, self.opened.link.locking());
-        let mut rows = self.opened.take(&statement).await?;
+        if !self.is_writable {
+            // Before a handler runs: whose end cannot be written would run again in every pass.
+            self.opened.change(&sql::change_nothing(&self.opened.shape)).await?;
+            self.is_writable = true;
+        }
+        let table = &self.adopted.table;
+        let statement = sql::take(table, &self.opened.shape, keys, self.opened.link.locking());
+        let mut rows = self.opened.take(table, &statement).await?;
         let mut taken = Vec::with_capacity(rows.len());
         for key in keys {
             let at = rows.iter().position(|row| row.key == *key);
@@ -346,8 +368,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The time of a failure that is seen now.
-    fn failed_at(&self) -> Time {
+    /// As of when things happen now: the time of the pass, and whole periods after it in one that takes long.
+    pub(super) fn time(&self) -> Time {
         match self.when {
             When::At(at) => at,
             When::Now | When::Tick => {
@@ -358,8 +380,21 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// What the clock says, in this pass.
+    pub(super) fn clock(&self) -> Time {
+        match self.when {
+            When::At(at) => at,
+            When::Now | When::Tick => self.adopted.backstop.now(),
+        }
+    }
+
+    /// Whether there are rows that are due by their age now, and were not then.
+    pub(super) fn has_ticked_since(&self, then: Time) -> bool {
+        self.adopted.table.rules.has_ticked(then, self.time())
+    }
+
     async fn write(&mut self, batch: Vec<(Taken, Ending)>) -> Result<(), TableError> {
-        let at = self.failed_at();
+        let at = self.time();
         let mut ends = Vec::with_capacity(batch.len());
         for (taken, ending) in batch {
             if let Some(became) = became(&taken, &ending, at) {
@@ -455,7 +490,7 @@ fn why(ending: Ending) -> String {
 
 impl Opened {
     /// Rows as they are now, also those that somebody is just about to change.
-    async fn take(&mut self, statement: &Statement) -> Result<Vec<Taken>, TableError> {
+    async fn take(&mut self, table: &Table, statement: &Statement) -> Result<Vec<Taken>, TableError> {
         let rows = async {
             self.link.begin(For::Writing).await?;
             self.link.rows(statement).await
@@ -463,6 +498,9 @@ impl Opened {
         let rows = rows.await;
         self.link.roll_back().await;
         let rows = rows.map_err(|error| self.told(&error))?;
+        // Also those that are no longer open: they would be changed with the others.
+        let keys: Vec<Key> = rows.iter().filter_map(|row| Key::of(row.first()?)).collect();
+        self.tell_apart(table, keys.iter())?;
         Ok(taken(&self.shape, rows))
     }
 

@@ -10,6 +10,7 @@ use backstop::tables::{Columns, Row};
 use backstop::{Span, Time};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_not_due_never_starve_rows_that_are() {
@@ -290,7 +291,7 @@ async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
         let table = table.concurrency(1).expect("a number");
         let adopted = test.backstop.adopted(&calls.table(table, |_| true));
         let mut taken = Vec::new();
-        // The third tick comes while the first is not worked off; the last of these passes is after a downtime.
+        // The second tick comes while the first is not worked off; the last of these passes are after a downtime.
         for minute in [5, 6, 10, 10, 10, 12, 15, 40, 40, 40] {
             let (listed, before) = (due(&adopted, minutes(minute)).await, calls.keys().len());
             run(&adopted, minutes(minute)).await;
@@ -300,7 +301,7 @@ async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
             assert_eq!(once.len(), tried.len(), "no row twice in a pass");
             taken.push(tried.len());
         }
-        assert_eq!(taken, [10, 10, 10, 10, 10, 0, 10, 10, 10, 10], "{}", database.url());
+        assert_eq!(taken, [10, 10, 10, 10, 5, 0, 10, 10, 10, 5], "{}", database.url());
     }
 }
 
@@ -323,5 +324,134 @@ async fn what_somebody_left_is_listed_first_as_it_is_taken_first() {
             run(&adopted, noon()).await;
             assert_eq!(calls.keys(), listed, "{}", database.url());
         }
+    }
+}
+
+/// A row by age, on paper: due if a tick of its band came after its last try.
+fn is_due_again(band_minutes: i64, last_try: Option<i64>, minute: i64) -> bool {
+    last_try.is_none_or(|last| minute.div_euclid(band_minutes) > last.div_euclid(band_minutes))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_is_tried_once_for_the_ticks_that_fired_before_its_turn_came() {
+    // Noon is a tick of both bands.
+    const PASSES: [(i64, usize); 18] = [
+        (5, 10),
+        (6, 10),
+        (10, 10),
+        (10, 10),
+        (11, 3),
+        (15, 4),
+        (20, 30),
+        (20, 30),
+        (21, 1),
+        (25, 1),
+        (30, 1),
+        (36, 12),
+        (40, 12),
+        (59, 12),
+        (60, 9),
+        (65, 9),
+        (66, 60),
+        (67, 60),
+    ];
+    for database in Database::all() {
+        for dates in [Dates::Native, Dates::Text, Dates::Rfc3339, Dates::Millis] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, dates);
+            // Some of an hour's pace, some of five minutes'; two each came in at the same time.
+            let age = |id: i64| if id > 18 { 2 * 1_440 + id / 2 } else { id / 2 };
+            let rows: Vec<(i64, &str, OpenRow)> =
+                (1..=25).map(|id| (id, "ERROR", fresh(minutes(-age(id))))).collect();
+            insert(&database, dates, &rows);
+            let test = at_noon();
+            let mut last_try: BTreeMap<i64, i64> = BTreeMap::new();
+            for (minute, limit) in PASSES {
+                let calls = Calls::default();
+                let table = table(&database, PROGRESSIVE).max_records(limit).expect("a number");
+                run(&test.backstop.adopted(&calls.table(table, |_| true)), minutes(minute)).await;
+                let tried: Vec<i64> = calls.keys().iter().filter_map(Value::as_i64).collect();
+                let once: BTreeSet<i64> = tried.iter().copied().collect();
+                let place = format!("{} {dates:?}, minute {minute}: {tried:?}", database.url());
+                assert_eq!(once.len(), tried.len(), "{place}");
+                for id in 1..=25 {
+                    let last = last_try.get(&id).copied();
+                    let is_due = is_due_again(if id > 18 { 60 } else { 5 }, last, minute);
+                    assert!(is_due || !once.contains(&id), "{id} was tried for {last:?} already: {place}");
+                    assert!(
+                        !is_due || once.contains(&id) || tried.len() == limit,
+                        "{id} was left out: {place}"
+                    );
+                }
+                last_try.extend(once.into_iter().map(|id| (id, minute)));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_runner_had_is_tried_once_for_the_ticks_until_then() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows: Vec<(i64, &str, OpenRow)> = (1..=8).map(|id| (id, "ERROR", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        let table =
+            table(&database, PROGRESSIVE).max_records(3).expect("a number").concurrency(1).expect("one");
+        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        // Killed in the tick of noon, with the last row in hand; the next tick has fired since.
+        leave_desk(&test.backstop, r##"{"last_pass":"2026-03-01T12:00:00Z","orphans":["#8"]}"##).await;
+        for minute in [5, 6, 7, 8] {
+            let listed = due(&adopted, minutes(minute)).await;
+            let before = calls.keys().len();
+            run(&adopted, minutes(minute)).await;
+            assert_eq!(calls.keys()[before..], listed, "{} at minute {minute}", database.url());
+        }
+        let tried: Vec<i64> = calls.keys().iter().filter_map(Value::as_i64).collect();
+        assert_eq!(tried, [8, 1, 2, 3, 4, 5, 6, 7], "{}", database.url());
+        let status = adopted.status(minutes(10)).await.expect("a status");
+        assert_eq!(status.due, 8, "at the next tick all of them: {}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_that_fires_in_the_middle_of_a_pass_counts_for_what_the_pass_takes_then() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let rows: Vec<(i64, &str, OpenRow)> = (1..=40).map(|id| (id, "ERROR", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Native, &rows);
+        let (test, calls) = (at_noon(), Calls::default());
+        test.clock.advance(Span::secs(4 * 60 + 50));
+        let (clock, backstop) = (Arc::clone(&test.clock), test.backstop.clone());
+        let table = table(&database, PROGRESSIVE).every(Span::secs(1)).expect("a second");
+        let table = table.concurrency(1).expect("one");
+        // The first row takes eleven seconds.
+        let adopted = test.backstop.adopted(&calls.table(table, move |_| {
+            if backstop.now() < minutes(5) {
+                clock.advance(Span::secs(11));
+            }
+            true
+        }));
+        assert_eq!(adopted.run().await.expect("a pass").failed, 40, "{}", database.url());
+        let again = adopted.run().await.expect("a pass").failed;
+        assert!(
+            (1..40).contains(&again),
+            "only those that were taken before the tick, {again}: {}",
+            database.url()
+        );
+        assert_eq!(adopted.run().await.expect("a pass").failed, 0, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_may_be_adopted_without_trying_at_once_what_is_in_it() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "ERROR", fresh(minutes(-10)))]);
+        let test = at_noon();
+        let adopted = test.backstop.adopted(&table(&database, PROGRESSIVE));
+        adopted.skip_to(minutes(1)).await.expect("skipped");
+        assert_eq!(due(&adopted, minutes(4)).await, [] as [Value; 0], "{}", database.url());
+        assert_eq!(due(&adopted, minutes(5)).await, [json!(1)], "{}", database.url());
     }
 }

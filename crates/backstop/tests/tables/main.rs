@@ -10,6 +10,7 @@ mod due;
 mod expired;
 mod ground;
 mod names;
+mod places;
 mod rows;
 mod tls;
 mod worker;

@@ -17,6 +17,9 @@ use tokio::task::block_in_place;
 const CHUNK: usize = 100_000;
 /// How far back the oldest rows are: none is too old.
 const REACH_S: i64 = 29 * 86_400;
+/// Rows that came in on the last day, half of which are open.
+const YOUNG: usize = 2 * super::DUE;
+const DAY_S: i64 = 86_400;
 
 /// The database that is measured, and its table.
 pub(super) struct Ground {
@@ -141,8 +144,8 @@ fn create(dialect: Dialect, table: &str) -> String {
     )
 }
 
-/// Rows `first` to `last` of `rows`, each newer than the one before. Every `stride`th is due: one that was never tried, or one that failed once
-/// an hour ago. Of the others, the even ones are finished; the odd ones failed so often, and so lately, that they have hours to wait.
+/// Rows `first` to `last` of `rows`, each newer than the one before, and a few on the last day. Every `stride`th is due: one that was never
+/// tried, or one that failed once an hour ago. Of the others, the even ones are finished; the odd ones failed so often, and so lately, that they have hours to wait.
 fn insert(
     dialect: Dialect,
     table: &str,
@@ -156,8 +159,12 @@ fn insert(
         Dialect::Postgres => format!("to_timestamp({seconds})"),
         Dialect::Mysql => format!("TIMESTAMPADD(SECOND, {seconds}, '1970-01-01 00:00:00')"),
     };
-    let oldest = NOON_S - REACH_S;
-    let inserted = time(format!("{oldest} + n * {REACH_S} {div} {rows}"));
+    let (oldest, a_day_ago, old) = (NOON_S - REACH_S, NOON_S - DAY_S, rows - YOUNG);
+    let inserted = time(format!(
+        "CASE WHEN n > {old} THEN {a_day_ago} + 600 + (n - {old}) * {} {div} {YOUNG} ELSE {oldest} + n * {} {div} {rows} END",
+        DAY_S - 600,
+        REACH_S - DAY_S
+    ));
     let lately = time(format!("{NOON_S} - n % 200"));
     let once = time(format!("{NOON_S} - 3600"));
     let is_due = format!("n % {stride} = 0");

@@ -175,18 +175,46 @@ impl Sql {
         }
     }
 
-    /// No row that the exact comparison takes is left out by this one: to the second where all texts look alike, to the day otherwise.
+    /// No row that the exact comparison takes is left out by this one.
     fn coarsely(&mut self, column: &DateColumn, form: TextForm, is: Is, time: Time) -> &mut Self {
-        let text = match (form.is_uniform, is.is_lower_bound()) {
-            (true, true) => form.second(time),
-            // Behind everything that can follow a second.
-            (true, false) => format!("{}~", form.second(time)),
-            // A zone moves a date by less than a day.
-            (false, true) => TextForm::day(time.before(Span::days(1))),
-            (false, false) => TextForm::day(time.after(Span::days(2))),
-        };
         let sign = if is.is_lower_bound() { " >= " } else { " <= " };
-        self.name(&column.column).say(sign).value(Param::Text(text), &column.column)
+        self.name(&column.column).say(sign).value(Param::Text(coarse(form, is, time)), &column.column)
+    }
+
+    /// Behind a time on the other side, what a coarser comparison is made with, where there is one.
+    pub(super) fn coarse_bound(&mut self, column: &DateColumn, time: Time) -> &mut Self {
+        match (column.form, self.dialect) {
+            (Form::Text(form), Dialect::Sqlite) => {
+                self.say(", ").value(Param::Text(coarse(form, Is::AtOrBefore, time)), &column.column)
+            }
+            _ => self,
+        }
+    }
+
+    /// Not after a time that stands in another row, and beside it as text.
+    pub(super) fn at_or_before_joined(&mut self, column: &DateColumn, [time, text]: [&str; 2]) -> &mut Self {
+        match (column.form, self.dialect) {
+            (Form::Text(_), Dialect::Sqlite) => {
+                self.name(&column.column).say(" <= ").say(text).say(" AND ");
+                self.comparable(column).say(" <= ").say(time)
+            }
+            (_, Dialect::Sqlite) => {
+                self.name(&column.column).say(" <= ").say(time).say(" AND ").readable(column)
+            }
+            _ => self.comparable(column).say(" <= ").say(time),
+        }
+    }
+}
+
+/// A text that dates are compared with: to the second where all look alike, to the day otherwise.
+fn coarse(form: TextForm, is: Is, time: Time) -> String {
+    match (form.is_uniform, is.is_lower_bound()) {
+        (true, true) => form.second(time),
+        // Behind everything that can follow a second.
+        (true, false) => format!("{}~", form.second(time)),
+        // A zone moves a date by less than a day.
+        (false, true) => TextForm::day(time.before(Span::days(1))),
+        (false, false) => TextForm::day(time.after(Span::days(2))),
     }
 }
 

@@ -34,10 +34,14 @@ impl Sql {
     pub(super) fn uncounted(&mut self, column: &Column) -> &mut Self {
         self.say("(").failures(column).say(" IS NULL");
         if self.is_loose(column) {
-            // Text, or bytes: behind all numbers.
-            self.say(" OR ").name(column).say(" >= ''");
+            self.say(" OR ").unnumbered(column);
         }
         self.say(")")
+    }
+
+    /// Text, or bytes, in a column of whole numbers: behind all numbers.
+    pub(super) fn unnumbered(&mut self, column: &Column) -> &mut Self {
+        self.name(column).say(" >= ''")
     }
 
     /// It did not fail.
@@ -91,7 +95,7 @@ impl Sql {
     }
 
     /// A number that a count is compared with: of the widest type, whatever the column's is.
-    fn count(&mut self, number: i128) -> &mut Self {
+    pub(super) fn count(&mut self, number: i128) -> &mut Self {
         self.cast(Param::Whole(number), "bigint")
     }
 

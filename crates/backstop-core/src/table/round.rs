@@ -1,0 +1,235 @@
+//! Rounds over rows that are tried by their age: as of when each of them was tried last.
+//!
+//! A pass takes no more rows than its limit, so that what one tick makes due may take several passes: a round, newest rows first. What
+//! is remembered between them is as of when rows were tried: all of them at one time, or stretch by stretch.
+//!
+//! | a round is left open, and then | the rows it has passed | the rows it has not |
+//! |---|---|---|
+//! | no band ticks | wait | are tried for the tick of the round: each tick is one try |
+//! | a band ticks | are tried for the newer tick, once the round is through | come first, and are tried once for both ticks |
+//! | the clock is set back | wait for the next tick from then on | wait for the next tick from then on |
+//!
+//! | a row is out of its turn | and then |
+//! |---|---|
+//! | it was in the hands of a runner that is gone, and is tried at once | that was its try for every tick until then, wherever the round is |
+//!
+//! Where more stretches differ than can be remembered, neighbours are taken for one that was tried at the later of their times: a row may
+//! then wait for its next tick, and is never tried twice for one.
+
+use super::desk::written;
+use super::{Desk, Rules};
+use crate::limits::{TABLE_ASIDE_BYTES_MAX, TABLE_STRETCHES_BYTES_MAX};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// A place in the order of rows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cursor {
+    /// When the row was inserted, as its column says it.
+    pub inserted: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// A round that goes on over several passes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// As of when rows are looked at.
+    pub at: Time,
+    /// The last row that was taken; rows come newest first.
+    pub cursor: Option<Cursor>,
+    /// What it passed before a newer tick, up to the last of them.
+    #[serde(default)]
+    pub passed: Vec<Stretch>,
+}
+
+/// Rows behind the stretch before it and up to a place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Stretch {
+    /// The last of them.
+    pub until: Cursor,
+    /// As of when they were tried.
+    pub at: Time,
+}
+
+/// A row that was tried out of its turn, and not passed by a round since.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(String, Time)", into = "(String, Time)")]
+pub struct Aside {
+    /// Its key.
+    pub key: String,
+    /// As of when.
+    pub at: Time,
+}
+
+impl From<(String, Time)> for Aside {
+    fn from((key, at): (String, Time)) -> Self {
+        Self { key, at }
+    }
+}
+
+impl From<Aside> for (String, Time) {
+    fn from(row: Aside) -> Self {
+        (row.key, row.at)
+    }
+}
+
+/// What a runner looks at next: the part of a round in which all rows were tried at the same time before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leg {
+    /// As of when they were tried before.
+    pub since: Option<Time>,
+    /// As of when they are looked at.
+    pub at: Time,
+    /// The rows behind this one.
+    pub cursor: Option<Cursor>,
+    /// Up to this one; `None` for no end.
+    pub until: Option<Cursor>,
+}
+
+/// What became of a leg that somebody has gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// There is another one behind it.
+    Leg,
+    /// It was the last of its round.
+    Round,
+    /// Others have moved the round on meanwhile.
+    Overtaken,
+}
+
+impl Rules {
+    /// Whether any band has ticked in (since, now].
+    pub fn has_ticked(&self, since: Time, now: Time) -> bool {
+        self.bands().iter().any(|band| super::has_ticked(*band, Some(since), now))
+    }
+}
+
+impl Round {
+    /// Goes on as of a later time: a band has ticked.
+    fn caught_up(mut self, at: Time) -> Self {
+        let is_new = |cursor: &Cursor| self.passed.last().is_none_or(|last| last.until != *cursor);
+        if let Some(until) = self.cursor.clone().filter(is_new) {
+            self.passed.push(Stretch { until, at: self.at });
+            coarsen(&mut self.passed);
+        }
+        Self { at, ..self }
+    }
+}
+
+impl Desk {
+    /// What a pass as of `at` looks at next: the round that is open, or a new one. One of a time that the clock has not come to was
+    /// begun before that was set back.
+    pub fn leg(&mut self, rules: &Rules, at: Time, clock: Time) -> Leg {
+        let mut round = match self.round.take() {
+            None => Round { at, cursor: None, passed: Vec::new() },
+            Some(round) if round.at > clock.max(at) => Round { at, ..round },
+            Some(round) if round.at < at && rules.has_ticked(round.at, at) => round.caught_up(at),
+            Some(round) => round,
+        };
+        let is_done = |stretch: &&Stretch| !rules.has_ticked(stretch.at, round.at);
+        let done = self.stretches.iter().take_while(is_done).count();
+        if let Some(stretch) = self.stretches.drain(..done).next_back() {
+            round.cursor = Some(stretch.until);
+        }
+        let next = self.stretches.first();
+        let leg = Leg {
+            since: next.map(|stretch| stretch.at).or(self.last_pass).map(|since| since.min(round.at)),
+            at: round.at,
+            cursor: round.cursor.clone(),
+            until: next.map(|stretch| stretch.until.clone()),
+        };
+        self.round = Some(round);
+        leg
+    }
+
+    /// All rows count as tried as of then.
+    pub fn skip_to(&mut self, at: Time) {
+        (self.last_pass, self.round) = (Some(at), None);
+        self.stretches.clear();
+    }
+
+    /// Forgets the places of a round: rows are in another order by now.
+    pub fn begin_anew(&mut self) {
+        self.stretches.clear();
+        if let Some(round) = &mut self.round {
+            *round = Round { at: round.at, cursor: None, passed: Vec::new() };
+        }
+    }
+
+    /// Whether the open round is at the beginning of this leg.
+    pub fn is_on(&self, leg: &Leg) -> bool {
+        let until = self.stretches.first().map(|stretch| &stretch.until);
+        until == leg.until.as_ref()
+            && self.round.as_ref().is_some_and(|round| round.at == leg.at && round.cursor == leg.cursor)
+    }
+
+    /// Moves the round on within a leg; whether it still was at its beginning.
+    pub fn advance(&mut self, leg: &Leg, to: Cursor) -> bool {
+        let is_on = self.is_on(leg);
+        if let Some(round) = self.round.as_mut().filter(|_| is_on) {
+            round.cursor = Some(to);
+        }
+        is_on
+    }
+
+    /// Ends a leg that has been gone through to its end.
+    pub fn pass(&mut self, leg: &Leg) -> Passed {
+        if !self.is_on(leg) {
+            return Passed::Overtaken;
+        }
+        let Some(mut round) = self.round.take() else { return Passed::Overtaken };
+        if self.stretches.is_empty() {
+            self.last_pass = Some(round.at);
+            self.stretches = round.passed;
+            let first = self.stretches.iter().map(|stretch| stretch.at).fold(round.at, Time::min);
+            self.aside.retain(|row| row.at > first);
+            return Passed::Round;
+        }
+        round.cursor = Some(self.stretches.remove(0).until);
+        self.round = Some(round);
+        Passed::Leg
+    }
+
+    /// Notes rows that are tried out of their turn as of a time. Of more than can be noted those stay that were tried last.
+    pub fn set_aside(&mut self, keys: Vec<String>, at: Time) {
+        self.aside.retain(|old| old.at <= at && !keys.contains(&old.key));
+        self.aside.extend(keys.into_iter().map(|key| Aside { key, at }));
+        self.aside.sort_by_key(|row| std::cmp::Reverse(row.at));
+        let mut bytes = 0;
+        let fits = |row: &&Aside| {
+            bytes += written(&row.key) + ASIDE;
+            bytes <= TABLE_ASIDE_BYTES_MAX
+        };
+        let count = self.aside.iter().take_while(fits).count();
+        self.aside.truncate(count);
+    }
+
+    /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was set back, and does not count.
+    pub fn tried_aside(&self, key: &str, clock: Time) -> Option<Time> {
+        self.aside.iter().find(|row| row.key == key && row.at <= clock).map(|row| row.at)
+    }
+}
+
+/// What stands beside the keys of a stretch, and of a row that was tried out of its turn: names, times.
+const STRETCH: usize = 80;
+const ASIDE: usize = 32;
+
+/// Takes neighbours for one, two by two, until they can be remembered.
+fn coarsen(stretches: &mut Vec<Stretch>) {
+    let bytes = |stretches: &[Stretch]| -> usize {
+        let sizes =
+            stretches.iter().map(|Stretch { until, .. }| written(&until.inserted) + written(&until.key));
+        sizes.map(|size| size + STRETCH).sum()
+    };
+    while stretches.len() > 1 && bytes(stretches) > TABLE_STRETCHES_BYTES_MAX {
+        let one = |two: &[Stretch]| {
+            let at = two.iter().map(|stretch| stretch.at).max()?;
+            Some(Stretch { until: two.last()?.until.clone(), at })
+        };
+        *stretches = stretches.chunks(2).filter_map(one).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Where a table may be, what else may be in its place, and who may do what to it.
+
+use crate::databases::Database;
+use crate::ground::{Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, fresh, insert, noon, run, table};
+use backstop::tables::{Columns, Table, TableError};
+use backstop_testkit::servers::{mariadb, postgres};
+use serde_json::json;
+
+/// The database part of an address.
+fn database_of(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_schema_is_named_with_it() {
+    let (here, there) = (Database::all(), Database::all());
+    for (here, there) in here.iter().zip(&there) {
+        let schema = match there {
+            // A file of SQLite's has none.
+            Database::Sqlite(_) => continue,
+            Database::Postgres(schema) => schema.clone(),
+            Database::Mariadb(url) => database_of(url).to_owned(),
+        };
+        for (database, status) in [(here, "SUCCESS"), (there, "NEW")] {
+            create(database, Dates::Native);
+            insert(database, Dates::Native, &[(1, status, fresh(noon()))]);
+        }
+        let (test, calls) = (at_noon(), Calls::default());
+        let named = |name: &str| Table::new("t", &here.url(), name).expect("a table");
+        let far = calls.table(named(&format!("{schema}.BACKLOG")), |_| false);
+        let checked = test.backstop.adopted(&far).check().await.expect("checked");
+        assert!(checked.is_fine() && checked.table.contains(&schema), "{checked:?}");
+        for index in &checked.indexes {
+            there.sql(&index.ddl.replace("CONCURRENTLY ", ""));
+        }
+        assert_eq!(run(&test.backstop.adopted(&far), noon()).await.succeeded, 1, "{}", there.url());
+        let near = calls.table(named("BACKLOG"), |_| false);
+        assert_eq!(run(&test.backstop.adopted(&near), noon()).await.due, 0, "the one that is here");
+        let nowhere = test.backstop.adopted(&named("elsewhere.BACKLOG")).due(noon(), None).await;
+        assert!(matches!(nowhere, Err(TableError::NoTable { .. })), "{nowhere:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_share_what_should_be_their_key_are_not_touched() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (TENANT BIGINT, NUMBER BIGINT, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER,
+             LAST_FAILURE {time}, PRIMARY KEY (TENANT, NUMBER));
+             INSERT INTO BACKLOG VALUES (1, 7, 'NEW', '2026-03-01 11:00:00', 0, NULL), (2, 7, 'SUCCESS', '2026-03-01 11:00:00', 0, NULL)"
+        ));
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let columns = Columns { id: "NUMBER".to_owned(), ..Columns::default() };
+            let table = table(&database, strategy).columns(columns).expect("columns");
+            let (test, calls) = (at_noon(), Calls::default());
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let checked = adopted.check().await.expect("checked");
+            assert!(!checked.is_fine() && checked.columns[0].problem.is_some(), "{checked:?}");
+            // Also if only one of them is to be tried.
+            let refused = adopted.run_at(noon(), &mut |_| {}).await;
+            assert!(matches!(&refused, Err(TableError::OneKey { key, .. }) if key == "7"), "{refused:?}");
+            assert_eq!(calls.keys(), [] as [serde_json::Value; 0], "{}", database.url());
+        }
+        database.sql("UPDATE BACKLOG SET STATUS = 'NEW'");
+        let columns = Columns { id: "NUMBER".to_owned(), ..Columns::default() };
+        let table = table(&database, FIBONACCI).columns(columns).expect("columns");
+        let listed = at_noon().backstop.adopted(&table).due(noon(), None).await;
+        assert!(matches!(listed, Err(TableError::OneKey { .. })), "{listed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_is_worked_off_where_its_database_lets_it_be_changed() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
+        database.sql("CREATE VIEW SHOWN AS SELECT * FROM BACKLOG");
+        let (test, calls) = (at_noon(), Calls::default());
+        let shown = Table::new("shown", &database.url(), "SHOWN").expect("a table");
+        let adopted = test.backstop.adopted(&calls.table(shown, |_| false));
+        let checked = adopted.check().await.expect("checked");
+        assert!(checked.indexes.is_empty() && checked.plan_indexed.is_none(), "{checked:?}");
+        assert!(checked.notes.iter().any(|note| note.contains("it is a view")), "{checked:?}");
+        let is_fixed = matches!(database, Database::Sqlite(_));
+        assert_eq!(checked.is_fine(), !is_fixed, "{checked:?}");
+        let pass = adopted.run_at(noon(), &mut |_| {}).await;
+        if is_fixed {
+            let refused = pass.expect_err("a view of SQLite's cannot be changed").to_string();
+            assert!(refused.contains("view"), "{refused}");
+            assert!(calls.keys().is_empty(), "its handler was not called in vain");
+        } else {
+            assert_eq!(pass.expect("a pass").succeeded, 1, "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_handler_runs_where_its_end_could_not_be_written() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
+        // The status may be changed, and the failures may not.
+        let url = match &database {
+            Database::Sqlite(_) => continue,
+            Database::Postgres(schema) => {
+                postgres().sql(&format!(
+                    "CREATE ROLE half_{schema} LOGIN; GRANT USAGE ON SCHEMA {schema} TO half_{schema};
+                     GRANT SELECT, UPDATE (STATUS) ON {schema}.BACKLOG TO half_{schema}"
+                ));
+                database.url().replacen("backstop@", &format!("half_{schema}@"), 1)
+            }
+            Database::Mariadb(url) => {
+                let name = database_of(url);
+                mariadb().sql(&format!(
+                    "CREATE USER half_{name}@'%' IDENTIFIED BY 'half'; GRANT SELECT, UPDATE (STATUS) ON {name}.BACKLOG TO half_{name}@'%'"
+                ));
+                let (_, place) = url.rsplit_once('@').expect("a user");
+                format!("mysql://half_{name}:half@{place}")
+            }
+        };
+        let (test, calls) = (at_noon(), Calls::default());
+        let table = Table::new("half", &url, "BACKLOG").expect("a table");
+        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let checked = adopted.check().await.expect("checked");
+        assert!(checked.may_read.is_ok() && checked.may_write.is_err(), "{checked:?}");
+        let refused =
+            adopted.run_at(noon(), &mut |_| {}).await.expect_err("it may not be written").to_string();
+        assert!(refused.contains("denied"), "{refused}");
+        assert_eq!(calls.keys(), [] as [serde_json::Value; 0], "{url}");
+        assert_eq!(
+            adopted.due(noon(), None).await.expect("due rows")[0].key,
+            json!(1),
+            "it may be looked at"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_in_parts_gets_an_index_that_can_be_made() {
+    for database in Database::all() {
+        let parts = match database {
+            Database::Sqlite(_) => continue,
+            Database::Postgres(_) => "PARTITION BY RANGE (DATE_INSERTED)",
+            Database::Mariadb(_) => "PARTITION BY HASH (DAY(DATE_INSERTED)) PARTITIONS 4",
+        };
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time},
+             PRIMARY KEY (ID, DATE_INSERTED)) {parts}"
+        ));
+        if matches!(database, Database::Postgres(_)) {
+            database.sql(
+                "CREATE TABLE PART PARTITION OF BACKLOG FOR VALUES FROM ('2020-01-01') TO ('2030-01-01')",
+            );
+        }
+        database.sql("INSERT INTO BACKLOG VALUES (1, 'NEW', '2026-03-01 11:00:00', 0, NULL), (2, 'NEW', '2026-03-01 11:30:00', 0, NULL)");
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+        let checked = adopted.check().await.expect("checked");
+        assert!(checked.is_fine(), "{checked:?}");
+        assert!(checked.notes.iter().any(|note| note.contains("sharing")), "{checked:?}");
+        for index in &checked.indexes {
+            database.sql(&index.ddl);
+        }
+        assert_eq!(run(&adopted, noon()).await.succeeded, 2, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_without_a_zone_are_told_to_be_in_utc() {
+    for database in Database::all() {
+        let (zoned, bare) = match database {
+            Database::Sqlite(_) => continue,
+            Database::Postgres(_) => ("timestamptz", "timestamp(3)"),
+            Database::Mariadb(_) => ("TIMESTAMP(6) NULL", "DATETIME"),
+        };
+        for (time, is_told) in [(zoned, false), (bare, true)] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            database.sql(&format!(
+                "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time})"
+            ));
+            let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+            let notes = adopted.check().await.expect("checked").notes;
+            assert_eq!(notes.iter().any(|note| note.contains("UTC")), is_told, "{notes:?}");
+        }
+    }
+}

@@ -30,15 +30,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A batch that takes longer is too large.
-const BATCH_TIME: Duration = Duration::from_millis(10);
+const BATCH_TIME: Duration = Duration::from_millis(2);
 /// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
-const BATCH_MIN: usize = 50;
+const BATCH_MIN: usize = 20;
 /// The most: what one statement may keep others waiting for.
-const BATCH_MAX: usize = 200;
+const BATCH_MAX: usize = 100;
 /// Batches by which is told how long a store takes over whatever it is asked.
 const LATELY: usize = 8;
-/// Jobs a second that one worker takes over: 100,000 are ready again in 25 s, and a quick store is left to others for most of it.
-const PACE: u32 = 4_000;
+/// Jobs a second that one worker takes over: 100,000 are ready again in 50 s, and a quick store is left to others for most of it.
+const PACE: u32 = 2_000;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 5;
 /// The longest pause between two batches: a store that hangs must not stop recovery for long after it has come back.
@@ -203,19 +203,19 @@ mod tests {
 
     #[test]
     fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
-        check(&[4, 4, 4, 7, 11, 500, 500], &[100, 200, 200, 200, 100, 50, 50]);
+        check(&[1, 1, 1, 1, 3, 500, 500], &[40, 80, 100, 100, 50, 25, 20]);
     }
 
     #[test]
     fn on_a_store_that_is_slow_for_everything_batches_grow_while_that_costs_nothing() {
-        check(&[60, 60, 62, 70, 75], &[100, 200, 400, 500, 500]);
-        check(&[60, 90, 130, 60], &[100, 100, 50, 100]);
+        check(&[60, 60, 62, 70, 75, 75], &[40, 80, 160, 320, 500, 500]);
+        check(&[60, 90, 130, 60], &[40, 40, 20, 40]);
     }
 
     #[test]
     fn a_store_that_became_slow_is_known_by_its_last_batches() {
-        let quick_then_slow = [&[4; 3][..], &[60; 9][..]].concat();
-        let grown: Vec<usize> = vec![100, 200, 200, 100, 50, 50, 50, 50, 50, 50, 100, 200];
+        let quick_then_slow = [&[1; 3][..], &[60; 9][..]].concat();
+        let grown: Vec<usize> = vec![40, 80, 100, 50, 25, 20, 20, 20, 20, 20, 40, 80];
         check(&quick_then_slow, &grown);
     }
 
@@ -225,11 +225,11 @@ mod tests {
             let pause = pause(jobs, Duration::from_millis(millis));
             assert_eq!(pause, Duration::from_millis(expected), "{jobs} jobs in {millis} ms");
         };
-        check(200, 2, 48);
-        check(200, 16, 34);
-        check(200, 17, 34);
-        check(200, 20, 40);
-        check(100, 1, 24);
+        check(100, 2, 48);
+        check(100, 16, 34);
+        check(100, 17, 34);
+        check(100, 20, 40);
+        check(20, 1, 9);
         check(50, 600, 1_000);
     }
 }

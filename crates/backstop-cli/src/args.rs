@@ -165,6 +165,7 @@ they start a new version, and they find nothing to do. On Redis there is nothing
 Examples:
   backstop bench --quick
   backstop bench streams
+  backstop bench pages --jobs 1000000
   backstop bench tables --url postgres://app@localhost/shop
   backstop bench --jobs 50000 --json
   backstop bench --store postgres://app@localhost/shop --held-snapshot

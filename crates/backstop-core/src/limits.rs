@@ -26,6 +26,8 @@ pub const SEIZE_MAX: usize = 500;
 pub const AMEND_MAX: usize = 1_000;
 /// Dead letters one burial takes in.
 pub const BURY_MAX: usize = 1_000;
+/// Jobs that one call finds by their ids: payloads come with them.
+pub const FIND_MAX: usize = 200;
 /// Unique keys whose holders one call answers.
 pub const HOLDERS_MAX: usize = 1_000;
 /// Groups of deaths one call answers with.
@@ -194,9 +196,13 @@ pub const TABLE_LEASE: Span = Span::secs(15);
 /// Rows taken from a table at a time: those that run twice when their runner is killed are among them.
 pub const TABLE_CLAIM_MAX: usize = 200;
 /// Bytes of the keys of all rows of a table that are in somebody's hands: they share one cell.
-pub const TABLE_CLAIMED_BYTES_MAX: usize = 48 << 10;
+pub const TABLE_CLAIMED_BYTES_MAX: usize = 42 << 10;
 /// Bytes of a row's key. A row with a longer one is told of, and never taken.
 pub const TABLE_KEY_BYTES_MAX: usize = 512;
+/// Bytes of the places between which rows of a table that are tried by their age were last tried at different times.
+pub const TABLE_STRETCHES_BYTES_MAX: usize = 2 << 10;
+/// Bytes of the rows of such a table that were tried out of their turn.
+pub const TABLE_ASIDE_BYTES_MAX: usize = 6 << 10;
 /// How often all open rows of a table are looked at for those that no query for due rows can see.
 pub const TABLE_SURVEY_EVERY: Span = Span::hours(1);
 /// How long after its beginning a walk over the expired rows of a table begins anew.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal};
 use backstop_core::limits::{AMEND_MAX, BURY_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
 use backstop_core::port::backlog::check_count;
-use backstop_core::port::operator::check_keys;
+use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
     Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, KeyHolder, Operator, Page,
     PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
@@ -23,6 +23,13 @@ impl Operator for MemoryStore {
     async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
         let shelves = self.shelves("reading a job")?;
         Ok(shelves.ids.get(&id).map(|arrival| shelves.view(*arrival)))
+    }
+
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+        check_ids(&ids)?;
+        let shelves = self.shelves("finding jobs")?;
+        let found = |id: &JobId| shelves.ids.get(id).map(|arrival| shelves.view(*arrival));
+        Ok(ids.iter().map(|id| found(id).filter(|job| job.queue == queue)).collect())
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {

@@ -39,7 +39,7 @@ use async_trait::async_trait;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
-use backstop_core::port::operator::check_keys;
+use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
@@ -174,6 +174,11 @@ impl Backlog for PostgresStore {
 impl Operator for PostgresStore {
     async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
         list::job(&self.link, id).await
+    }
+
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+        check_ids(&ids)?;
+        list::find(&self.link, &queue, &ids).await
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {

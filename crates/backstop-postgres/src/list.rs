@@ -6,8 +6,9 @@ use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
 use backstop_core::port::place::Place;
-use backstop_core::port::{Answer, Order, Page, PageQuery};
+use backstop_core::port::{Answer, Damaged, Order, Page, PageQuery};
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
+use std::collections::BTreeMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -18,13 +19,24 @@ const STRIDE: usize = 2_000;
 
 /// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
-    let Some(Found { job, damaged }) = jobs_by_id(link, &[row::uuid(id)]).await?.pop() else {
-        return Ok(None);
-    };
-    if let Some(damaged) = damaged {
-        tracing::warn!(%id, damaged.why, "a job's row cannot be read; it can be deleted by its id");
+    Ok(jobs_by_id(link, &[row::uuid(id)]).await?.pop().and_then(readable))
+}
+
+/// Jobs of a queue, as far as they can be read, in the order of `ids`.
+pub(crate) async fn find(link: &Link, queue: &QueueName, ids: &[JobId]) -> Answer<Vec<Option<Job>>> {
+    let uuids: Vec<Uuid> = ids.iter().map(|id| row::uuid(*id)).collect();
+    let found = jobs_by_id(link, &uuids).await?.into_iter().filter_map(readable);
+    let found: BTreeMap<JobId, Job> =
+        found.filter(|job| job.queue == *queue).map(|job| (job.id, job)).collect();
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}
+
+/// What can be read of a job; what cannot is logged.
+fn readable(found: Found) -> Option<Job> {
+    if let Some(Damaged { id, why, .. }) = found.damaged {
+        tracing::warn!(?id, why, "a job's row cannot be read; it can be deleted by its id");
     }
-    Ok(job)
+    found.job
 }
 
 async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Found>> {

@@ -50,7 +50,7 @@ use async_trait::async_trait;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
-use backstop_core::port::operator::check_keys;
+use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
     Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
@@ -158,6 +158,11 @@ impl Backlog for RedisStore {
 impl Operator for RedisStore {
     async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
         view::job(self.base(), id).await
+    }
+
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+        check_ids(&ids)?;
+        view::find(self.base(), queue, &ids).await
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {

@@ -23,12 +23,27 @@ pub(crate) async fn job(base: &Base, id: JobId) -> Answer<Option<Job>> {
     let queues = base.queues(doing).await?;
     let spots: Vec<Spot> = (0..queues.len()).map(|queue| Spot { queue, id }).collect();
     let views = views_at(base, doing, &queues, &spots).await?;
-    match views.into_iter().next() {
-        None => Ok(None),
-        Some(View::Whole(job)) => Ok(Some(*job)),
-        Some(View::Damaged(damaged)) => {
-            let cause = format!("{} of job {id}; delete it by its id", damaged.why);
-            Err(StoreError::corrupt(doing, cause))
+    views.into_iter().next().map(|view| whole(doing, view)).transpose()
+}
+
+/// Jobs of a queue, in the order of `ids`.
+pub(crate) async fn find(base: &Base, queue: QueueName, ids: &[JobId]) -> Answer<Vec<Option<Job>>> {
+    let doing = "finding jobs";
+    let spots: Vec<Spot> = ids.iter().map(|id| Spot { queue: 0, id: *id }).collect();
+    let mut found = BTreeMap::new();
+    for view in views_at(base, doing, &[queue], &spots).await? {
+        let job = whole(doing, view)?;
+        found.insert(job.id, job);
+    }
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}
+
+fn whole(doing: &'static str, view: View) -> Answer<Job> {
+    match view {
+        View::Whole(job) => Ok(*job),
+        View::Damaged(Damaged { id, why, .. }) => {
+            let id = id.map_or_else(|| "without an id".to_owned(), |id| id.to_string());
+            Err(StoreError::corrupt(doing, format!("{why} of job {id}; delete it by its id")))
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What every route shares.
 
 use crate::access::{Failures, Remembered};
+use crate::bulk::Runs;
+use crate::doctor::Doctor;
 use crate::history::History;
+use crate::redrives::GivenUp;
 use backstop::Backstop;
 use backstop::config::Config;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The store, the configuration as it stands, and the path everything is mounted under. Cheap to clone.
 #[derive(Clone)]
@@ -16,6 +20,10 @@ struct Shared {
     config: RwLock<Arc<Config>>,
     base: String,
     history: History,
+    doctor: Doctor,
+    runs: Runs,
+    given_up: GivenUp,
+    tasks: TaskTracker,
     tokens: Remembered,
     failures: Mutex<Failures>,
     closing: CancellationToken,
@@ -30,6 +38,10 @@ impl App {
             config: RwLock::new(Arc::new(config)),
             base: base.trim_end_matches('/').to_string(),
             history: History::default(),
+            doctor: Doctor::default(),
+            runs: Runs::default(),
+            given_up: GivenUp::default(),
+            tasks: TaskTracker::new(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
             closing: CancellationToken::new(),
@@ -55,6 +67,26 @@ impl App {
     /// What happened lately, for charts.
     pub fn history(&self) -> &History {
         &self.0.history
+    }
+
+    /// What the doctor says of the store.
+    pub(crate) fn doctor(&self) -> &Doctor {
+        &self.0.doctor
+    }
+
+    /// The bulk actions that this server has under way.
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.0.runs
+    }
+
+    /// The redrives that this server gave up.
+    pub(crate) fn given_up(&self) -> &GivenUp {
+        &self.0.given_up
+    }
+
+    /// What goes on when no request waits for it. Each ends soon after [`App::closing`] is cancelled, and is waited for.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
     }
 
     /// The path in front of every address; empty at the root.

@@ -9,6 +9,9 @@
 //! | the dashboard | `pages/` |
 //! | live updates | `events/` |
 //! | actions on all jobs that match, in the background | `bulk/` |
+//! | what the doctor says of the store, looked at in the background | `doctor.rs` |
+//! | redrives that servers run | `redrives.rs` |
+//! | what a server that is gone left unfinished | `resume.rs` |
 //! | what happened in the last week, minute by minute | `history/` |
 //! | what a retry policy does, for the command line and the page | `lab/` |
 //! | numbers and times as people read them | `words.rs` |
@@ -21,12 +24,15 @@ pub mod alerts;
 pub mod api;
 mod app;
 pub mod bulk;
+mod doctor;
 pub mod events;
 pub mod history;
 pub mod lab;
 mod markup;
 pub mod meters;
 pub mod pages;
+mod redrives;
+pub mod resume;
 pub mod serve;
 pub mod wire;
 pub mod words;

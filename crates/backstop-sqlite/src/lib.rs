@@ -46,7 +46,7 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
-use backstop_core::port::operator::check_keys;
+use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
@@ -163,6 +163,13 @@ impl Backlog for SqliteStore {
 impl Operator for SqliteStore {
     async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
         self.readers.call("reading a job", move |db| list::job(db, id)).await
+    }
+
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+        check_ids(&ids)?;
+        let found = move |db: &rusqlite::Connection| ids.iter().map(|id| list::job(db, *id)).collect();
+        let found: Vec<Option<Job>> = self.readers.call("finding jobs", found).await?;
+        Ok(found.into_iter().map(|job| job.filter(|job| job.queue == queue)).collect())
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {

@@ -221,6 +221,7 @@ macro_rules! store_contract {
                 cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost
                 amending_a_waiting_job_leaves_the_ready_ones_in_line
                 counts_equal_rows
+                jobs_of_a_queue_are_found_by_their_ids
                 lists_page_through_everything_exactly_once
                 ready_jobs_are_listed_in_claim_order
                 a_page_keeps_to_its_limit

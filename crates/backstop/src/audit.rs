@@ -1,12 +1,13 @@
 //! Who changed what, when, and how many.
 //!
 //! An entry is written before anything is changed and completed afterwards: one without a count was cut off in the middle.
-//! The newest 10,000 are kept; older ones go in small steps, as new ones come.
+//! The newest 10,000 are kept; older ones go in small steps, as new ones come. A page of them costs what is on it.
 
 use crate::client::Backstop;
 use crate::journal::Journal;
 use crate::shared::update;
 use backstop_core::Time;
+use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, StoreError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 
 /// Entries that are kept.
 pub const ENTRIES_MAX: usize = 10_000;
+/// Entries that a page looks at.
+pub const LOOKS_MAX: usize = CELLS_MAX;
 
 const PREFIX: &str = "audit/";
 
@@ -34,6 +37,17 @@ pub struct AuditEntry {
     /// Why it ended early, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Some of the changes, the newest first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AuditPage {
+    /// Those that fit.
+    pub entries: Vec<AuditEntry>,
+    /// Where to go on: behind the last one that was looked at; `None` at the end of the log.
+    pub next: Option<String>,
+    /// Whether it ended because enough was looked at, not because enough was found.
+    pub is_cut: bool,
 }
 
 /// The log of changes, and in whose name they are made. Cheap to clone.
@@ -80,6 +94,24 @@ impl Audit {
     /// The changes, the newest first; one that cannot be read is left out, and logged.
     pub async fn entries(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
         self.journal().newest(limit.min(ENTRIES_MAX)).await
+    }
+
+    /// A page of the changes that fit, behind the place where the page before it ended, or from the newest on. Looks at no more than
+    /// [`LOOKS_MAX`] entries, whether they fit or not.
+    pub async fn page(
+        &self,
+        after: Option<String>,
+        limit: usize,
+        fits: impl Fn(&AuditEntry) -> bool,
+    ) -> Answer<AuditPage> {
+        // A place that somebody made up is only a place: names that do not begin like ours are before all of them.
+        let part = self.journal().part::<AuditEntry>(after, LOOKS_MAX).await?;
+        let mut fitting = part.entries.into_iter().filter(|(_, entry)| fits(entry));
+        let found: Vec<(String, AuditEntry)> = fitting.by_ref().take(limit).collect();
+        let has_more = fitting.next().is_some();
+        let next = if has_more { found.last().map(|(name, _)| name.clone()) } else { part.next };
+        let entries = found.into_iter().map(|(_, entry)| entry).collect();
+        Ok(AuditPage { entries, is_cut: !has_more && next.is_some(), next })
     }
 
     /// Makes a change between the two halves of its entry. `change` answers to how many it was done, and what is handed on.

@@ -12,9 +12,21 @@ const READINGS: usize = 5;
 const NOTICED: Span = Span::secs(1);
 
 impl Backstop {
-    /// What the store says of itself, and how far its clock is from this machine's. Clocks that are further apart than
-    /// `lease` are a fault.
+    /// What the store says of itself, how far its clock is from this machine's, and which queues and kinds are in trouble. Clocks
+    /// that are further apart than `lease` are a fault.
     pub async fn examine(&self, lease: Span) -> Answer<Examination> {
+        let mut examination = self.examine_store(lease).await?;
+        // A store without its shape says so itself; what is in it cannot be asked.
+        if let (Ok(queues), Ok(guards)) =
+            (self.store().queues(self.now()).await, self.breakers().list().await)
+        {
+            examination.findings.extend(of_contents(&queues, &guards));
+        }
+        Ok(examination)
+    }
+
+    /// As [`Backstop::examine`], without what [`of_contents`] tells. On a store with many jobs this takes long.
+    pub async fn examine_store(&self, lease: Span) -> Answer<Examination> {
         let mut examination = self.store().examine().await?;
         let mut readings = Vec::with_capacity(READINGS);
         for _ in 0..READINGS {
@@ -23,13 +35,6 @@ impl Backstop {
         let best = readings.into_iter().min_by_key(|reading| reading.round_trip);
         examination.findings.extend(best.map(|reading| judge(reading, lease)));
         examination.findings.extend(self.spilled().await);
-        // A store without its shape says so itself; what is in it cannot be asked.
-        if let (Ok(queues), Ok(guards)) =
-            (self.store().queues(self.now()).await, self.breakers().list().await)
-        {
-            examination.findings.extend(queues.iter().flat_map(crowded));
-            examination.findings.extend(guards.iter().filter_map(|guard| shut(guard, &queues)));
-        }
         Ok(examination)
     }
 
@@ -69,6 +74,12 @@ impl Backstop {
         let round_trip = Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
         Ok(Reading { here, store, round_trip })
     }
+}
+
+/// Queues that are full or nearly so, and guards that keep jobs from running.
+pub fn of_contents(queues: &[QueueStatus], guards: &[GuardStatus]) -> Vec<Finding> {
+    let crowded = queues.iter().flat_map(crowded);
+    crowded.chain(guards.iter().filter_map(|guard| shut(guard, queues))).collect()
 }
 
 /// Queues that are full, or nearly so.

@@ -100,6 +100,10 @@ impl Operator for Guarded {
         self.within("reading a job", |store| async move { store.job(id, now).await }).await
     }
 
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, now: Time) -> Answer<Vec<Option<Job>>> {
+        self.within("finding jobs", |store| async move { store.find(queue, ids, now).await }).await
+    }
+
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page> {
         self.within("listing jobs", |store| async move { store.jobs(query, now).await }).await
     }

@@ -1,11 +1,13 @@
 //! Lists that processes share and only ever add to: one cell an entry, the newest kept.
 //!
-//! Entries are named by their time, so that a list of cells is a list by time. Old ones go in small steps, as new ones come.
+//! Entries are named by how long before the end of time they came in, so that a list of cells is the list of entries, the newest first,
+//! and a page of it costs no more than its own entries. Old ones go in small steps, as new ones come.
 
 use crate::client::Backstop;
 use crate::shared::{Shared, Walk, read, remove, update};
 use backstop_core::Time;
-use backstop_core::port::Answer;
+use backstop_core::limits::CELLS_MAX;
+use backstop_core::port::{Answer, Cell, CellQuery};
 use std::collections::VecDeque;
 
 /// Entries that go at most when one comes.
@@ -20,6 +22,14 @@ pub(crate) struct Journal<'a> {
     entries_max: usize,
 }
 
+/// Some of its entries, the newest first.
+pub(crate) struct Part<T> {
+    /// Those that can be read, each with the name of its cell; one that cannot be is logged.
+    pub(crate) entries: Vec<(String, T)>,
+    /// The name of the last one looked at; `None` if there are no more.
+    pub(crate) next: Option<String>,
+}
+
 impl<'a> Journal<'a> {
     /// The list of entries whose names begin with `prefix`; so many are kept.
     pub(crate) const fn new(backstop: &'a Backstop, prefix: &'static str, entries_max: usize) -> Self {
@@ -29,7 +39,9 @@ impl<'a> Journal<'a> {
     /// Adds an entry; answers its name, under which it can be changed.
     pub(crate) async fn add<T: Shared>(&self, at: Time, entry: &T) -> Answer<String> {
         let random = self.backstop.random().bits();
-        let name = format!("{}{:020}-{random:016x}", self.prefix, at.as_micros().max(0));
+        let until_the_end = i64::MAX - at.as_micros().max(0);
+        // The mark comes before every digit: entries that were once named by their time alone count as the oldest.
+        let name = format!("{}-{until_the_end:019}-{random:016x}", self.prefix);
         update(self.backstop, &name, entry.clone(), |_| ()).await?;
         if random.is_multiple_of(TRIM_EVERY) {
             // Too many entries are no reason not to add one; the next addition looks again.
@@ -42,27 +54,40 @@ impl<'a> Journal<'a> {
 
     /// The entries, the newest first; one that cannot be read is left out, and logged.
     pub(crate) async fn newest<T: Shared>(&self, limit: usize) -> Answer<Vec<T>> {
-        let mut newest = VecDeque::new();
-        let mut walk = Walk::new(self.backstop, self.prefix);
-        while let Some(cells) = walk.next().await? {
-            newest.extend(cells.iter().filter_map(read::<T>));
-            let surplus = newest.len().saturating_sub(limit);
-            newest.drain(..surplus);
+        let (mut newest, mut after) = (Vec::new(), None);
+        while newest.len() < limit {
+            let part = self.part(after, (limit - newest.len()).min(CELLS_MAX)).await?;
+            newest.extend(part.entries.into_iter().map(|(_, entry)| entry));
+            after = part.next;
+            if after.is_none() {
+                break;
+            }
         }
-        Ok(newest.into_iter().rev().collect())
+        Ok(newest)
+    }
+
+    /// The next entries behind the one of this name, or from the newest on; looks at no more than `limit`.
+    pub(crate) async fn part<T: Shared>(&self, after: Option<String>, limit: usize) -> Answer<Part<T>> {
+        let query = CellQuery { prefix: self.prefix.to_owned(), after, limit };
+        let cells = self.backstop.store().list_cells(query).await?;
+        let next = (cells.len() >= limit).then(|| cells.last().map(|cell| cell.name.clone())).flatten();
+        let entry = |cell: &Cell| Some((cell.name.clone(), read(cell)?));
+        Ok(Part { entries: cells.iter().filter_map(entry).collect(), next })
     }
 
     /// Removes the oldest entries over `keep`, a few at a time.
     pub(crate) async fn trim(&self, keep: usize) -> Answer<usize> {
-        let (mut oldest, mut total) = (Vec::new(), 0);
+        let (mut oldest, mut total) = (VecDeque::new(), 0_usize);
         let mut walk = Walk::new(self.backstop, self.prefix);
         while let Some(cells) = walk.next().await? {
             total += cells.len();
-            let wanted = TRIM_STEP - oldest.len();
-            oldest.extend(cells.into_iter().take(wanted));
+            oldest.extend(cells);
+            let surplus = oldest.len().saturating_sub(TRIM_STEP);
+            oldest.drain(..surplus);
         }
-        oldest.truncate(total.saturating_sub(keep));
-        remove(self.backstop, &oldest).await?;
+        let surplus = oldest.len().saturating_sub(total.saturating_sub(keep));
+        oldest.drain(..surplus);
+        remove(self.backstop, oldest.make_contiguous()).await?;
         Ok(oldest.len())
     }
 }

@@ -45,7 +45,7 @@ pub mod config;
 pub mod dead;
 mod draft;
 mod engine;
-mod examine;
+pub mod examine;
 mod exec;
 mod guarded;
 mod handler;

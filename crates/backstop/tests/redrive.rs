@@ -175,6 +175,31 @@ async fn killed_in_the_middle_it_goes_on_and_requeues_each_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_nobody_watches_is_left_to_servers_once_its_runner_is_gone_and_no_other_is() {
+    let scene = scene(&[true; 60]).await;
+    let left = async || -> Vec<String> {
+        scene.dead().redrives_left().await.unwrap().into_iter().map(|report| report.id).collect()
+    };
+    let watched = scene.start(0, "20/s").await;
+    let then_rate = "20/s".parse().unwrap();
+    let plan = Redrive { canary: 5, max_failures: 0, then_rate, selection: DeadSelection::All };
+    let id = scene.dead().redrive_unattended(plan).await.unwrap();
+    assert_eq!(left().await, Vec::<String>::new(), "whoever wrote it down is about to run it");
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert_eq!(left().await, [id.as_str()], "but did not");
+    let killed = tokio::time::timeout(Duration::from_secs(1), scene.run(&id)).await;
+    assert!(killed.is_err() && left().await.is_empty(), "its runner was alive a moment ago");
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert_eq!(left().await, [id.as_str()]);
+    let worker = scene.worker();
+    assert_eq!(scene.run(&id).await.unwrap().phase, Phase::Done);
+    assert_eq!(left().await, Vec::<String>::new());
+    scene.dead().leave_redrive(&watched).await.unwrap();
+    assert_eq!(left().await, [watched], "one that somebody watched can be left to them, too");
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_off_it_can_be_resumed_at_once() {
     let scene = scene(&[true; 60]).await;
     let worker = scene.worker();

@@ -37,7 +37,7 @@ pub(super) async fn measure(
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 1..=ROUNDS {
         bar.set_message(format!("draining with a snapshot held open, {round} of {ROUNDS}"));
-        let pushed = measure::bulk(backstop, args.jobs / 4, Done::Kept).await?;
+        let pushed = measure::bulk(backstop, args.jobs() / 4, Done::Kept).await?;
         rounds.push(measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?);
     }
     holder.batch_execute("COMMIT").await.context("the snapshot was not held to the end")?;

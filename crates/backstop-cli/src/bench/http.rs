@@ -6,7 +6,7 @@ use super::BenchArgs;
 use super::figures::Rate;
 use super::measure::{self, QUEUE};
 use anyhow::{Context, Result, ensure};
-use backstop::config::{self, Overrides};
+use backstop::config::{self, Config, Overrides, Written};
 use backstop::core::limits::LEASE_MAX;
 use backstop::core::plan::Want;
 use backstop::core::port::{Claim, Enqueued, Settled};
@@ -15,7 +15,7 @@ use backstop::core::{LeaseNumber, Outcome, WorkerName};
 use backstop::{Backstop, NewJob, QueueName};
 use backstop_server::App;
 use backstop_server::serve::{Server, Serving};
-use client::Client;
+pub(super) use client::Client;
 use comfy_table::{Table, presets};
 use futures_util::future::try_join_all;
 use indicatif::ProgressBar;
@@ -63,8 +63,8 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http>
     let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
     let url = format!("sqlite:{}", folder.path().join("bench.db").display());
     let backstop = Backstop::open(&url).await?;
-    let mut serving = serve(&backstop).await?;
-    let rounds = args.jobs.div_ceil(BATCH * CONNECTIONS).max(1);
+    let mut serving = serve(&App::new(backstop.clone(), config("")?, "")).await?;
+    let rounds = rounds(args.jobs());
     let [mut pushed, mut worked, mut lib_pushed, mut lib_worked] = [const { Vec::new() }; 4];
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
@@ -85,10 +85,22 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http>
     })
 }
 
-async fn serve(backstop: &Backstop) -> Result<Serving> {
-    let mut config = config::resolve(None, Overrides::default(), Overrides::default())?;
+/// What a configuration with this text says, on a port that is free.
+pub(super) fn config(text: &str) -> Result<Config> {
+    let written = Written { path: "backstop.toml", text };
+    let mut config = config::resolve(Some(written), Overrides::default(), Overrides::default())?;
     config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    Ok(Server::bind(&App::new(backstop.clone(), config, "")).await?.start())
+    Ok(config)
+}
+
+/// A server in this process.
+pub(super) async fn serve(app: &App) -> Result<Serving> {
+    Ok(Server::bind(app).await?.start())
+}
+
+/// Batches of each connection, for so many jobs or a few more.
+pub(super) fn rounds(jobs: usize) -> usize {
+    jobs.div_ceil(BATCH * CONNECTIONS).max(1)
 }
 
 /// Runs one of these for each connection, and counts `rounds` batches of each.
@@ -171,7 +183,8 @@ fn settled_body(leased: &Leased<'_>) -> String {
     body
 }
 
-async fn library_push(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+/// Pushes new jobs.
+pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<Rate> {
     let each = || {
         let backstop = backstop.clone();
         async move {
@@ -189,7 +202,8 @@ async fn library_push(backstop: &Backstop, rounds: usize) -> Result<Rate> {
     all(rounds, each).await
 }
 
-async fn library_work(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+/// Claims and ends jobs that are ready.
+pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<Rate> {
     let queue = QueueName::new(QUEUE)?;
     let each = || {
         let (backstop, queue) = (backstop.clone(), queue.clone());

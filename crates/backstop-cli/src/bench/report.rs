@@ -37,7 +37,7 @@ impl Report<'_> {
             self.rounds.iter().map(|round| self.round_json(round)).collect::<Result<_>>()?;
         let report = json!({
             "store": self.kind.word(), "durability": self.durability_word(), "promise": self.promise,
-            "jobs": self.args.jobs, "callers": self.args.callers, "handlers": self.args.handlers,
+            "jobs": self.args.jobs(), "callers": self.args.callers, "handlers": self.args.handlers,
             "repeat": self.args.repeat, "raw": raw, "rounds": rounds, "held_snapshot": self.held,
         });
         Ok(serde_json::to_string_pretty(&report)? + "\n")

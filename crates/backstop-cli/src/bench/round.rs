@@ -70,21 +70,21 @@ async fn repeat(
     say("pickup of single jobs");
     let pickups = measure::pickup(backstop, args.samples).await?;
     say("pushing, one caller");
-    let single = (args.jobs / 100).max(100);
+    let single = (args.jobs() / 100).max(100);
     let enqueue_single = measure::callers(backstop, single, 1).await?;
     say("pushing, many callers");
-    let grouped = (args.jobs / 4).max(args.callers);
+    let grouped = (args.jobs() / 4).max(args.callers);
     let enqueue_callers = measure::callers(backstop, grouped, args.callers).await?;
     let pushed = enqueue_single.count + enqueue_callers.count;
     measure::drain(backstop, pushed, args.handlers, Done::Kept).await?;
     place.calm().await?;
     say("pushing in batches");
-    let enqueue_bulk = measure::bulk(backstop, args.jobs, Done::Kept).await?;
+    let enqueue_bulk = measure::bulk(backstop, args.jobs(), Done::Kept).await?;
     place.calm().await?;
     say("draining");
     let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers, Done::Kept).await?;
     say("draining, done jobs not kept");
-    let pushed = measure::bulk(backstop, args.jobs, Done::Gone).await?.count;
+    let pushed = measure::bulk(backstop, args.jobs(), Done::Gone).await?.count;
     place.calm().await?;
     let drain_gone = measure::drain(backstop, pushed, args.handlers, Done::Gone).await?;
     Ok(Repetition { enqueue_single, enqueue_callers, enqueue_bulk, drain, drain_gone, pickups })

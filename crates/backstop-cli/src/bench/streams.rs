@@ -37,18 +37,18 @@ pub(super) async fn measure(backstop: &Backstop, args: &BenchArgs, bar: &Progres
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
         say("draining jobs");
-        let pushed = measure::bulk(backstop, args.jobs, Done::Kept).await?;
+        let pushed = measure::bulk(backstop, args.jobs(), Done::Kept).await?;
         let drain = measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?;
         say("records in order, 1,000 keys");
         let in_order =
-            run(backstop, &format!("in-order-{repetition}"), FEW_KEYS, args.jobs, Order::Kept).await?;
+            run(backstop, &format!("in-order-{repetition}"), FEW_KEYS, args.jobs(), Order::Kept).await?;
         say("records, 10 % out of order, 1,000 keys");
         let name = format!("out-of-order-{repetition}");
-        let out_of_order = run(backstop, &name, FEW_KEYS, args.jobs, Order::Broken).await?;
+        let out_of_order = run(backstop, &name, FEW_KEYS, args.jobs(), Order::Broken).await?;
         say("records in order, 100,000 keys");
         let many = if args.quick { FEW_KEYS * 5 } else { MANY_KEYS };
         let many_keys =
-            run(backstop, &format!("many-keys-{repetition}"), many, args.jobs, Order::Kept).await?;
+            run(backstop, &format!("many-keys-{repetition}"), many, args.jobs(), Order::Kept).await?;
         repetitions.push(Streams { drain, in_order, out_of_order, many_keys });
     }
     let rate = |of: fn(&Streams) -> Rate| Rate::median(repetitions.iter().map(of));
@@ -124,7 +124,8 @@ fn position(round: usize, first: usize, rounds: usize, swapped: bool) -> usize {
     if swapped && partner < rounds { first + partner } else { round }
 }
 
-fn record(key: &StreamKey, position: usize) -> Result<Record> {
+/// A record of a hundred bytes.
+pub(super) fn record(key: &StreamKey, position: usize) -> Result<Record> {
     let payload = Payload::stored(measure::payload(position));
     Ok(Record { key: key.clone(), position: i64::try_from(position)?, step: 1, tenant: None, payload })
 }

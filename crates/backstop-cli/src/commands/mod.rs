@@ -69,12 +69,13 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
             .advise("backstop bench tables --url URL, or --store URL for the store that is measured"));
     }
     let durability = context.config.durability;
-    let report = bench::run(args, store, durability, context.output.is_json()).await;
+    let measured = bench::run(args, store, durability, context.output.is_json()).await;
     let told = |error: anyhow::Error| match (error.downcast::<OpenError>(), store) {
         (Ok(error), Some(store)) => unopened(error, store),
         (Ok(error), None) => Trouble::new(error),
         (Err(error), _) => Trouble::new(format!("{error:#}")),
     };
-    context.output.line(report.map_err(told)?.trim_end())?;
-    Ok(Verdict::Fine)
+    let measured = measured.map_err(told)?;
+    context.output.line(measured.report.trim_end())?;
+    Ok(if measured.falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod bench_http;
+mod bench_pages;
 mod breaker;
 mod config;
 mod dead;

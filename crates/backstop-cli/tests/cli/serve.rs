@@ -104,6 +104,58 @@ fn queues_of_workers_elsewhere_have_the_bounds_and_breakers_of_the_configuration
     served.stop();
 }
 
+/// The only redrive there is.
+fn redrive(served: &Served) -> Value {
+    let (_, text) = served.ask("GET /v1/dead/redrives", "", "");
+    serde_json::from_str::<Value>(&text).unwrap()["redrives"][0].clone()
+}
+
+#[test]
+fn a_redrive_of_a_killed_server_is_gone_on_with_once_by_the_next_ones() {
+    const LETTERS: usize = 40;
+    let place = Place::new();
+    let letter =
+        |n| json!({ "id": format!("l{n}"), "queue": "q", "error": "boom", "original_job": { "payload": n } });
+    let letters: Vec<String> = (0..LETTERS).map(|n| letter(n).to_string()).collect();
+    place.write("letters.ndjson", &letters.join("\n"));
+    place.json(["dead", "import", "letters.ndjson"]);
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let mut first = serve(&place, &HERE);
+    let plan = json!({ "all": true, "canary": 2, "then_rate": "10/s" }).to_string();
+    assert_eq!(first.ask("POST /v1/dead/redrive", "", &plan).0, 202);
+    wait_until("letters behind the canary", || redrive(&first)["requeued"].as_u64() > Some(2));
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let servers = [serve(&place, &HERE), serve(&place, &HERE)];
+    assert_ne!(redrive(&servers[0])["phase"], "done", "it was killed in the middle");
+    wait_until("the end of the redrive", || redrive(&servers[1])["phase"] == "done");
+    assert_eq!(redrive(&servers[0])["requeued"], LETTERS);
+    for server in servers {
+        server.stop();
+    }
+    let audit = place.json(["dead", "audit"]);
+    let runs = audit["audit"].as_array().unwrap().iter();
+    let runs = runs.filter(|entry| entry["what"].as_str().is_some_and(|what| what.starts_with("redrive ")));
+    assert_eq!(runs.count(), 2, "begun once, gone on with once: {audit}");
+}
+
+#[test]
+fn a_redrive_of_a_server_that_was_stopped_is_gone_on_with_at_once() {
+    let place = Place::new();
+    let letter = json!({ "id": "a", "queue": "q", "error": "boom", "original_job": { "payload": 1 } });
+    place.write("letters.ndjson", &letter.to_string());
+    place.json(["dead", "import", "letters.ndjson"]);
+    let first = serve(&place, &HERE);
+    let plan = json!({ "all": true, "canary": 1 }).to_string();
+    assert_eq!(first.ask("POST /v1/dead/redrive", "", &plan).0, 202);
+    wait_until("the canary", || redrive(&first)["phase"] == "watching");
+    first.stop();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let second = serve(&place, &HERE);
+    wait_until("the end of the redrive", || redrive(&second)["phase"] == "done");
+    second.stop();
+}
+
 #[test]
 fn it_stands_under_a_path_and_says_where() {
     let place = Place::new();

@@ -8,7 +8,7 @@ use crate::failure::History;
 use crate::fingerprint::Fingerprint;
 use crate::job::{Job, JobId, NewJob, State};
 use crate::lease::WorkerName;
-use crate::limits::{AMEND_MAX, HOLDERS_MAX};
+use crate::limits::{AMEND_MAX, FIND_MAX, HOLDERS_MAX};
 use crate::name::QueueName;
 use crate::time::{Span, Time};
 use crate::unique::UniqueKey;
@@ -318,6 +318,10 @@ pub trait Operator: Send + Sync {
     /// One job.
     async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>>;
 
+    /// Jobs of a queue by their ids, in the order of `ids`; `None` where the queue has no such job. At most
+    /// [`crate::limits::FIND_MAX`].
+    async fn find(&self, queue: QueueName, ids: Vec<JobId>, now: Time) -> Answer<Vec<Option<Job>>>;
+
     /// A page of jobs.
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
@@ -356,6 +360,11 @@ pub trait Operator: Send + Sync {
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
     /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
+}
+
+/// Refuses to find more than the limits allow.
+pub fn check_ids(ids: &[JobId]) -> Answer<()> {
+    check_count("find jobs", ids.len(), FIND_MAX)
 }
 
 /// Refuses a question that is over the limits.

@@ -5,7 +5,8 @@ use super::within::{Part, check_letters, narrow_letter, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::{Caller, Reach};
-use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape};
+use crate::redrives::run;
+use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape, RedrivesShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,7 +18,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
-use std::ops::ControlFlow;
 use utoipa::{IntoParams, ToSchema};
 
 /// Letters that a redrive requeues first, if nobody says.
@@ -242,9 +242,9 @@ pub(super) async fn redrive(
     let dead = letters(&app, &caller);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
-        let id = dead.redrive(plan).await.map_err(refused)?;
+        let id = dead.redrive_unattended(plan).await.map_err(refused)?;
         let reports = dead.redrives().await;
-        tokio::spawn(drive(dead, id.clone()));
+        run(&app, dead, id.clone());
         Ok((id, reports?))
     })
     .await?;
@@ -252,16 +252,16 @@ pub(super) async fn redrive(
     Ok(json(StatusCode::ACCEPTED, &report, 1_024))
 }
 
-/// Runs a redrive to its end. Where this process ends first, it can be resumed.
-async fn drive(dead: DeadLetters, id: String) {
-    match dead.run_redrive(&id, |_| ControlFlow::Continue(())).await {
-        Ok(report) => {
-            tracing::info!(redrive = id, phase = %report.phase, requeued = report.requeued, "a redrive has ended");
-        }
-        Err(error) => {
-            tracing::warn!(redrive = id, %error, "a redrive broke off; resume it with `backstop dead redrive --resume`");
-        }
-    }
+/// List the redrives, the newest first: those under way, and the last hundred that have ended.
+#[utoipa::path(
+    get, path = "/dead/redrives", tag = "dead",
+    responses(
+        (status = 200, body = RedrivesShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem> {
+    Ok(ok(&RedrivesShape { redrives: &app.backstop().dead().redrives().await? }))
 }
 
 /// Remove dead letters with their history. What is removed cannot be brought back.

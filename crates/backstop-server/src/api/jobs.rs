@@ -17,8 +17,9 @@ use backstop::why::Why;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Looks at the store for one page of a list: a filter that fits little ends in a short page, with a place to go on.
-const LOOKS_MAX: usize = 4;
+/// Looks at the store for one page of a list: a filter that fits little ends in a short page, with a place to go on. A second look among
+/// millions of jobs would take longer than a page may.
+const LOOKS_MAX: usize = 1;
 
 /// Which jobs.
 #[derive(Deserialize, IntoParams)]

@@ -18,6 +18,7 @@ mod sweeps;
 mod tables;
 mod within;
 mod work;
+mod workers;
 
 pub use openapi::{described, description};
 pub use problem::{Problem, ProblemShape};
@@ -66,6 +67,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(dead::requeue)))
         .routes(or_405(routes!(dead::move_to)))
         .routes(or_405(routes!(dead::redrive)))
+        .routes(or_405(routes!(dead::redrives)))
         .routes(or_405(routes!(streams::list)))
         .routes(or_405(routes!(streams::keys)))
         .routes(or_405(routes!(streams::key, streams::forget)))
@@ -74,6 +76,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(sweeps::list)))
         .routes(or_405(routes!(sweeps::run)))
         .routes(or_405(routes!(tables::list)))
+        .routes(or_405(routes!(workers::list)))
         .routes(or_405(routes!(breakers::list)))
         .routes(or_405(routes!(breakers::reset)))
         .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));

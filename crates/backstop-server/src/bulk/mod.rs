@@ -1,8 +1,8 @@
 //! Actions on all jobs that match: they run in the background, whoever watches.
 //!
 //! A run is one cell, `bulk/ID`: what it does, how far it is, and who runs it. It goes on when the tab is closed; when
-//! its server dies, the cell still says what was done, and anybody can let it go on from there. Each run is one entry of
-//! the audit.
+//! its server is gone, the cell still says what was done, and the first server of the store that sees it goes on from
+//! there. Each run is one entry of the audit, and so is each going on.
 
 mod report;
 mod run;
@@ -14,7 +14,7 @@ use backstop::Backstop;
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Runs that one server has under way at a time.
 const RUNS_MAX: usize = 4;
@@ -33,49 +33,68 @@ impl Default for Runs {
     }
 }
 
+impl Runs {
+    /// A place for one more, if there is one.
+    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+}
+
 /// Runs on a store, in somebody's name.
 #[derive(Clone)]
 pub struct Bulk {
+    app: App,
     backstop: Backstop,
     who: String,
+}
+
+/// Goes on with runs whose server is gone, in the names of those who started them, as far as there is room. One that was asked to stop
+/// ends.
+pub(crate) async fn resume(app: &App) -> Answer<()> {
+    let bulk = Bulk::new(app, "");
+    for cell in bulk.all().await? {
+        let silent = read(&cell).filter(|report| report.standing(app.backstop().now()) == Standing::Silent);
+        let Some(report) = silent else { continue };
+        let Some(permit) = app.runs().enter() else { return Ok(()) };
+        let (id, who) = (report.id.clone(), report.who.clone());
+        if let Some(run) = run::Run::take(app, report, cell.version, &who).await? {
+            tracing::info!(run = id, who, "a bulk action whose server is gone goes on here");
+            run.spawn(permit);
+        }
+    }
+    Ok(())
 }
 
 impl Bulk {
     /// The runs on the store of `app`, in the name of `who`.
     pub fn new(app: &App, who: &str) -> Self {
-        Self { backstop: app.backstop().clone(), who: who.to_owned() }
+        Self { app: app.clone(), backstop: app.backstop().clone(), who: who.to_owned() }
     }
 
     /// Starts a run; answers its id, or `None` if this server has too many under way.
-    pub async fn start(&self, runs: &Runs, plan: Plan) -> Answer<Option<String>> {
-        let Ok(permit) = Arc::clone(&runs.0).try_acquire_owned() else { return Ok(None) };
+    pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
+        let Some(permit) = self.app.runs().enter() else { return Ok(None) };
         self.forget_old().await?;
         let report = Report::new(self.backstop.new_id().to_string(), &self.who, plan, self.backstop.now());
         let id = report.id.clone();
-        let run = run::Run::begin(&self.backstop, report).await?;
-        tokio::spawn(async move {
-            run.go().await;
-            drop(permit);
-        });
+        run::Run::begin(&self.app, report).await?.spawn(permit);
         Ok(Some(id))
     }
 
-    /// Lets a run go on whose server is gone; `None` if this server has too many under way, `Some(false)` if it has ended
+    /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this server has too many under way, `Some(false)` if it has ended
     /// or somebody runs it.
-    pub async fn resume(&self, runs: &Runs, id: &str) -> Answer<Option<bool>> {
-        let Ok(permit) = Arc::clone(&runs.0).try_acquire_owned() else { return Ok(None) };
+    pub async fn resume(&self, id: &str) -> Answer<Option<bool>> {
+        let Some(permit) = self.app.runs().enter() else { return Ok(None) };
         let Some(cell) = self.cell(id).await? else { return Ok(Some(false)) };
         let Some(report) = read(&cell) else { return Ok(Some(false)) };
         if report.standing(self.backstop.now()) != Standing::Silent {
             return Ok(Some(false));
         }
-        let Some(run) = run::Run::take(&self.backstop, report, cell.version, &self.who).await? else {
+        let wanted = Report { is_stop_asked: false, ..report };
+        let Some(run) = run::Run::take(&self.app, wanted, cell.version, &self.who).await? else {
             return Ok(Some(false));
         };
-        tokio::spawn(async move {
-            run.go().await;
-            drop(permit);
-        });
+        run.spawn(permit);
         Ok(Some(true))
     }
 

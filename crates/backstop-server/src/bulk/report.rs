@@ -96,6 +96,9 @@ pub struct Report {
     pub error: Option<String>,
     /// Whether somebody wants it to stop.
     pub is_stop_asked: bool,
+    /// Whether its server left it for another one in good order.
+    #[serde(default)]
+    pub(super) is_left: bool,
     /// Where its next step begins.
     pub(super) cursor: Option<String>,
     /// Drawn by whoever runs it.
@@ -218,6 +221,7 @@ impl Report {
             refusals: Vec::new(),
             error: None,
             is_stop_asked: false,
+            is_left: false,
             cursor: None,
             runner: rand::random(),
         }
@@ -226,7 +230,7 @@ impl Report {
     /// How it stands at `now`.
     pub fn standing(&self, now: Time) -> Standing {
         match self.ended_at {
-            None if now.since(self.seen_at) > SILENT_AFTER => Standing::Silent,
+            None if self.is_left || now.since(self.seen_at) > SILENT_AFTER => Standing::Silent,
             None => Standing::Running,
             Some(_) if self.error.is_some() => Standing::Failed,
             Some(_) if self.is_stop_asked => Standing::Stopped,

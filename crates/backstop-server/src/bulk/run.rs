@@ -2,6 +2,7 @@
 
 use super::report::{Report, Which};
 use super::{Written, read, swap};
+use crate::App;
 use backstop::Backstop;
 use backstop::dead::DeadFilter;
 use backstop_core::amend::{Filter, Selection};
@@ -9,6 +10,7 @@ use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::{Amended, Amendment, Answer, StoreError};
 use backstop_core::{JobId, State, Time};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Dead letters looked at in one step.
 const LETTERS_MAX: usize = 200;
@@ -18,6 +20,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// A run that this process has.
 pub(super) struct Run {
+    app: App,
     backstop: Backstop,
     report: Report,
     version: i64,
@@ -33,13 +36,15 @@ enum End {
     Failed(StoreError),
     /// Somebody else has it, or it was removed.
     Lost,
+    /// The server closes: another one goes on.
+    Left,
 }
 
 impl Run {
     /// Writes a new run down.
-    pub(super) async fn begin(backstop: &Backstop, report: Report) -> Answer<Self> {
-        match swap(backstop, &report, None).await? {
-            Written::Applied(version) => Ok(Self { backstop: backstop.clone(), report, version }),
+    pub(super) async fn begin(app: &App, report: Report) -> Answer<Self> {
+        match swap(app.backstop(), &report, None).await? {
+            Written::Applied(version) => Ok(Self::new(app, report, version)),
             Written::Conflict(_) => {
                 Err(StoreError::unavailable("starting a bulk action", "another one has its id; try again"))
             }
@@ -47,22 +52,30 @@ impl Run {
     }
 
     /// Takes a run over, in the name of `who`; `None` if somebody else was faster.
-    pub(super) async fn take(
-        backstop: &Backstop,
-        report: Report,
-        seen: i64,
-        who: &str,
-    ) -> Answer<Option<Self>> {
-        let (who, seen_at, runner) = (who.to_owned(), backstop.now(), rand::random());
-        let report = Report { who, seen_at, runner, is_stop_asked: false, ..report };
-        Ok(match swap(backstop, &report, Some(seen)).await? {
-            Written::Applied(version) => Some(Self { backstop: backstop.clone(), report, version }),
+    pub(super) async fn take(app: &App, report: Report, seen: i64, who: &str) -> Answer<Option<Self>> {
+        let (who, seen_at, runner) = (who.to_owned(), app.backstop().now(), rand::random());
+        let report = Report { who, seen_at, runner, is_left: false, ..report };
+        Ok(match swap(app.backstop(), &report, Some(seen)).await? {
+            Written::Applied(version) => Some(Self::new(app, report, version)),
             Written::Conflict(_) => None,
         })
     }
 
+    fn new(app: &App, report: Report, version: i64) -> Self {
+        Self { app: app.clone(), backstop: app.backstop().clone(), report, version }
+    }
+
+    /// Goes on in the background; the place is its own as long.
+    pub(super) fn spawn(self, permit: OwnedSemaphorePermit) {
+        let tasks = self.app.tasks().clone();
+        tasks.spawn(async move {
+            self.go().await;
+            drop(permit);
+        });
+    }
+
     /// Goes on to the end, between the two halves of an entry of the audit.
-    pub(super) async fn go(mut self) {
+    async fn go(mut self) {
         let audit = self.backstop.audit(&self.report.who);
         let before = self.report.count;
         let noted = match audit.note(&self.report.target.what, self.report.target.selection()).await {
@@ -84,6 +97,9 @@ impl Run {
         loop {
             if self.report.is_stop_asked {
                 return End::Stopped;
+            }
+            if self.app.closing().is_cancelled() {
+                return End::Left;
             }
             let answer = self.step().await;
             match answer {
@@ -170,6 +186,9 @@ impl Run {
         if let End::Failed(error) = &end {
             self.report.error = Some(error.to_string());
         }
+        if matches!(end, End::Left) {
+            self.report.is_left = true;
+        }
         if matches!(end, End::Lost) {
             tracing::warn!(run = self.report.id, "a bulk action was taken over by another server");
             return;
@@ -178,7 +197,7 @@ impl Run {
         if matches!(end, End::Done) {
             self.report.is_stop_asked = false;
         }
-        self.report.ended_at = Some(self.backstop.now());
+        self.report.ended_at = (!self.report.is_left).then(|| self.backstop.now());
         if let Err(error) = self.save().await {
             tracing::warn!(%error, run = self.report.id, "the end of a bulk action could not be noted");
         }

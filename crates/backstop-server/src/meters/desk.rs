@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// What is cheap to ask is asked again after so long.
 const QUICK_KEPT: Duration = Duration::from_secs(2);
-/// What is not, after so long: the store's examination, missing instants, runs of sweeps.
+/// What is not, after so long: missing instants, runs of sweeps.
 const SLOW_KEPT: Duration = Duration::from_mins(1);
 /// How long the store has to answer all of the cheap questions; a scraper waits ten seconds, usually.
 const QUICK_DEADLINE: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ impl Desk {
     pub(super) async fn read(&self, app: &App) -> Snapshot {
         let quick = self.quick(app).await;
         let slow = if quick.is_some() { self.slow(app).await } else { None };
-        Snapshot { quick, slow }
+        Snapshot { quick, slow, opinion: app.doctor().opinion(app) }
     }
 
     /// Whether the store answers what is cheap to ask; anybody may ask that.
@@ -50,7 +50,7 @@ impl Desk {
     async fn slow(&self, app: &App) -> Option<Slow> {
         let mut kept = self.slow.lock().await;
         if is_old(kept.as_ref(), SLOW_KEPT) {
-            let read = within(SLOW_DEADLINE, "findings, schedules and sweeps", Slow::read(app)).await;
+            let read = within(SLOW_DEADLINE, "schedules and sweeps", Slow::read(app)).await;
             *kept = Some((Instant::now(), read));
         }
         kept.as_ref().and_then(|(_, slow)| slow.clone())

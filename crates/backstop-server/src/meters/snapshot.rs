@@ -22,7 +22,8 @@
 //! | `backstop_stream_keys` | `stream` | keys that are known |
 //! | `backstop_stream_oldest_seconds` | `stream` | for how long the record has waited that came in first |
 //! | `backstop_stream_events_total` (counter) | `stream`, `event` | what happened, by the words of `backstop stream list` |
-//! | `backstop_doctor_findings` | `grade` | what `backstop doctor` would say: `warning`, `bad`; bad ones fall short of the promise |
+//! | `backstop_doctor_findings` | `grade` | what `backstop doctor` would say: `warning`, `bad`; bad ones fall short of the promise. Absent until it has looked |
+//! | `backstop_doctor_age_seconds` | | since it looked |
 //! | `backstop_schedule_unfired` | `schedule` | instants that are missing: nobody made them up or counted them as missed |
 //! | `backstop_sweep_last_seconds` | `sweep` | since its last run |
 //! | `backstop_sweep_last_enqueued`, `_last_failed` | `sweep` | rows its last run found lost and gave a job; 1 if that run failed |
@@ -30,7 +31,9 @@
 use super::exposition::{Exposition, Metric, Shape};
 use super::labels::{OTHER, VALUES_MAX};
 use crate::App;
+use crate::doctor::Opinion;
 use backstop::breakers::{GuardName, GuardStatus};
+use backstop::examine::of_contents;
 use backstop::why::LIVE_WITHIN;
 use backstop::{QueueSettings, Timing};
 use backstop_core::port::{Answer, Gate, Grade, QueueStatus, StreamStatus, WorkerStatus};
@@ -69,6 +72,7 @@ metrics! {
     OLDEST_RECORD = "backstop_stream_oldest_seconds", Gauge, "for how long the record has waited that came in first";
     STREAM_EVENTS = "backstop_stream_events_total", Counter, "what happened in a stream";
     FINDINGS = "backstop_doctor_findings", Gauge, "what backstop doctor would say";
+    FINDINGS_AGE = "backstop_doctor_age_seconds", Gauge, "since the doctor looked at the store";
     UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule that are missing";
     SWEEP_SINCE = "backstop_sweep_last_seconds", Gauge, "since the last run of a sweep";
     SWEEP_ENQUEUED = "backstop_sweep_last_enqueued", Gauge, "rows that the last run of a sweep found lost";
@@ -80,6 +84,7 @@ metrics! {
 pub(super) struct Snapshot {
     pub(super) quick: Option<Quick>,
     pub(super) slow: Option<Slow>,
+    pub(super) opinion: Option<Opinion>,
 }
 
 /// What is cheap to ask.
@@ -98,8 +103,6 @@ pub(super) struct Quick {
 /// What is not.
 #[derive(Clone, Debug)]
 pub(super) struct Slow {
-    warnings: usize,
-    bad: usize,
     /// Of every schedule of the configuration.
     unfired: BTreeMap<String, usize>,
     sweeps: Vec<SweepRun>,
@@ -139,10 +142,6 @@ impl Slow {
     pub(super) async fn read(app: &App) -> Answer<Self> {
         let (backstop, config) = (app.backstop(), app.config());
         let now = backstop.now();
-        let usual = QueueSettings::default().lease;
-        let lease = config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min();
-        let findings = backstop.examine(lease.unwrap_or(usual)).await?.findings;
-        let graded = |grade| findings.iter().filter(|finding| finding.grade == grade).count();
         let schedules: Vec<_> = config.schedules.values().cloned().collect();
         let mut unfired: BTreeMap<String, usize> =
             schedules.iter().map(|schedule| (schedule.name.to_string(), 0)).collect();
@@ -159,7 +158,7 @@ impl Slow {
                 failed: run.error.is_some(),
             }));
         }
-        Ok(Self { warnings: graded(Grade::Warning), bad: graded(Grade::Bad), unfired, sweeps })
+        Ok(Self { unfired, sweeps })
     }
 }
 
@@ -175,6 +174,9 @@ impl Snapshot {
         text.tell_one(STORE_UP, f64::from(u8::from(self.is_up())));
         if let Some(quick) = &self.quick {
             quick.tell(&mut text);
+            if let Some(opinion) = &self.opinion {
+                quick.tell_findings(opinion, &mut text);
+            }
         }
         if let Some(slow) = &self.slow {
             slow.tell(&mut text);
@@ -239,6 +241,18 @@ impl Quick {
         text.tell(DEAD_MAX, queues.added_up(|queue| Some(count(queue.bounds.dead_max))).samples());
     }
 
+    /// What the doctor found in the store, and what can be told of its contents at once. Where it has not looked yet, or could not,
+    /// there is no number.
+    fn tell_findings(&self, opinion: &Opinion, text: &mut Exposition) {
+        let Ok(of_store) = opinion.findings.as_ref() else { return };
+        let of_contents = of_contents(&self.queues, &self.guards);
+        let graded =
+            |grade| of_store.iter().chain(&of_contents).filter(|finding| finding.grade == grade).count();
+        let graded = [("warning", graded(Grade::Warning)), ("bad", graded(Grade::Bad))];
+        text.tell(FINDINGS, graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))));
+        text.tell_one(FINDINGS_AGE, self.now.since(opinion.at).as_secs_f64());
+    }
+
     fn tell_guards(&self, text: &mut Exposition) {
         let value = |guard: &GuardStatus| f64::from(u8::from(guard.is_shut()));
         // Those that are shut come first: the bound must not hide them.
@@ -282,8 +296,6 @@ impl Quick {
 
 impl Slow {
     fn tell(&self, text: &mut Exposition) {
-        let graded = [("warning", self.warnings), ("bad", self.bad)];
-        text.tell(FINDINGS, graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))));
         let unfired = self.unfired.iter().take(VALUES_MAX);
         text.tell(
             UNFIRED,

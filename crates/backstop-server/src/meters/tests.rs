@@ -68,6 +68,28 @@ async fn a_scrape_tells_what_is_in_the_store() {
 }
 
 #[tokio::test]
+async fn what_the_doctor_says_is_told_once_it_has_looked_and_never_as_zero_before() {
+    let router = router(&app(testing::start().backstop, ""));
+    let (_, first) = ask(&router, "/metrics").await;
+    assert!(!first.contains("backstop_doctor_"), "{first}");
+    let told = tokio::time::timeout(std::time::Duration::from_mins(1), async {
+        loop {
+            let (_, text) = ask(&router, "/metrics").await;
+            if text.contains("backstop_doctor_age_seconds 0\n") {
+                return text;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let text = told.await.unwrap();
+    assert!(text.contains("backstop_doctor_findings{grade=\"warning\"}"), "{text}");
+    assert!(
+        !text.contains("backstop_doctor_findings{grade=\"bad\"} 0"),
+        "a store in memory keeps no promise: {text}"
+    );
+}
+
+#[tokio::test]
 async fn a_store_that_is_down_is_told_so_and_nothing_else_is() {
     let (store, app) = flaky();
     app.backstop().draft("mail").push().await.unwrap();

@@ -8,7 +8,7 @@ use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
-use backstop::audit::{AuditEntry, ENTRIES_MAX};
+use backstop::audit::{AuditEntry, ENTRIES_MAX, LOOKS_MAX};
 use backstop_core::Time;
 use backstop_core::failure::truncated;
 
@@ -28,6 +28,8 @@ struct Page {
     rows: Vec<Row>,
     who: String,
     what: String,
+    /// How many entries were looked at, where that is why there are no more on the page.
+    looked: Option<String>,
     is_filtered: bool,
     next: Option<String>,
     first: Option<String>,
@@ -44,23 +46,24 @@ struct Row {
 }
 
 async fn list(view: View) -> Result<Response, PageFailure> {
-    let entries = view.ask(view.app().backstop().audit(view.who()).entries(ENTRIES_MAX)).await?;
     let (who, what) = (view.query("who").unwrap_or_default(), view.query("what").unwrap_or_default());
-    let skip: usize = view.query("skip").and_then(|skip| skip.parse().ok()).unwrap_or(0);
-    let fits = |entry: &&AuditEntry| entry.who.contains(who) && entry.what.contains(what);
-    let found: Vec<&AuditEntry> = entries.iter().filter(fits).skip(skip).take(PAGE + 1).collect();
+    let after = view.query("after");
+    let fits = |entry: &AuditEntry| entry.who.contains(who) && entry.what.contains(what);
+    let audit = view.app().backstop().audit(view.who());
+    let found = view.ask(audit.page(after.map(str::to_owned), PAGE, fits)).await?;
     let link =
         Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
-    let now = view.now();
+    let (now, is_filtered) = (view.now(), !who.is_empty() || !what.is_empty());
     let page = Page {
-        // Not live: the log is read from its beginning, and nobody waits for it to change.
+        // Not live: nobody waits for it to change.
         frame: view.frame(Section::Audit, "Audit"),
-        next: (found.len() > PAGE).then(|| link.clone().with("skip", skip + PAGE).to_string()),
-        first: (skip > 0).then(|| link.to_string()),
-        rows: found.into_iter().take(PAGE).map(|entry| row(entry, now)).collect(),
+        next: found.next.map(|next| link.clone().with("after", next).to_string()),
+        first: after.map(|_| link.to_string()),
+        rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
         who: who.to_owned(),
         what: what.to_owned(),
-        is_filtered: !who.is_empty() || !what.is_empty() || skip > 0,
+        looked: (is_filtered && found.is_cut).then(|| text::count(LOOKS_MAX as u64)),
+        is_filtered: is_filtered || after.is_some(),
         kept: ENTRIES_MAX,
     };
     view.show(&page)

@@ -56,9 +56,40 @@ pub use section::{Group, NAVIGATION, Section};
 pub use view::View;
 
 use crate::App;
-use crate::bulk::Runs;
+use axum::Router;
 use axum::routing::MethodRouter;
-use axum::{Extension, Router};
+
+/// The addresses of all pages, as the router has them: for whoever goes through all of them.
+pub const ADDRESSES: [&str; 28] = [
+    "/",
+    "/queues",
+    "/queues/{queue}",
+    "/jobs",
+    "/jobs/confirm",
+    "/jobs/runs",
+    "/jobs/runs/{id}",
+    "/jobs/{id}",
+    "/dead",
+    "/dead/confirm",
+    "/dead/redrive",
+    "/dead/redrives",
+    "/dead/redrives/{id}",
+    "/dead/{id}",
+    "/streams",
+    "/streams/{stream}",
+    "/streams/{stream}/key",
+    "/streams/{stream}/keys/{key}",
+    "/schedules",
+    "/schedules/{schedule}",
+    "/sweeps",
+    "/sweeps/{sweep}",
+    "/tables",
+    "/workers",
+    "/breakers",
+    "/policy",
+    "/audit",
+    "/login",
+];
 
 /// The pages, the style, the script and the live updates.
 pub fn routes() -> Router<App> {
@@ -68,8 +99,7 @@ pub fn routes() -> Router<App> {
         .merge(jobs::routes())
         .merge(job::routes())
         .merge(dead::routes())
-        .merge(runs::routes())
-        .layer(Extension(Runs::default()));
+        .merge(runs::routes());
     let order_and_time = Router::new()
         .merge(streams::routes())
         .merge(schedules::routes())

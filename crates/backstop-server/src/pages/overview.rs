@@ -5,6 +5,7 @@ mod problems;
 
 use super::chart::{Line, LineChart, Markup, Tone, Unit};
 use super::link::Link;
+use super::mark::When;
 use super::queues::{Facts as RowFacts, Row};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
@@ -15,7 +16,7 @@ use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use backstop_core::port::QueueStatus;
 use backstop_core::{Span, State};
-use gather::{Facts, Findings};
+use gather::{Facts, Missed};
 use problems::{Problem, problems};
 
 /// A ready job that waited longer than this is late.
@@ -24,14 +25,16 @@ pub(super) const LATE: Span = Span::minutes(5);
 const PROBLEMS_MAX: usize = 30;
 /// Queues shown: those with the most to do.
 const QUEUES_MAX: usize = 10;
+/// What the doctor said needs no word about its age for so long.
+const DOCTOR_FRESH: Span = Span::minutes(2);
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/", get(page)).layer(Extension(Findings::default()))
+    Router::new().route("/", get(page)).layer(Extension(Missed::default()))
 }
 
 /// The overview by itself, for an address of its own.
 pub(super) fn front() -> MethodRouter<App> {
-    get(page).layer(Extension(Findings::default()))
+    get(page).layer(Extension(Missed::default()))
 }
 
 #[derive(Template)]
@@ -40,6 +43,7 @@ struct Page {
     frame: Frame,
     problems: Vec<Problem>,
     more_problems: usize,
+    doctor: DoctorNote,
     figures: Vec<Figure>,
     windows: Vec<(&'static str, String, bool)>,
     charts: Vec<Markup>,
@@ -47,6 +51,28 @@ struct Page {
     search: String,
     queues: usize,
     is_empty: bool,
+}
+
+/// What is to be said about the doctor beside what it found.
+enum DoctorNote {
+    /// Nothing: it looked just now.
+    Fresh,
+    /// It has not looked yet.
+    Looking,
+    /// It looked a while ago.
+    Old(When),
+}
+
+impl DoctorNote {
+    fn of(facts: &Facts) -> Self {
+        match &facts.opinion {
+            None => Self::Looking,
+            Some(opinion) if facts.now.since(opinion.at) > DOCTOR_FRESH => {
+                Self::Old(When::new(opinion.at, facts.now))
+            }
+            Some(_) => Self::Fresh,
+        }
+    }
 }
 
 /// A number with its name.
@@ -59,12 +85,12 @@ struct Figure {
     beside: String,
 }
 
-async fn page(view: View, Extension(findings): Extension<Findings>) -> Result<Response, PageFailure> {
+async fn page(view: View, Extension(missed): Extension<Missed>) -> Result<Response, PageFailure> {
     let window: Window = match view.query("window") {
         Some(window) => window.parse().map_err(|error| view.bad(error))?,
         None => Window::default(),
     };
-    let facts = view.ask(Facts::gather(&view, &findings)).await?;
+    let facts = view.ask(Facts::gather(&view, &missed)).await?;
     let history = view.app().history();
     let of_window = |window| history.queue(view.app().backstop(), &Subject::Total, window);
     let recent = view.ask(of_window(Window::FiveMinutes)).await?;
@@ -82,6 +108,7 @@ async fn page(view: View, Extension(findings): Extension<Findings>) -> Result<Re
         frame: view.frame(Section::Overview, "Overview").live(),
         problems: found,
         more_problems,
+        doctor: DoctorNote::of(&facts),
         figures: figures(&view, &facts, &recent),
         windows: windows(&view.at("/"), window),
         charts: charts(&series),

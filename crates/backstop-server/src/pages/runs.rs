@@ -3,12 +3,12 @@
 use super::mark::When;
 use super::{Frame, Note, PageFailure, Section, View, text};
 use crate::App;
-use crate::bulk::{Bulk, Report, Runs, Standing};
+use crate::bulk::{Bulk, Report, Standing};
 use askama::Template;
+use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -87,12 +87,8 @@ async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailur
     Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
 
-async fn resume(
-    view: View,
-    Extension(runs): Extension<Runs>,
-    Path(id): Path<String>,
-) -> Result<Response, PageFailure> {
-    let resumed = view.ask(Bulk::new(view.app(), view.who()).resume(&runs, &id)).await?;
+async fn resume(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let resumed = view.ask(Bulk::new(view.app(), view.who()).resume(&id)).await?;
     let note = match resumed {
         Some(true) => Note::done("It goes on from where it was."),
         Some(false) => Note::refused("It has ended, or a server that is alive has it."),
@@ -150,7 +146,7 @@ const fn told(standing: Standing) -> (&'static str, &'static str, &'static str) 
         Standing::Silent => (
             "silent",
             "bad",
-            "Its server gives no sign of life. What is counted here was done; the rest was not. Let it go on from there, or stop it.",
+            "Its server gives no sign of life. What is counted here was done; the rest was not. The next server with room for it goes on from there by itself.",
         ),
         Standing::Done => ("done", "good", "Everything that matched was looked at."),
         Standing::Stopped => {

@@ -4,16 +4,15 @@ use super::link::part;
 use super::mark::When;
 use super::{Frame, PageFailure, Section, View};
 use crate::App;
+use crate::wire::worker::LISTED;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
 use backstop::why::LIVE_WITHIN;
+use backstop_core::Time;
 use backstop_core::port::WorkerStatus;
-use backstop_core::{Span, Time};
 
-/// Workers that beat within this are listed.
-pub(super) const LISTED: Span = Span::hours(1);
 /// Rows of the list.
 const ROWS_MAX: usize = 500;
 /// Queues named in a row.

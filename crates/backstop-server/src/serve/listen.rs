@@ -5,7 +5,7 @@ use super::room::{Entry, Room};
 use super::tls::{BadCertificate, Keys};
 use super::{refusing, router};
 use crate::access::Tokens;
-use crate::{App, history};
+use crate::{App, history, resume};
 use axum::Router;
 use backstop::config::{Config, ServerConfig, Transport};
 use backstop_core::port::StoreError;
@@ -100,7 +100,11 @@ impl Server {
             closing: app.closing().clone(),
             room: Room::of(&app.config().server),
             connections: TaskTracker::new(),
+            tasks: app.tasks().clone(),
         };
+        // Begun now, the doctor is done when the first page is asked for.
+        drop(app.doctor().opinion(&app));
+        app.tasks().spawn(resume::attend(app.clone()));
         // Whoever serves charts keeps what they are drawn from.
         tokio::spawn(history::record(app.clone(), app.closing().clone()));
         let supervisor = tokio::spawn(house.serve(listener, force.clone()));
@@ -202,6 +206,8 @@ struct House {
     closing: CancellationToken,
     room: Room,
     connections: TaskTracker,
+    /// What goes on when no request waits for it.
+    tasks: TaskTracker,
 }
 
 impl House {
@@ -216,8 +222,9 @@ impl House {
         // From here on nobody finds us: whoever tries is told so by the machine, and goes elsewhere.
         drop(listener);
         self.connections.close();
+        self.tasks.close();
         tokio::select! {
-            () = self.connections.wait() => {}
+            ((), ()) = async { tokio::join!(self.connections.wait(), self.tasks.wait()) } => {}
             () = force.cancelled() => {}
             () = tokio::time::sleep(DRAIN_MAX) => {
                 tracing::warn!("{} connections did not end within {DRAIN_MAX:?}; they are cut", self.connections.len());

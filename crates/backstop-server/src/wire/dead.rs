@@ -1,6 +1,7 @@
 //! Dead letters, and what was done to them. A dead letter itself is written as the library has it.
 
 use super::job::{DamagedShape, RefusedShape};
+use backstop::dead::redrive::RedriveReport;
 use backstop::dead::{Changed, DeadGroup, DeadLetter, DeadPage};
 use serde::Serialize;
 use serde_json::Value;
@@ -52,6 +53,15 @@ impl GroupsShape {
         let value = |group| serde_json::to_value(group).unwrap_or_default();
         Self { groups: groups.iter().map(value).collect() }
     }
+}
+
+/// All redrives that are known, the newest first.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Redrives)]
+pub struct RedrivesShape<'a> {
+    /// Each with its `id`, `phase`, what was asked for, and how many letters were requeued, are done, died again and are open.
+    #[schema(value_type = Vec<Object>)]
+    pub redrives: &'a [RedriveReport],
 }
 
 /// What a change of dead letters did.

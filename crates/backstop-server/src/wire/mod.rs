@@ -14,5 +14,6 @@ pub mod sweep;
 pub mod table;
 pub mod why;
 pub mod work;
+pub mod worker;
 
 pub use payload::PayloadShape;

@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use backstop_server::access::{Need, need};
-use backstop_server::api;
+use backstop_server::{api, pages};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -111,6 +111,15 @@ fn end_of_call(rest: &str) -> usize {
         depth == 0
     });
     end.map_or(rest.len(), |(at, _)| at)
+}
+
+#[test]
+fn the_list_of_pages_has_every_page_and_no_other() {
+    let is_page =
+        |route: &&Route| !route.is_write() && route.is_page() && !route.pattern.starts_with("/assets/");
+    let routes = all();
+    let pages: BTreeSet<&str> = routes.iter().filter(is_page).map(|route| route.pattern.as_str()).collect();
+    assert_eq!(BTreeSet::from(pages::ADDRESSES), pages);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::given::{Api, given};
 use axum::http::Method;
 use backstop::{JobId, Span};
+use backstop_server::access::Scope;
 use serde_json::{Value, json};
 
 /// Four dead letters: three of queue `q`, one of `other`, a second apart.
@@ -160,6 +161,12 @@ async fn a_redrive_is_started_and_runs_by_itself() {
         tokio::task::yield_now().await;
     }
     assert_eq!(redrive().await.id, report["id"].as_str().unwrap());
+    let listed = api.with_scopes(&[Scope::Read]).get("/v1/dead/redrives").await.ok();
+    let listed = &listed["redrives"][0];
+    assert_eq!(
+        (&listed["id"], &listed["requeued"], &listed["by"]),
+        (&report["id"], &json!(2), &json!("ada"))
+    );
     assert_eq!(api.get("/v1/dead/stats").await.ok()["queues"]["q"], 1, "the third waits for the canary");
 }
 

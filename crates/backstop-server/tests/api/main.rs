@@ -15,3 +15,4 @@ mod recovery;
 mod sqlite;
 mod streams;
 mod work;
+mod workers;

@@ -10,9 +10,9 @@ const ROUTES: &str = "
     POST /jobs · POST /jobs/batch · GET /jobs · GET /jobs/{id} · DELETE /jobs/{id} · POST /jobs/{id}/retry · POST /jobs/{id}/cancel · GET /jobs/{id}/why
     POST /lease · POST /settle · POST /beat
     GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume
-    GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · DELETE /dead
+    GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
-    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /breakers · POST /breakers/{b}/reset
+    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · GET /breakers · POST /breakers/{b}/reset
 ";
 
 fn described(document: &Value) -> BTreeSet<String> {

@@ -29,7 +29,37 @@ async fn a_long_audit_comes_in_pages() {
     }
     let first = site.page("/audit").await;
     assert_eq!(first.matches("queue pause").count(), 100);
-    assert!(first.contains("rel=\"next\" href=\"/audit?skip=100\""), "{first}");
-    let rest = site.page("/audit?skip=100").await;
+    let next = next_of(&first).unwrap();
+    assert!(next.starts_with("/audit?after="), "{next}");
+    let rest = site.page(&next).await;
     assert_eq!(rest.matches("queue pause").count(), 20);
+    assert!(next_of(&rest).is_none() && rest.contains("rel=\"prev\" href=\"/audit\""), "{rest}");
+    for n in 0..120 {
+        assert!(
+            [&first, &rest].into_iter().filter(|page| page.contains(&format!("q{n}&#34;"))).count() == 1,
+            "q{n}"
+        );
+    }
+}
+
+/// The address of the page behind this one.
+fn next_of(page: &str) -> Option<String> {
+    let link = page.split_once("rel=\"next\" href=\"")?.1.split_once('"')?.0;
+    Some(link.replace("&#38;", "&"))
+}
+
+#[tokio::test]
+async fn a_filter_looks_at_a_bounded_part_of_the_audit_and_offers_to_go_on() {
+    let site = Site::new("");
+    let audit = site.test.backstop.audit("ada");
+    audit.note("job cancel", serde_json::json!({ "the": "oldest" })).await.unwrap();
+    site.test.clock.advance(backstop::Span::secs(1));
+    for _ in 0..backstop::audit::LOOKS_MAX {
+        audit.note("queue pause", serde_json::Value::Null).await.unwrap();
+    }
+    let first = site.page("/audit?what=cancel").await;
+    assert!(first.contains("None of the 1,000 entries that were looked at fits"), "{first}");
+    assert!(first.contains("Go on looking") && !first.contains("No entry fits"), "{first}");
+    let rest = site.page(&next_of(&first).unwrap()).await;
+    assert!(rest.contains("job cancel") && next_of(&rest).is_none(), "{rest}");
 }

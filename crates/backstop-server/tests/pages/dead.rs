@@ -1,10 +1,13 @@
 //! Dead letters: groups, filters, actions, redrives.
 
-use crate::given::{dead, ready, said, state};
+use crate::given::{dead, ready, said, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::State;
 use backstop::core::failure::ErrorReport;
+use backstop::dead::DeadSelection;
+use backstop::dead::redrive::Redrive;
+use backstop_server::{App, resume};
 
 fn error(class: &str, message: &str) -> ErrorReport {
     ErrorReport { error_type: Some(class.to_owned()), ..ErrorReport::message(message) }
@@ -111,6 +114,29 @@ async fn a_redrive_sends_a_few_first_and_goes_on_when_those_live() {
     assert!(page.contains("All that fit were requeued."), "{page}");
     assert!(site.page("/dead/redrives").await.contains(&id));
     assert_eq!(site.audit().await, [("token ada".to_owned(), format!("redrive {id}"))]);
+}
+
+#[tokio::test]
+async fn of_several_servers_one_goes_on_by_itself_with_a_redrive_whose_server_is_gone() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    dead(backstop, "emails", "a", ErrorReport::message("boom")).await;
+    let then_rate = "1/s".parse().unwrap();
+    let plan = Redrive { canary: 1, max_failures: 0, then_rate, selection: DeadSelection::All };
+    // Written down, and its server killed before anything else.
+    let id = backstop.dead().by("grace").redrive_unattended(plan).await.unwrap();
+    resume::look(&site.app).await.unwrap();
+    assert!(site.audit().await.is_empty(), "it may still have its server");
+    site.test.clock.advance(backstop::Span::minutes(1));
+    let other = App::new(backstop.clone(), (*site.app.config()).clone(), "");
+    let (one, two) = tokio::join!(resume::look(&site.app), resume::look(&other));
+    one.and(two).unwrap();
+    until_said(&site, &format!("/dead/redrives/{id}"), "have not ended yet").await;
+    assert_eq!(
+        site.audit().await,
+        [("grace".to_owned(), format!("redrive {id}"))],
+        "one of them, in her name"
+    );
 }
 
 #[tokio::test]

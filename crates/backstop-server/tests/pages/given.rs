@@ -49,6 +49,20 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
     id
 }
 
+/// Waits until a page says this, of something that goes on in the background.
+pub(crate) async fn until_said(site: &Site, address: &str, said: &str) -> String {
+    let waited = tokio::time::timeout(std::time::Duration::from_mins(1), async {
+        loop {
+            let page = site.page(address).await;
+            if page.contains(said) {
+                return page;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("{address} never says {said}"))
+}
+
 /// The state of a job; `None` if it is gone.
 pub(crate) async fn state(site: &Site, id: JobId) -> Option<State> {
     site.test.backstop.job(id).await.unwrap().map(|job| job.state)

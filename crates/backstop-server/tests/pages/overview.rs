@@ -1,6 +1,6 @@
 //! The overview: problems first.
 
-use crate::given::{dead, ready, running};
+use crate::given::{dead, ready, running, until_said};
 use crate::site::Site;
 use backstop::Span;
 use backstop::core::bounds::Bounds;
@@ -18,7 +18,13 @@ async fn what_the_doctor_finds_is_told_and_charts_follow() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;
     let page = site.page("/").await;
-    assert!(page.contains("kept in memory") && problems(&page).is_empty(), "{page}");
+    assert!(page.contains("still being looked at") && !page.contains("kept in memory"), "{page}");
+    let page = until_said(&site, "/", "kept in memory").await;
+    assert!(!page.contains("still being looked at") && problems(&page).is_empty(), "{page}");
+    assert!(!page.contains("The doctor looked"), "{page}");
+    site.test.clock.advance(Span::minutes(3));
+    let page = site.page("/").await;
+    assert!(page.contains("The doctor looked at the store <time"), "its age is told: {page}");
     for chart in ["Jobs a second", "Jobs that wait", "Wait of the oldest ready job", "Dead letters"] {
         assert!(page.contains(chart), "{chart}");
     }

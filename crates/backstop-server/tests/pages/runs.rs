@@ -1,28 +1,16 @@
 //! Bulk actions: in the background, with progress, to the end.
 
-use crate::given::{dead, ready};
+use crate::given::{dead, ready, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
+use backstop::core::port::Swap;
 use backstop::{Span, State};
+use backstop_server::{App, resume};
 
 async fn count(site: &Site, state: State) -> u64 {
     let queues = site.test.backstop.store().queues(site.test.backstop.now()).await.unwrap();
     queues.iter().map(|queue| queue.counts.of(state)).sum()
-}
-
-/// Waits until the page of a run says this.
-async fn until_said(site: &Site, address: &str, said: &str) -> String {
-    let waited = tokio::time::timeout(std::time::Duration::from_mins(1), async {
-        loop {
-            let page = site.page(address).await;
-            if page.contains(said) {
-                return page;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    });
-    waited.await.unwrap_or_else(|_| panic!("{address} never says {said}"))
 }
 
 #[tokio::test]
@@ -94,18 +82,7 @@ async fn a_run_whose_server_is_gone_says_so_and_goes_on() {
     }
     let started = site.post("/jobs/act", "action=cancel&queue=emails&all=matching").await;
     until_said(&site, &started.location, ">done<").await;
-    // As if the server had died before it could note the end.
-    let name = format!("bulk/{}", started.location.trim_start_matches("/jobs/runs/"));
-    let cell = backstop.store().cells(vec![name.clone()]).await.unwrap().pop().flatten().unwrap();
-    let mut report: serde_json::Value = serde_json::from_slice(&cell.value).unwrap();
-    report["ended_at"] = serde_json::Value::Null;
-    let swap = backstop::core::port::Swap {
-        name,
-        seen: Some(cell.version),
-        version: 7,
-        value: Some(serde_json::to_vec(&report).unwrap()),
-    };
-    backstop.store().swap(vec![swap]).await.unwrap();
+    cut_off(&site, &started.location, |_| ()).await;
     ready(backstop, "emails", "late").await;
     site.test.clock.advance(Span::minutes(1));
     let silent = site.page(&started.location).await;
@@ -117,6 +94,57 @@ async fn a_run_whose_server_is_gone_says_so_and_goes_on() {
     assert_eq!(count(&site, State::Cancelled).await, 4);
     let again = site.post(&format!("{}/resume", started.location), "").await;
     assert_eq!(again.status, StatusCode::SEE_OTHER);
+}
+
+/// Sets a run that has ended back to how a server that was killed in the middle would have left it.
+async fn cut_off(site: &Site, location: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    let store = site.test.backstop.store();
+    let name = format!("bulk/{}", location.trim_start_matches("/jobs/runs/"));
+    let cell = store.cells(vec![name.clone()]).await.unwrap().pop().flatten().unwrap();
+    let mut report: serde_json::Value = serde_json::from_slice(&cell.value).unwrap();
+    report["ended_at"] = serde_json::Value::Null;
+    change(&mut report);
+    let value = Some(serde_json::to_vec(&report).unwrap());
+    store.swap(vec![Swap { name, seen: Some(cell.version), version: 7, value }]).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_several_servers_one_goes_on_by_itself_with_a_run_whose_server_is_gone() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    ready(backstop, "emails", "a").await;
+    let started = site.post("/jobs/act", "action=cancel&queue=emails&all=matching").await;
+    until_said(&site, &started.location, ">done<").await;
+    cut_off(&site, &started.location, |_| ()).await;
+    ready(backstop, "emails", "late").await;
+    resume::look(&site.app).await.unwrap();
+    assert!(site.page(&started.location).await.contains(">running<"), "it may still have its server");
+    site.test.clock.advance(Span::minutes(1));
+    let other = App::new(backstop.clone(), (*site.app.config()).clone(), "");
+    let (one, two) = tokio::join!(resume::look(&site.app), resume::look(&other));
+    one.and(two).unwrap();
+    let page = until_said(&site, &started.location, ">done<").await;
+    assert!(page.contains("<dd>2</dd>"), "what was done before counts: {page}");
+    assert_eq!(count(&site, State::Cancelled).await, 2);
+    assert_eq!(
+        site.audit().await,
+        vec![("token ada".to_owned(), "job cancel".to_owned()); 2],
+        "begun once, resumed once"
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_was_asked_to_stop_when_its_server_went_is_stopped_and_does_no_more() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    let started = site.post("/jobs/act", "action=cancel&queue=emails&all=matching").await;
+    until_said(&site, &started.location, ">done<").await;
+    cut_off(&site, &started.location, |report| report["is_stop_asked"] = true.into()).await;
+    ready(&site.test.backstop, "emails", "late").await;
+    site.test.clock.advance(Span::minutes(1));
+    resume::look(&site.app).await.unwrap();
+    until_said(&site, &started.location, ">stopped<").await;
+    assert_eq!(count(&site, State::Ready).await, 1);
 }
 
 #[tokio::test]

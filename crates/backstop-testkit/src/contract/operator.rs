@@ -4,7 +4,7 @@ use crate::given::{
     DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at,
 };
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::{AMEND_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{AMEND_MAX, ENQUEUE_JOBS_MAX, FIND_MAX, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{
     Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store, StoreError,
 };
@@ -49,6 +49,33 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
             assert_eq!((amended.applied, scene.job(&name).await), (0, before), "{name}");
         }
     }
+}
+
+/// Found together, jobs are as each by itself: in the order they were asked for, asked for twice or not, whatever their state.
+pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for state in State::ALL {
+        put(&mut scene, &format!("a {state}"), state).await;
+    }
+    let here = scene.job("a dead").await.queue;
+    scene.insert([job("elsewhere", "b")]).await;
+    let mut asked: Vec<String> = State::ALL.iter().rev().map(|state| format!("a {state}")).collect();
+    asked.extend(["nobody".to_owned(), "b".to_owned(), "a dead".to_owned()]);
+    let ids: Vec<JobId> = asked.iter().map(|name| id(name)).collect();
+    let found = scene.store.find(here.clone(), ids.clone(), scene.now).await.expect("an answer");
+    assert_eq!(found.len(), asked.len());
+    for (name, found) in asked.iter().zip(found) {
+        let expected = scene.find(name).await.filter(|job| job.queue == here);
+        assert_eq!(found, expected, "{name}");
+    }
+    assert_eq!(
+        scene.store.find(queue("elsewhere"), vec![id("b")], scene.now).await.expect("an answer").len(),
+        1
+    );
+    assert_eq!(scene.store.find(queue("no-such-queue"), ids, scene.now).await, Ok(vec![None; asked.len()]));
+    assert_eq!(scene.store.find(here.clone(), Vec::new(), scene.now).await, Ok(Vec::new()));
+    let many = vec![id("a dead"); FIND_MAX + 1];
+    assert!(matches!(scene.store.find(here, many, scene.now).await, Err(StoreError::Misuse { .. })));
 }
 
 const fn word(action: &Action) -> &'static str {

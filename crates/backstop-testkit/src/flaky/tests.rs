@@ -8,9 +8,9 @@ use backstop_core::{JobId, LeaseNumber, Span, WorkerName};
 use backstop_memory::MemoryStore;
 use std::time::Instant;
 
-const METHODS: [&str; 17] = [
-    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "jobs", "amend", "queues",
-    "set_gate", "workers", "prune", "migrate", "time", "examine",
+const METHODS: [&str; 18] = [
+    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "find", "jobs", "amend",
+    "queues", "set_gate", "workers", "prune", "migrate", "time", "examine",
 ];
 
 fn flaky(seed: u64, odds: Odds) -> Flaky {
@@ -35,6 +35,7 @@ async fn call(store: &Flaky, method: &str) -> bool {
         "promote" => store.promote(1, now).await.is_ok(),
         "seize" => store.seize(Seize { number, worker, until, max: 1 }, now).await.is_ok(),
         "job" => store.job(JobId::named("a"), now).await.is_ok(),
+        "find" => store.find(crate::given::queue("q"), Vec::new(), now).await.is_ok(),
         "jobs" => store.jobs(query, now).await.is_ok(),
         "amend" => store.amend(all, now).await.is_ok(),
         "queues" => store.queues(now).await.is_ok(),

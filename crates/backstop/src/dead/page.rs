@@ -4,9 +4,13 @@ use super::{DeadFilter, DeadLetter, DeadLetters};
 use backstop_core::Job;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{Answer, Damaged, Order, PageQuery};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Jobs read in one call where only some of them will fit. Payloads come with them, so a page is no larger than needed.
 const READ_MAX: usize = 200;
+/// How long a page is looked for where most letters do not fit: whoever asked can go on behind it.
+const LOOK_FOR: Duration = Duration::from_millis(100);
 
 /// A page of dead letters. It may be short, even empty: the list ends where there is no `next`.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +47,7 @@ impl DeadLetters {
         Ok(DeadPage { letters, damaged: found.damaged, next: found.next })
     }
 
-    /// Reads on until `limit` jobs are found, the list ends, or too many were looked at.
+    /// Reads on until `limit` jobs are found, the list ends, or it was looked for long enough.
     pub(super) async fn find(
         &self,
         filter: &DeadFilter,
@@ -51,7 +55,7 @@ impl DeadLetters {
         limit: usize,
         order: Order,
     ) -> Answer<Found> {
-        let limit = limit.clamp(1, PAGE_MAX);
+        let (limit, began) = (limit.clamp(1, PAGE_MAX), Instant::now());
         let (mut found, mut looked, mut size) = (Found::default(), 0, limit);
         loop {
             let missing = limit - found.jobs.len();
@@ -68,7 +72,8 @@ impl DeadLetters {
             found.jobs.extend(page.jobs.into_iter().filter(|job| filter.fits(job, &self.redaction)));
             found.damaged.extend(page.damaged);
             cursor = page.next.filter(|_| !is_passed);
-            if cursor.is_none() || found.jobs.len() >= limit || looked >= SCAN_MAX {
+            let is_enough = found.jobs.len() >= limit || looked >= SCAN_MAX || began.elapsed() >= LOOK_FOR;
+            if cursor.is_none() || is_enough {
                 found.next = cursor;
                 return Ok(found);
             }

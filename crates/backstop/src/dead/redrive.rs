@@ -13,7 +13,8 @@
 //!   somebody removed it. One that is dead or cancelled has failed; so has one that was requeued once more meanwhile, for
 //!   it must have died, and one that can no longer be read.
 //! - One runner at a time: it holds the redrive under a lease, and every write of its is refused once another has it.
-//!   Killed, or stopped by Ctrl-C, it can be resumed.
+//!   Killed, or stopped by Ctrl-C, it can be resumed. One that a server was asked for is resumed by whichever server of the
+//!   store comes first.
 //!
 //! What is here decides; `run.rs` does it.
 

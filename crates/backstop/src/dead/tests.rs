@@ -192,6 +192,7 @@ async fn an_export_is_a_backup() {
 #[tokio::test]
 async fn every_change_is_written_down_the_newest_first() {
     let test = given(&SIX[..2]).await;
+    test.clock.advance(Span::secs(1));
     dead(&test).requeue(&ids(&["a"])).await.unwrap();
     test.clock.advance(Span::secs(1));
     dead(&test).delete(&DeadSelection::All).await.unwrap();

@@ -8,15 +8,11 @@ use crate::engine::settle::{given_back, tell};
 use crate::worker::QueueSettings;
 use backstop_core::breaker::{Sign, Signal};
 use backstop_core::failure::Context;
-use backstop_core::limits::DELAY_MAX;
+use backstop_core::limits::{DELAY_MAX, FIND_MAX};
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::{Ending, Settlement, judge};
 use backstop_core::{Job, JobId, Kind, Leased, Outcome, QueueName, State, WorkerName};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Jobs read at once to be judged.
-const READS_MAX: usize = 16;
 
 /// A run that ended.
 #[derive(Clone, Debug)]
@@ -54,8 +50,8 @@ impl Remote<'_> {
     /// Ends runs; answers in the order of `ended`. Safe to repeat.
     pub async fn settle(&self, ended: Vec<Ended>) -> Answer<Vec<Said>> {
         let watched = self.watched(&ended).await?;
-        let judged = stream::iter(ended).map(|ended| self.judged(ended, &watched));
-        let judged: Vec<Option<Judged>> = judged.buffered(READS_MAX).try_collect().await?;
+        let known = self.known(&ended, &watched).await?;
+        let judged = ended.into_iter().map(|ended| self.judged(ended, &watched, &known)).collect();
         let judged = self.in_context(judged).await;
         let settlements: Vec<Settlement> =
             judged.iter().flatten().map(|judged| judged.settlement.clone()).collect();
@@ -124,33 +120,56 @@ impl Remote<'_> {
         Ok(watched)
     }
 
-    /// What an end means; `None` if it cannot count. The job is read only where its past decides, or whether it has ended already.
-    async fn judged(&self, ended: Ended, watched: &BTreeSet<QueueName>) -> Answer<Option<Judged>> {
-        let Ended { job, ticket: Some(ticket), ending } = ended else { return Ok(None) };
+    /// The jobs whose past decides what an end means, or whether it was told before: read together, by queue.
+    async fn known(&self, ended: &[Ended], watched: &BTreeSet<QueueName>) -> Answer<BTreeMap<JobId, Job>> {
+        let mut unread: BTreeMap<&QueueName, BTreeSet<JobId>> = BTreeMap::new();
+        for Ended { job, ticket, ending } in ended {
+            if let Some(ticket) = ticket.as_ref().filter(|ticket| !is_plain(ticket, ending, watched)) {
+                unread.entry(&ticket.queue).or_default().insert(*job);
+            }
+        }
+        let mut known = BTreeMap::new();
+        for (queue, ids) in unread {
+            let ids: Vec<JobId> = ids.into_iter().collect();
+            for part in ids.chunks(FIND_MAX) {
+                let found =
+                    self.backstop.store().find(queue.clone(), part.to_vec(), self.backstop.now()).await?;
+                known.extend(found.into_iter().flatten().map(|job| (job.id, job)));
+            }
+        }
+        Ok(known)
+    }
+
+    /// What an end means; `None` if it cannot count.
+    fn judged(
+        &self,
+        ended: Ended,
+        watched: &BTreeSet<QueueName>,
+        known: &BTreeMap<JobId, Job>,
+    ) -> Option<Judged> {
+        let Ended { job, ticket, ending } = ended;
+        let ticket = ticket?;
         let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
         let probe = ticket.past.probe.checked_sub(1);
         let usual = QueueSettings::default();
         let settings = self.settings(&ticket.queue).unwrap_or(&usual);
         let (rules, now) = (Engine::rules(settings), self.backstop.now());
-        let is_plain = probe.is_none() && !watched.contains(&ticket.queue);
         let outcome = match &ending {
-            Ending::Done if is_plain => Some(Outcome::Done(rules.keep)),
-            Ending::Released(wait) if is_plain && ticket.past.lost_leases == 0 => {
-                Some(Outcome::Released { at: now.after((*wait).min(DELAY_MAX)) })
-            }
-            _ => None,
+            _ if !is_plain(&ticket, &ending, watched) => None,
+            Ending::Released(wait) => Some(Outcome::Released { at: now.after((*wait).min(DELAY_MAX)) }),
+            _ => Some(Outcome::Done(rules.keep)),
         };
         if let Some(outcome) = outcome {
             let settlement = Settlement { lease: ticket.lease(job), outcome };
-            return Ok(Some(Judged { settlement, signal, kind: None, probe, is_repeated: false }));
+            return Some(Judged { settlement, signal, kind: None, probe, is_repeated: false });
         }
-        let Some(known) = self.backstop.store().job(job, now).await? else { return Ok(None) };
+        let known = known.get(&job)?.clone();
         let (kind, worker) = (Some(known.kind.clone()), worker_of(&known));
         let is_repeated = known.state != State::Running || known.attempt != ticket.attempt;
         let run = run_of(known, ticket);
         let outcome = judge(&run, ending, &worker, rules, now, self.backstop.random().roll());
         let settlement = Settlement { lease: run.lease, outcome };
-        Ok(Some(Judged { settlement, signal, kind, probe, is_repeated }))
+        Some(Judged { settlement, signal, kind, probe, is_repeated })
     }
 
     /// Dead letters tell what was known about the world; it is looked at once for all of them.
@@ -186,6 +205,17 @@ impl Remote<'_> {
             lost_workers: Vec::new(),
         }
     }
+}
+
+/// Whether an end means the same whatever the job's past.
+fn is_plain(ticket: &Ticket, ending: &Ending, watched: &BTreeSet<QueueName>) -> bool {
+    let is_quiet = ticket.past.probe == 0 && !watched.contains(&ticket.queue);
+    let is_easy = match ending {
+        Ending::Done => true,
+        Ending::Released(_) => ticket.past.lost_leases == 0,
+        _ => false,
+    };
+    is_quiet && is_easy
 }
 
 /// Queues and guards that a dead letter names.

@@ -32,6 +32,9 @@ impl Operator for Picky {
     async fn job(&self, _: JobId, _: Time) -> Answer<Option<Job>> {
         unreachable!("a spill only buries")
     }
+    async fn find(&self, _: QueueName, _: Vec<JobId>, _: Time) -> Answer<Vec<Option<Job>>> {
+        unreachable!("a spill only buries")
+    }
     async fn jobs(&self, _: PageQuery, _: Time) -> Answer<Page> {
         unreachable!("a spill only buries")
     }

@@ -13,7 +13,7 @@ const ANSWER_MAX: Duration = Duration::from_mins(1);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A connection.
-pub(super) struct Client {
+pub(in crate::bench) struct Client {
     connection: TcpStream,
     address: SocketAddr,
     received: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Client {
 
 impl Client {
     /// A new one.
-    pub(super) async fn connect(address: SocketAddr) -> Result<Self> {
+    pub(in crate::bench) async fn connect(address: SocketAddr) -> Result<Self> {
         let connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;
         Ok(Self { connection, address, received: Vec::with_capacity(64 << 10) })
@@ -34,6 +34,13 @@ impl Client {
             self.address,
             body.len()
         );
+        self.connection.write_all(request.as_bytes()).await?;
+        tokio::time::timeout(ANSWER_MAX, self.answer()).await.context("no answer in time")?
+    }
+
+    /// Asks for a page; answers with its body, which is empty where it leads elsewhere.
+    pub(in crate::bench) async fn get(&mut self, path: &str) -> Result<String> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
         self.connection.write_all(request.as_bytes()).await?;
         tokio::time::timeout(ANSWER_MAX, self.answer()).await.context("no answer in time")?
     }
@@ -51,7 +58,8 @@ impl Client {
             self.receive().await?;
         }
         let body = String::from_utf8_lossy(&self.received[head..head + length]).into_owned();
-        ensure!(self.received.starts_with(b"HTTP/1.1 2"), "the server refused: {body}");
+        let is_good = [b"HTTP/1.1 2", b"HTTP/1.1 3"].iter().any(|start| self.received.starts_with(*start));
+        ensure!(is_good, "the server refused: {body}");
         Ok(body)
     }
 

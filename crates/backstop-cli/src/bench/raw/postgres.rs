@@ -57,10 +57,10 @@ pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchA
     server::drop_schema(&client, &schema).await?;
     client.batch_execute(&format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {SHAPE}")).await?;
     let bench = Bench { place, schema: &schema, durability };
-    let bulk = bench.bulk(args.jobs).await?;
-    let cycle = bench.cycle(args.jobs).await?;
+    let bulk = bench.bulk(args.jobs()).await?;
+    let cycle = bench.cycle(args.jobs()).await?;
     let commit = bench.commit().await?;
-    let pushed = (args.jobs / 4).max(args.callers);
+    let pushed = (args.jobs() / 4).max(args.callers);
     let callers = bench.callers(pushed, args.callers).await?;
     let grouped = bench.grouped(pushed, args.callers).await?;
     server::drop_schema(&client, &schema).await?;

@@ -60,10 +60,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared for C {}
 async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs) -> Result<Raw> {
     let keys = Keys::under(&place.raw_name());
     keys.unlink(&mut connection).await?;
-    let bulk = bulk(&connection, &keys, args.jobs).await?;
+    let bulk = bulk(&connection, &keys, args.jobs()).await?;
     let cycle = cycle(&connection, &keys, bulk.count).await?;
     let commit = push_time(&mut connection, &keys).await?;
-    let callers = callers(&connection, &keys, (args.jobs / 4).max(args.callers), args.callers).await?;
+    let callers = callers(&connection, &keys, (args.jobs() / 4).max(args.callers), args.callers).await?;
     keys.unlink(&mut connection).await?;
     Ok(Raw { bulk, callers, grouped: None, cycle, engine: None, commit })
 }

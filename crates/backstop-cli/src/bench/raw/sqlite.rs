@@ -21,7 +21,7 @@ const SCHEMA: &str = "
 
 /// Measures on a fresh file at `path`.
 pub(super) async fn measure(path: PathBuf, durability: Durability, args: &BenchArgs) -> Result<Raw> {
-    let (jobs, callers, handlers) = (args.jobs, args.callers, args.handlers);
+    let (jobs, callers, handlers) = (args.jobs(), args.callers, args.handlers);
     let alone = tokio::task::spawn_blocking(move || -> Result<_> {
         let mut connection = open(&path, durability)?;
         let bulk = enqueue(&mut connection, 0, jobs, 1_000)?;

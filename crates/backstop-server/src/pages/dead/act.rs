@@ -2,12 +2,11 @@
 
 use super::filter::{LetterFilter, count};
 use super::letters;
-use crate::bulk::{Plan, Runs, Target};
+use crate::bulk::{Plan, Target};
 use crate::pages::jobs::{Chip, Counted, capital, handed_on, outcome, picked, short, start};
 use crate::pages::link::Link;
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
-use axum::Extension;
 use axum::response::Response;
 use backstop::dead::DeadSelection;
 use backstop_core::amend::Action;
@@ -111,11 +110,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
 }
 
 /// Does it: to those that were picked at once, to all that match in the background.
-pub(super) async fn act(
-    view: View,
-    Extension(runs): Extension<Runs>,
-    posted: Posted,
-) -> Result<Response, PageFailure> {
+pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let asked = Asked::of(&view, posted.get("action"))?;
     let filter = LetterFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
@@ -136,7 +131,7 @@ pub(super) async fn act(
     if posted.get("all").is_some() {
         let expected = view.ask(count(&letters(&view), &filter.0)).await?.map(|counted| counted.count);
         let target = Target::letters(&filter.selection(), &action);
-        return start(&view, &runs, Plan { target, expected, back: back.to_string() }, &back).await;
+        return start(&view, Plan { target, expected, back: back.to_string() }, &back).await;
     }
     let ids = picked(&view, posted.all("id"))?;
     if ids.is_empty() {

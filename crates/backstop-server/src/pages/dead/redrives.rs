@@ -5,13 +5,13 @@ use super::{Tab, letters, tabs};
 use crate::pages::jobs::{Chip, see};
 use crate::pages::mark::When;
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
+use crate::redrives;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
+use backstop::dead::DeadSelection;
 use backstop::dead::redrive::{CANARY_MAX, Phase, Redrive, RedriveError, RedriveReport};
-use backstop::dead::{DeadLetters, DeadSelection};
 use backstop_core::Time;
-use std::ops::ControlFlow;
 
 /// What is proposed: ten go first, one of them may die, then a hundred a second.
 const CANARY: u32 = 10;
@@ -105,9 +105,9 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
         selection: filter.selection(),
     };
     let dead = letters(&view);
-    match dead.redrive(plan).await {
+    match dead.redrive_unattended(plan).await {
         Ok(id) => {
-            run(dead, id.clone());
+            redrives::run(view.app(), dead, id.clone());
             Ok(see(&view.at(&format!("/dead/redrives/{id}"))))
         }
         Err(RedriveError::Store(error)) => Err(view.store_failed(error)),
@@ -120,16 +120,6 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
             Ok(Note::refused(format!("Not started: {other}.")).on(view.app().base(), &back.to_string()))
         }
     }
-}
-
-/// Runs a redrive apart from the request: it goes on when the tab is closed.
-fn run(dead: DeadLetters, id: String) {
-    tokio::spawn(async move {
-        let ended = dead.run_redrive(&id, |_| ControlFlow::Continue(())).await;
-        if let Err(error) = ended {
-            tracing::warn!(%error, redrive = id, "a redrive did not come to its end");
-        }
-    });
 }
 
 /// All of them.
@@ -191,7 +181,12 @@ pub(super) async fn resume(view: View, Path(id): Path<String>) -> Result<Respons
     if report.phase.is_ended() {
         return Ok(Note::refused("It has ended; start another one.").on(view.app().base(), &here));
     }
-    run(letters(&view), id);
+    let dead = letters(&view);
+    match dead.leave_redrive(&id).await {
+        Ok(()) => redrives::run(view.app(), dead, id),
+        Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
+        Err(other) => return Ok(Note::refused(format!("Not resumed: {other}.")).on(view.app().base(), &here)),
+    }
     Ok(Note::done("It goes on, unless a runner that is alive has it.").on(view.app().base(), &here))
 }
 

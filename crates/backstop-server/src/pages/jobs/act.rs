@@ -2,11 +2,10 @@
 
 use super::filter::{Counted, JobFilter};
 use super::{Chip, short};
-use crate::bulk::{Bulk, Plan, Runs, Target};
+use crate::bulk::{Bulk, Plan, Target};
 use crate::pages::link::Link;
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
 use askama::Template;
-use axum::Extension;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop_core::JobId;
@@ -120,11 +119,7 @@ pub(in crate::pages) fn handed_on(
 }
 
 /// Does it: to those that were picked at once, to all that match in the background.
-pub(super) async fn act(
-    view: View,
-    Extension(runs): Extension<Runs>,
-    posted: Posted,
-) -> Result<Response, PageFailure> {
+pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let action = action(&view, posted.get("action"))?;
     let filter = JobFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
@@ -138,7 +133,7 @@ pub(super) async fn act(
         let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
         let plan =
             Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
-        return start(&view, &runs, plan, &back).await;
+        return start(&view, plan, &back).await;
     }
     let ids = picked(&view, posted.all("id"))?;
     if ids.is_empty() {
@@ -151,14 +146,9 @@ pub(super) async fn act(
 }
 
 /// Starts a run in the background, and shows it.
-pub(in crate::pages) async fn start(
-    view: &View,
-    runs: &Runs,
-    plan: Plan,
-    back: &Link,
-) -> Result<Response, PageFailure> {
+pub(in crate::pages) async fn start(view: &View, plan: Plan, back: &Link) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who());
-    if let Some(id) = view.ask(bulk.start(runs, plan)).await? {
+    if let Some(id) = view.ask(bulk.start(plan)).await? {
         return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }
     let note = Note::refused(

@@ -1,14 +1,15 @@
 //! What the overview looks at: a fixed number of questions, each of which the store answers from what it keeps.
 
+use crate::doctor::Opinion;
 use crate::history::{QueueSeries, StreamSeries};
 use crate::pages::View;
-use crate::pages::workers::{Health, LISTED};
+use crate::pages::workers::Health;
+use crate::wire::worker::LISTED;
 use backstop::breakers::GuardStatus;
 use backstop::tables::Failing;
 use backstop_core::amend::Filter;
 use backstop_core::port::{
-    Answer, Finding, Grade, Group, GroupQuery, KeyStatus, PageQuery, QueueStatus, StreamStatus, WhichKeys,
-    WorkerStatus,
+    Answer, Group, GroupQuery, KeyStatus, PageQuery, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::Standing;
 use backstop_core::{Job, QueueName, ScheduleName, Span, State, StreamName, Time};
@@ -27,20 +28,15 @@ const KEYS_MAX: usize = 50;
 const SCHEDULES_MAX: usize = 100;
 /// Tables that are looked at.
 const TABLES_MAX: usize = 50;
-/// How long what the doctor found is taken for true.
-const FINDINGS_FOR: Span = Span::secs(30);
 /// How long what schedules missed is taken for true.
 const MISSED_FOR: Span = Span::secs(10);
 
-/// What is asked less often than pages are.
+/// The schedules that missed instants, and how many: asked less often than pages are.
 #[derive(Clone, Default)]
-pub(super) struct Findings(Arc<Mutex<Kept>>);
+pub(super) struct Missed(Arc<Mutex<Option<Seen>>>);
 
-#[derive(Default)]
-struct Kept {
-    findings: Option<(Time, Vec<Finding>)>,
-    missed: Option<(Time, BTreeMap<ScheduleName, usize>)>,
-}
+/// When they were asked for, and what was said.
+type Seen = (Time, BTreeMap<ScheduleName, usize>);
 
 /// Everything the overview knows.
 pub(super) struct Facts {
@@ -56,7 +52,8 @@ pub(super) struct Facts {
     /// Streams with keys that stand still, and how many of those were seen.
     pub(super) halted: Vec<(StreamName, u64)>,
     pub(super) missed: BTreeMap<ScheduleName, usize>,
-    pub(super) findings: Vec<Finding>,
+    /// What the doctor says; `None` while nothing is known yet.
+    pub(super) opinion: Option<Opinion>,
     /// How each queue went in the last minutes, as far as this server saw it.
     pub(super) recent: BTreeMap<QueueName, QueueSeries>,
     /// The same of each stream.
@@ -68,7 +65,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn gather(view: &View, kept: &Findings) -> Answer<Self> {
+    pub(super) async fn gather(view: &View, missed: &Missed) -> Answer<Self> {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
@@ -93,8 +90,8 @@ impl Facts {
             groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
             overdue: running.into_iter().filter(is_over).collect(),
             halted: halted(view, &streams).await?,
-            missed: kept.missed(view, now).await?,
-            findings: kept.findings(view, now).await?,
+            missed: missed.look(view, now).await?,
+            opinion: view.app().doctor().opinion(view.app()),
             failing: failing(view).await?,
             recent: recent.collect(),
             recent_streams: recent_streams.collect(),
@@ -147,36 +144,10 @@ async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<(StreamName
     Ok(halted)
 }
 
-impl Findings {
-    /// What the store says of itself where it is not as it should be.
-    async fn findings(&self, view: &View, now: Time) -> Answer<Vec<Finding>> {
-        if let Some((at, findings)) = &self.kept().findings
-            && now.since(*at) < FINDINGS_FOR
-        {
-            return Ok(findings.clone());
-        }
-        let examination = view.store().examine().await?;
-        let mut findings: Vec<Finding> =
-            examination.findings.into_iter().filter(|finding| finding.grade != Grade::Good).collect();
-        let spilled = view.app().backstop().spill().status().await;
-        findings.extend(spilled.ok().filter(|spill| spill.records > 0 || !spill.set_aside.is_empty()).map(|spill| {
-            Finding {
-                grade: Grade::Warning,
-                what: format!(
-                    "{} dead letters wait on this machine's disk to be taken in; {} files there cannot be read",
-                    spill.records,
-                    spill.set_aside.len()
-                ),
-                advice: Some(format!("look into {}", spill.directory.display())),
-            }
-        }));
-        self.kept().findings = Some((now, findings.clone()));
-        Ok(findings)
-    }
-
-    /// The schedules of the configuration that missed instants, and how many.
-    async fn missed(&self, view: &View, now: Time) -> Answer<BTreeMap<ScheduleName, usize>> {
-        if let Some((at, missed)) = &self.kept().missed
+impl Missed {
+    /// Those of the configuration.
+    async fn look(&self, view: &View, now: Time) -> Answer<BTreeMap<ScheduleName, usize>> {
+        if let Some((at, missed)) = &*self.kept()
             && now.since(*at) < MISSED_FOR
         {
             return Ok(missed.clone());
@@ -187,11 +158,11 @@ impl Findings {
         for (_, name) in view.app().backstop().schedules().missed(&schedules, now).await? {
             *missed.entry(name).or_insert(0) += 1;
         }
-        self.kept().missed = Some((now, missed.clone()));
+        *self.kept() = Some((now, missed.clone()));
         Ok(missed)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Seen>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

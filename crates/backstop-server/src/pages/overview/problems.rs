@@ -10,7 +10,7 @@ use crate::pages::workers::Health;
 use backstop::breakers::GuardStatus;
 use backstop::tables::Failing;
 use backstop_core::gate::Shut;
-use backstop_core::port::{Gate, Grade, QueueStatus};
+use backstop_core::port::{Finding, Gate, Grade, QueueStatus};
 use backstop_core::{QueueName, Span, State};
 use std::collections::BTreeMap;
 
@@ -329,18 +329,26 @@ fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
     facts.failing.iter().map(told).collect()
 }
 
-/// What the store says of itself.
+/// What the doctor says of the store, where it is not as it should be.
 fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |finding: &backstop_core::port::Finding| {
-        let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!(" To do: {advice}."));
-        Problem {
-            weight: if finding.grade == Grade::Bad { Weight::Bad } else { Weight::Warn },
-            kind: "doctor",
-            sentence: format!("{}.{advice}", finding.what),
-            number: String::new(),
-            link: format!("{base}/#store"),
-            deed: "Run backstop doctor",
-        }
+    let problem = |weight, sentence| Problem {
+        weight,
+        kind: "doctor",
+        sentence,
+        number: String::new(),
+        link: format!("{base}/#store"),
+        deed: "Run backstop doctor",
     };
-    facts.findings.iter().map(told).collect()
+    let told = |finding: &Finding| {
+        let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!(" To do: {advice}."));
+        let weight = if finding.grade == Grade::Bad { Weight::Bad } else { Weight::Warn };
+        problem(weight, format!("{}.{advice}", finding.what))
+    };
+    match facts.opinion.as_ref().map(|opinion| opinion.findings.as_ref()) {
+        None => Vec::new(),
+        Some(Ok(findings)) => {
+            findings.iter().filter(|finding| finding.grade != Grade::Good).map(told).collect()
+        }
+        Some(Err(why)) => vec![problem(Weight::Warn, format!("The store could not be examined: {why}."))],
+    }
 }

@@ -22,6 +22,9 @@ const PREFIX: &str = "redrive/";
 pub(super) struct Record {
     pub(super) report: RedriveReport,
     pub(super) stop_asked: bool,
+    /// Whether any server of the store goes on with it once its runner is gone.
+    #[serde(default)]
+    pub(super) is_unattended: bool,
     pub(super) runner: Option<Runner>,
     /// What is being requeued: whether it was is known only to the jobs themselves.
     pub(super) pending: Vec<Redriven>,
@@ -56,8 +59,14 @@ impl Runner {
 struct Part(Vec<Redriven>);
 
 impl Record {
-    pub(super) fn new(report: RedriveReport) -> Self {
-        Self { report, stop_asked: false, runner: None, pending: Vec::new() }
+    pub(super) fn new(report: RedriveReport, is_unattended: bool) -> Self {
+        Self { report, stop_asked: false, is_unattended, runner: None, pending: Vec::new() }
+    }
+
+    /// Whether it waits for a server to go on with it: its runner is gone, or never came.
+    pub(super) fn is_left(&self, now: Time) -> bool {
+        let until = self.runner.map_or_else(|| self.report.started_at.after(LEASE), |runner| runner.until);
+        self.is_unattended && !self.report.phase.is_ended() && until <= now
     }
 
     /// Takes the redrive for the runner of this number, if nobody else has it.
@@ -88,7 +97,11 @@ impl Record {
         if !self.runner.is_some_and(|runner| runner.is(number)) {
             return Err(RedriveError::TakenOver(self.report.id.clone()));
         }
-        *self = Self { stop_asked: self.stop_asked || ours.stop_asked, ..ours.clone() };
+        *self = Self {
+            stop_asked: self.stop_asked || ours.stop_asked,
+            is_unattended: self.is_unattended || ours.is_unattended,
+            ..ours.clone()
+        };
         Ok(())
     }
 
@@ -132,9 +145,20 @@ impl DeadLetters {
 
     /// All redrives, the newest first.
     pub async fn redrives(&self) -> Answer<Vec<RedriveReport>> {
+        self.redrives_that(|_| true).await
+    }
+
+    /// Those that nobody watches and nobody runs, because their runner is gone: whoever serves the store goes on with them by
+    /// [`DeadLetters::run_redrive`], which only one of several can have.
+    pub async fn redrives_left(&self) -> Answer<Vec<RedriveReport>> {
+        let now = self.backstop.now();
+        self.redrives_that(|record| record.is_left(now)).await
+    }
+
+    async fn redrives_that(&self, fits: impl Fn(&Record) -> bool) -> Answer<Vec<RedriveReport>> {
         let cells = cells(&self.backstop, PREFIX).await?;
-        let mut reports: Vec<_> =
-            cells.iter().filter_map(read::<Record>).map(|record| record.report).collect();
+        let records = cells.iter().filter_map(read::<Record>).filter(fits);
+        let mut reports: Vec<_> = records.map(|record| record.report).collect();
         reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
         Ok(reports)
     }

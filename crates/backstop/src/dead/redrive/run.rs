@@ -19,8 +19,28 @@ const STORE_TRIES_MAX: u32 = 60;
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
 impl DeadLetters {
-    /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id.
+    /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id. Where its runner is killed, it waits for
+    /// whoever resumes it.
     pub async fn redrive(&self, plan: Redrive) -> Result<String, RedriveError> {
+        self.write_down(plan, false).await
+    }
+
+    /// The same, for one that nobody watches: where its runner is killed, the servers of the store go on with it.
+    pub async fn redrive_unattended(&self, plan: Redrive) -> Result<String, RedriveError> {
+        self.write_down(plan, true).await
+    }
+
+    /// Leaves a redrive to the servers of the store from now on.
+    pub async fn leave_redrive(&self, id: &str) -> Result<(), RedriveError> {
+        let known = self.record(id).await?;
+        let leave = |record: &mut Record| {
+            record.is_unattended = true;
+            Ok(())
+        };
+        self.update_record(&known, leave).await.map(drop)
+    }
+
+    async fn write_down(&self, plan: Redrive, is_unattended: bool) -> Result<String, RedriveError> {
         plan.check()?;
         self.forget_old_redrives().await?;
         let report = RedriveReport {
@@ -38,7 +58,7 @@ impl DeadLetters {
             damaged: 0,
             why: None,
         };
-        let record = self.update_record(&Record::new(report), |_| Ok(())).await?;
+        let record = self.update_record(&Record::new(report, is_unattended), |_| Ok(())).await?;
         Ok(record.report.id)
     }
 

@@ -1,0 +1,218 @@
+//! Every page of the dashboard and every list of the API on a large store: how long each takes, and what somebody who looks costs
+//! those who work.
+
+mod addresses;
+mod ground;
+
+use super::BenchArgs;
+use super::figures::{Rate, median_time};
+use super::http::{Client, config, library_push, library_work, rounds, serve};
+use addresses::Address;
+use anyhow::{Context, Result, anyhow};
+use backstop::Backstop;
+use backstop_server::App;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use ground::Ground;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// The longest a page may take.
+const PAGE_MAX: Duration = Duration::from_millis(200);
+/// The least that claims may do beside somebody who looks, as a share of what they do alone.
+const SHARE_MIN: f64 = 0.95;
+/// Each page is asked for so many times more.
+const AGAIN: usize = 5;
+/// How often somebody who cannot wait reloads.
+const RELOAD_EVERY: Duration = Duration::from_millis(100);
+/// Jobs of one measurement of claims: so many seconds of it that all pages come up.
+const CYCLE_JOBS: usize = 500_000;
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Pages {
+    jobs: usize,
+    dead: usize,
+    fill_seconds: f64,
+    #[serde(rename = "pages")]
+    timed: Vec<Timed>,
+    claims: Claims,
+}
+
+/// How long an address takes.
+#[derive(Debug, Serialize)]
+struct Timed {
+    address: String,
+    first_ms: f64,
+    median_ms: f64,
+    bytes: usize,
+    is_over: bool,
+}
+
+/// Jobs claimed and ended, alone and beside somebody who looks.
+#[derive(Debug, Serialize)]
+struct Claims {
+    alone: Rate,
+    beside: Rate,
+    ratio: f64,
+    /// Pages that were shown meanwhile.
+    shown: usize,
+}
+
+/// Fills a file that is gone afterwards, goes through all addresses, and then works beside somebody who does.
+pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Pages> {
+    let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+    let url = format!("sqlite:{}", folder.path().join("bench.db").display());
+    let filling = Instant::now();
+    let ground = Ground::fill(&url, folder.path(), args, bar).await?;
+    let fill_seconds = filling.elapsed().as_secs_f64();
+    // What was written is not to be on its way to the disk while pages are measured.
+    tokio::task::spawn_blocking(rustix::fs::sync).await?;
+    // Opened anew: the first page finds nothing that was read before.
+    let backstop = Backstop::open(&url).await?;
+    let mut serving = serve(&App::new(backstop.clone(), config(ground.config())?, "")).await?;
+    let timed = time_all(&ground, serving.address(), bar).await?;
+    let shown: Vec<String> = timed
+        .iter()
+        .map(|page| page.address.clone())
+        .filter(|address| !address.starts_with("/v1/"))
+        .collect();
+    let claims = claims(&backstop, serving.address(), &shown, args, bar).await?;
+    serving.stop();
+    serving.ended().await;
+    Ok(Pages { jobs: args.jobs(), dead: args.dead, fill_seconds, timed, claims })
+}
+
+/// Asks for each address, and for the page behind its first where there is one.
+async fn time_all(ground: &Ground, server: SocketAddr, bar: &ProgressBar) -> Result<Vec<Timed>> {
+    let mut client = Client::connect(server).await?;
+    let mut timed = Vec::new();
+    for address in addresses::all(ground)? {
+        bar.set_message(format!("asking for {address}"));
+        let body = time(&mut client, &address, &mut timed).await?;
+        if let Some(next) = address.next(&body) {
+            time(&mut client, &next, &mut timed).await?;
+        }
+    }
+    Ok(timed)
+}
+
+async fn time(client: &mut Client, address: &Address, timed: &mut Vec<Timed>) -> Result<String> {
+    let (mut first, mut again, mut body) = (Duration::ZERO, Vec::with_capacity(AGAIN), String::new());
+    for nth in 0..=AGAIN {
+        let asked = Instant::now();
+        body = client.get(address.as_str()).await.with_context(|| format!("asking for {address}"))?;
+        match nth {
+            0 => first = asked.elapsed(),
+            _ => again.push(asked.elapsed()),
+        }
+    }
+    let median = median_time(again);
+    let ms = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
+    timed.push(Timed {
+        address: address.to_string(),
+        first_ms: ms(first),
+        median_ms: ms(median),
+        bytes: body.len(),
+        is_over: first.max(median) > PAGE_MAX,
+    });
+    Ok(body)
+}
+
+/// Claims and ends jobs by turns alone and beside somebody who looks.
+async fn claims(
+    backstop: &Backstop,
+    server: SocketAddr,
+    pages: &[String],
+    args: &BenchArgs,
+    bar: &ProgressBar,
+) -> Result<Claims> {
+    let rounds = rounds(CYCLE_JOBS.min(args.jobs()));
+    let [mut alone, mut beside] = [const { Vec::new() }; 2];
+    let mut shown = 0;
+    for repetition in 1..=args.repeat {
+        let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
+        say("claiming alone");
+        library_push(backstop, rounds).await?;
+        alone.push(library_work(backstop, rounds).await?);
+        say("claiming beside somebody who looks");
+        library_push(backstop, rounds).await?;
+        let stop = CancellationToken::new();
+        let looking = tokio::spawn(look(server, pages.to_vec(), shown, stop.clone()));
+        beside.push(library_work(backstop, rounds).await?);
+        stop.cancel();
+        shown += looking.await??;
+    }
+    let (alone, beside) = (Rate::median(alone), Rate::median(beside));
+    Ok(Claims { alone, beside, ratio: beside.ratio_to(alone), shown })
+}
+
+/// Reloads page after page from the one at `first` on until told to stop; answers how many.
+async fn look(
+    server: SocketAddr,
+    pages: Vec<String>,
+    first: usize,
+    stop: CancellationToken,
+) -> Result<usize> {
+    let mut client = Client::connect(server).await?;
+    let mut pace = tokio::time::interval(RELOAD_EVERY);
+    for shown in 0.. {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(shown),
+            _ = pace.tick() => {}
+        }
+        client.get(&pages[(first + shown) % pages.len()]).await?;
+    }
+    Err(anyhow!("there is always a next page"))
+}
+
+impl Pages {
+    /// Whether a page takes too long, or those who look cost those who work too much.
+    pub(super) fn falls_short(&self) -> bool {
+        self.claims.ratio < SHARE_MIN || self.timed.iter().any(|page| page.is_over)
+    }
+
+    pub(super) fn json(&self) -> Result<String> {
+        let report = json!({
+            "store": "sqlite",
+            "page_max_ms": PAGE_MAX.as_millis(),
+            "ratio_min": SHARE_MIN,
+            "figures": self,
+            "falls_short": self.falls_short(),
+        });
+        Ok(serde_json::to_string_pretty(&report)? + "\n")
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_header(["address", "first, ms", "median, ms", "KiB", ""]);
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        for page in &self.timed {
+            table.add_row([
+                Cell::new(&page.address),
+                right(format!("{:.1}", page.first_ms)),
+                right(format!("{:.1}", page.median_ms)),
+                right((page.bytes >> 10).to_string()),
+                Cell::new(if page.is_over { "over 200 ms" } else { "" }),
+            ]);
+        }
+        let over = self.timed.iter().filter(|page| page.is_over).count();
+        let Claims { alone, beside, ratio, shown } = &self.claims;
+        format!(
+            "{table}\n{} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
+             Claims and ends: {} a second alone, {} beside somebody who looked at {shown} pages, one every {} ms: {ratio:.3}, and at least {SHARE_MIN} is promised.\n",
+            self.jobs,
+            self.dead,
+            self.fill_seconds,
+            self.timed.len(),
+            PAGE_MAX.as_millis(),
+            alone.count_per_second(),
+            beside.count_per_second(),
+            RELOAD_EVERY.as_millis(),
+        )
+    }
+}

@@ -66,7 +66,8 @@ fn made(plan: &[String]) -> BTreeSet<&str> {
 /// `SEARCH t USING INDEX backlog_due (STATUS=? AND …)`, `SCAN t`. It does not say how many rows.
 fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
     let (verb, rest) = line.trim().split_once(' ')?;
-    let of_table = !made.contains(rest) && !rest.contains("CONSTANT ROW");
+    let of_table =
+        !made.contains(rest) && !rest.contains("CONSTANT ROW") && !rest.ends_with("-ROW VALUES CLAUSE");
     let index = rest.split_once(" INDEX ").and_then(|(_, name)| name.split(' ').next());
     match (verb, index) {
         ("SEARCH", Some(name)) => Some((Look::Index(name.to_owned()), None)),
@@ -156,7 +157,15 @@ mod tests {
         );
         check(
             "SQLite",
-            &["CO-ROUTINE b0", "SCAN BACKLOG", "MATERIALIZE u", "SCAN b0", "SCAN u", "SCAN 5 CONSTANT ROWS"],
+            &[
+                "CO-ROUTINE b0",
+                "SCAN BACKLOG",
+                "MATERIALIZE u",
+                "SCAN b0",
+                "SCAN u",
+                "SCAN 5 CONSTANT ROWS",
+                "SCAN 63-ROW VALUES CLAUSE",
+            ],
             "by a look at every row, once",
         );
         check(

@@ -7,6 +7,7 @@ mod ground;
 use super::BenchArgs;
 use super::figures::{Rate, median_time};
 use super::http::{Client, config, library_push, library_work, rounds, serve};
+use super::place::written;
 use addresses::Address;
 use anyhow::{Context, Result, anyhow};
 use backstop::Backstop;
@@ -70,7 +71,7 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Pages
     let ground = Ground::fill(&url, folder.path(), args, bar).await?;
     let fill_seconds = filling.elapsed().as_secs_f64();
     // What was written is not to be on its way to the disk while pages are measured.
-    tokio::task::spawn_blocking(rustix::fs::sync).await?;
+    written().await?;
     // Opened anew: the first page finds nothing that was read before.
     let backstop = Backstop::open(&url).await?;
     let mut serving = serve(&App::new(backstop.clone(), config(ground.config())?, "")).await?;

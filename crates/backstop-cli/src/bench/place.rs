@@ -84,7 +84,7 @@ impl Place {
 
     /// Waits until what was written before is written: it is not to be on its way to the disk while something else is measured.
     pub(super) async fn calm(&self) -> Result<()> {
-        tokio::task::spawn_blocking(rustix::fs::sync).await?;
+        written().await?;
         match self.kind {
             StoreKind::Redis => server::rewritten(&self.named).await,
             StoreKind::Memory | StoreKind::Sqlite | StoreKind::Postgres => Ok(()),
@@ -110,6 +110,11 @@ impl Place {
         server::drop_schema(&client, &self.name).await?;
         server::drop_schema(&client, &self.raw_name()).await
     }
+}
+
+/// Waits until what was written is on the disk.
+pub(super) async fn written() -> Result<()> {
+    Ok(tokio::task::spawn_blocking(rustix::fs::sync).await?)
 }
 
 /// Removes the jobs of our queues.

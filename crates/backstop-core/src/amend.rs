@@ -17,6 +17,9 @@
 //! - A job that arrives meanwhile comes last, and may be reached too. One that begins to fit at a place already passed is
 //!   left to the next round.
 //! - A cursor the store did not make is misuse.
+//!
+//! An id means one job. Where a store knows ids by their queue and several queues have a job of one id, nothing is done to any of
+//! them until the queue is named.
 
 use crate::fingerprint::Fingerprint;
 use crate::job::{JobId, State};
@@ -55,6 +58,8 @@ pub enum Refusal {
     Alive,
     /// It is not in the state that was meant.
     Elsewhere(State),
+    /// Several queues have a job of this id, and none was named.
+    Ambiguous,
 }
 
 impl fmt::Display for Refusal {
@@ -67,6 +72,7 @@ impl fmt::Display for Refusal {
             Self::Ended => f.write_str("it has ended already"),
             Self::Alive => f.write_str("it has not ended; only dead and cancelled jobs are moved"),
             Self::Elsewhere(state) => write!(f, "it is {state} by now"),
+            Self::Ambiguous => f.write_str("several queues have a job of this id; name the queue"),
             Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
         }
     }
@@ -91,6 +97,8 @@ pub const fn permitted(action: &Action, state: State) -> Result<(), Refusal> {
 pub enum Selection {
     /// These.
     Ids(Vec<JobId>),
+    /// These, as far as they are in this queue.
+    Within(QueueName, Vec<JobId>),
     /// Those that fit.
     Matching(Filter),
     /// Every job there is.

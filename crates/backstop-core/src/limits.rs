@@ -193,6 +193,8 @@ pub const TABLE_WAITS_MAX: u32 = 256;
 pub const TABLE_BANDS_MAX: usize = 100;
 /// How long a row stays with a runner that gives no sign of life.
 pub const TABLE_LEASE: Span = Span::secs(15);
+/// How far the clocks of a table's runners may be apart: a lease that ends later than that was given before the clock was set back.
+pub const TABLE_SKEW_MAX: Span = Span::minutes(5);
 /// Rows taken from a table at a time: those that run twice when their runner is killed are among them.
 pub const TABLE_CLAIM_MAX: usize = 200;
 /// Bytes of the keys of all rows of a table that are in somebody's hands: they share one cell.

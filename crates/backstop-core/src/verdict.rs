@@ -221,6 +221,12 @@ pub struct Settlement {
     pub outcome: Outcome,
 }
 
+/// Whether a power cut may take all of these back: their jobs are then held by workers that vanished, as before, and are taken over once
+/// more. Such a settlement need not wait for the disk.
+pub fn may_be_undone(settlements: &[Settlement]) -> bool {
+    settlements.iter().all(|settlement| matches!(settlement.outcome, Outcome::Lost { .. }))
+}
+
 /// Where a job that is ready again waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {

@@ -175,6 +175,9 @@ impl Shelves {
 
     fn amend(&mut self, id: JobId, amendment: &Amendment, now: Time) -> Result<(), Refusal> {
         let (arrival, record) = self.record(id).ok_or(Refusal::NotFound)?;
+        if amendment.within().is_some_and(|queue| *queue != record.queue) {
+            return Err(Refusal::NotFound);
+        }
         amendment.permits(record.state)?;
         match &amendment.action {
             Action::Retry => self.retry(arrival, now)?,

@@ -25,7 +25,10 @@ pub(crate) async fn amend_ids(
     now: Time,
 ) -> Answer<Amended> {
     let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
-    amend(link, &ids, &amendment.action, amendment.only, None, now).await
+    let within = amendment.within().map(|queue| Filter { queue: Some(queue.clone()), ..Filter::default() });
+    // What is not in the queue that was named is as good as nowhere.
+    let told = |why: Option<Refusal>| Some(why.unwrap_or(Refusal::NotFound));
+    amend(link, &ids, &amendment.action, amendment.only, within.as_ref(), told, now).await
 }
 
 /// Does something to the next jobs that fit.
@@ -34,17 +37,21 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
     let amended = if ids.is_empty() {
         Amended::default()
     } else {
-        amend(link, &ids, &wanted.action, wanted.only, Some(&wanted.filter), now).await?
+        // What does not fit any more is passed in silence.
+        let told = |why: Option<Refusal>| why.filter(|why| matches!(why, Refusal::Twin(_)));
+        amend(link, &ids, &wanted.action, wanted.only, Some(&wanted.filter), told, now).await?
     };
     Ok(Amended { next: next.map(Fitting::cursor), ..amended })
 }
 
+/// `told` says which refusals are told; those of jobs that do not fit the filter have no reason.
 async fn amend(
     link: &Link,
     ids: &[Uuid],
     action: &Action,
     only: Option<State>,
     filter: Option<&Filter>,
+    told: impl Fn(Option<Refusal>) -> Option<Refusal>,
     now: Time,
 ) -> Answer<Amended> {
     let state = filter.and_then(|filter| filter.state).map(|state| state as i16);
@@ -64,11 +71,8 @@ async fn amend(
     let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
     let mut amended = Amended { applied: ids.len() - rows.len(), ..Amended::default() };
     for row in &rows {
-        let refused = refused(ids, row)?;
-        // By filter, what does not fit any more is passed in silence.
-        amended
-            .refused
-            .extend(refused.filter(|(_, why)| filter.is_none() || matches!(why, Refusal::Twin(_))));
+        let (id, why) = refused(ids, row)?;
+        amended.refused.extend(told(why).map(|why| (id, why)));
     }
     Ok(amended)
 }
@@ -95,7 +99,8 @@ fn fingerprint(filter: Option<&Filter>) -> Option<i64> {
     filter.and_then(|filter| filter.fingerprint).map(Fingerprint::as_i64)
 }
 
-fn refused(ids: &[Uuid], row: &Row) -> Answer<Option<(JobId, Refusal)>> {
+/// Which job, and why; without a reason it does not fit.
+fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
     let (at, code): (i32, i32) = (row::get(row, 0)?, row::get(row, 1)?);
     let unknown = || StoreError::corrupt(DOING, format!("answer {code} for job {at}"));
     let id = usize::try_from(at - 1).ok().and_then(|at| ids.get(at)).copied().ok_or_else(unknown)?;
@@ -106,12 +111,12 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<Option<(JobId, Refusal)>> {
         3 => Refusal::Ready,
         4 => Refusal::Ended,
         5 => Refusal::Twin(row::job_id(row::get(row, 2)?)),
-        UNFIT => return Ok(None),
+        UNFIT => return Ok((row::job_id(id), None)),
         7 => Refusal::Alive,
         ELSEWHERE.. => Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1))),
         _ => return Err(unknown()),
     };
-    Ok(Some((row::job_id(id), refusal)))
+    Ok((row::job_id(id), Some(refusal)))
 }
 
 /// The next jobs that fit, and where to go on.

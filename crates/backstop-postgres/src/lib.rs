@@ -47,7 +47,7 @@ use backstop_core::port::{
     Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Settlement;
+use backstop_core::verdict::{Settlement, may_be_undone};
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use group::Group;
 use hints::Bell;
@@ -143,7 +143,8 @@ impl Backlog for PostgresStore {
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let settled = settle::settle(&self.link, &settlements, self.commit, now).await?;
+        let commit = if may_be_undone(&settlements) { Commit::Quick } else { self.commit };
+        let settled = settle::settle(&self.link, &settlements, commit, now).await?;
         if settle::stirs(&settlements, now) {
             self.stir();
         }

@@ -7,7 +7,7 @@ mod pick;
 use crate::base::{Base, readable};
 use crate::damage;
 use crate::lines::Spot;
-use crate::moves::{End, finish, locate};
+use crate::moves::{End, Whereabouts, finish, locate};
 use crate::record::{self, reason_letter, sortable, state_letter, state_of};
 use crate::reply;
 use crate::script::{AMEND, MARK, ScriptCall};
@@ -43,7 +43,10 @@ struct Deed<'a> {
 
 /// Does something to these jobs, and answers for each.
 async fn amend_ids(base: &Base, ids: &[JobId], deed: &Deed<'_>) -> Answer<Amended> {
-    let queues = base.queues(DOING).await?;
+    let queues = match deed.amendment.within() {
+        Some(queue) => vec![queue.clone()],
+        None => base.queues(DOING).await?,
+    };
     let mut done = vec![Done::Again; ids.len()];
     for _ in 0..ROUNDS_MAX {
         let open: Vec<usize> = (0..ids.len()).filter(|at| done[*at] == Done::Again).collect();
@@ -63,32 +66,47 @@ async fn amend_ids(base: &Base, ids: &[JobId], deed: &Deed<'_>) -> Answer<Amende
     Ok(amended)
 }
 
-/// Does something to jobs, whichever queues they are in.
+/// Does something to jobs, whichever of these queues they are in. They are looked for first: an id that several queues know is not
+/// one job, and nothing is done to any of them.
 async fn amend_anywhere(
     base: &Base,
     queues: &[QueueName],
     ids: &[JobId],
     deed: &Deed<'_>,
 ) -> Answer<Vec<Done>> {
-    if let Action::Move(to) = &deed.amendment.action {
-        let found = locate(base, DOING, queues, ids, to).await?;
-        let spots: Vec<Spot> = ids
-            .iter()
-            .zip(&found)
-            .filter_map(|(id, queue)| Some(Spot { queue: (*queue)?, id: *id }))
-            .collect();
-        let mut done = amend_in_order(base, queues, &spots, deed).await?.into_iter();
-        return Ok(found.iter().map(|queue| queue.and_then(|_| done.next()).unwrap_or(NOT_FOUND)).collect());
+    let mut found = locate(base, DOING, queues, ids).await?;
+    let is_move = matches!(deed.amendment.action, Action::Move(_));
+    let mut spots = Vec::with_capacity(ids.len());
+    for (id, place) in ids.iter().zip(&mut found) {
+        match *place {
+            Whereabouts::In(queue) => spots.push(Spot { queue, id: *id }),
+            // Who moves it again meets the mark of the move, and is told how that ended.
+            Whereabouts::Leaving(queue) if is_move => {
+                *place = Whereabouts::In(queue);
+                spots.push(Spot { queue, id: *id });
+            }
+            Whereabouts::Leaving(queue) => drop(finish(base, DOING, &queues[queue], &[*id]).await?),
+            Whereabouts::Nowhere | Whereabouts::Several => {}
+        }
     }
-    // Every queue is asked: only one of them knows a job.
-    let parts = try_join_all(queues.iter().map(|queue| amend_in(base, queue, ids, deed))).await?;
-    // One that is on its way is in two of them until it has arrived: what was done to it where it goes is the answer.
-    let answer = |at: usize| {
-        let said = || parts.iter().map(|part| part[at]);
-        let known = said().find(|done| !matches!(*done, NOT_FOUND | Done::Again));
-        known.or_else(|| said().find(|done| *done == Done::Again)).unwrap_or(NOT_FOUND)
+    let mut done = amend_at(base, queues, &spots, deed).await?.into_iter();
+    let answer = |place: &Whereabouts| match place {
+        Whereabouts::In(_) => done.next().unwrap_or(NOT_FOUND),
+        Whereabouts::Leaving(_) => Done::Again,
+        Whereabouts::Nowhere => NOT_FOUND,
+        Whereabouts::Several => Done::Refused(Refusal::Ambiguous),
     };
-    Ok((0..ids.len()).map(answer).collect())
+    Ok(found.iter().map(answer).collect())
+}
+
+/// Does something to jobs that have been found.
+async fn amend_at(base: &Base, queues: &[QueueName], spots: &[Spot], deed: &Deed<'_>) -> Answer<Vec<Done>> {
+    match &deed.amendment.action {
+        Action::Move(_) => amend_in_order(base, queues, spots, deed).await,
+        Action::Retry | Action::Cancel | Action::Delete => {
+            amend_side_by_side(base, queues, spots, deed).await
+        }
+    }
 }
 
 /// Does something to jobs one queue after the other: those that meet in one line get their places in this order.
@@ -129,10 +147,7 @@ async fn amend_side_by_side(
 async fn amend_fitting(base: &Base, wanted: &Wanted<'_>, now: Time) -> Answer<Amended> {
     let picked = wanted.pick(base).await?;
     let deed = Deed { amendment: wanted.amendment, state: wanted.filter.state, now };
-    let done = match &wanted.amendment.action {
-        Action::Move(_) => amend_in_order(base, &picked.queues, &picked.spots, &deed).await?,
-        _ => amend_side_by_side(base, &picked.queues, &picked.spots, &deed).await?,
-    };
+    let done = amend_at(base, &picked.queues, &picked.spots, &deed).await?;
     let mut amended = Amended { next: picked.next, ..Amended::default() };
     for (spot, answer) in picked.spots.iter().zip(done) {
         // What no longer fits was not meant: of refusals only those of a key's new holder are told.
@@ -299,7 +314,7 @@ const ELSEWHERE: u8 = b'a';
 
 const fn letter_of(refusal: Refusal) -> u8 {
     match refusal {
-        Refusal::NotFound | Refusal::Twin(_) => b'N',
+        Refusal::NotFound | Refusal::Ambiguous | Refusal::Twin(_) => b'N',
         Refusal::Running => b'2',
         Refusal::Done => b'4',
         Refusal::Ready => b'1',

@@ -145,15 +145,25 @@ async fn receive(
     readable(doing, twins.filter(|twins| twins.len() == jobs.len()))
 }
 
-/// In which of these queues jobs are. One that is found in two is on its way: the queue it leaves is told, so that whoever
-/// asks meets the mark.
+/// Where a job is, by the numbers of queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whereabouts {
+    Nowhere,
+    /// In this one.
+    In(usize),
+    /// In this one, which it leaves, and where it goes to as well.
+    Leaving(usize),
+    /// Several have a job of this id.
+    Several,
+}
+
+/// In which of these queues jobs are.
 pub(crate) async fn locate(
     base: &Base,
     doing: &'static str,
     queues: &[QueueName],
     ids: &[JobId],
-    to: &QueueName,
-) -> Answer<Vec<Option<usize>>> {
+) -> Answer<Vec<Whereabouts>> {
     let calls = queues.iter().map(|queue| {
         let mut call = base.script(&WHEREABOUTS, queue);
         for id in ids {
@@ -162,15 +172,29 @@ pub(crate) async fn locate(
         call
     });
     let answers = base.run_each(doing, calls.collect()).await?;
-    let mut found = vec![None; ids.len()];
+    let mut found: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); ids.len()];
     for (queue, answer) in answers.into_iter().enumerate() {
         for (found, said) in found.iter_mut().zip(readable(doing, reply::all_bytes(answer))?) {
-            if said == b"H" && (found.is_none() || queues[queue] != *to) {
-                *found = Some(queue);
+            if matches!(said.first(), Some(b'H' | b'L')) {
+                found.push((queue, said));
             }
         }
     }
-    Ok(found)
+    Ok(found.iter().map(|found| whereabouts(queues, found)).collect())
+}
+
+/// Two queues have one job only while it goes from one to the other.
+fn whereabouts(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> Whereabouts {
+    let goes_to = |said: &[u8], queue: usize| {
+        said.strip_prefix(b"L").is_some_and(|to| to == queues[queue].as_str().as_bytes())
+    };
+    match found {
+        [] => Whereabouts::Nowhere,
+        [(queue, _)] => Whereabouts::In(*queue),
+        [(one, said), (other, _)] if goes_to(said, *other) => Whereabouts::Leaving(*one),
+        [(other, _), (one, said)] if goes_to(said, *other) => Whereabouts::Leaving(*one),
+        _ => Whereabouts::Several,
+    }
 }
 
 /// Whether jobs that were moved to these queues are known there, or where they went from there.

@@ -20,9 +20,10 @@ const PLACE_AT: usize = 18;
 pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<Seized>> {
     let queues = base.queues(DOING).await?;
     let far = now.after(LEASE_ASKED_MAX).as_micros();
+    let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {
         let call = base.script(&EXPIRED, queue).arg(now.as_micros()).arg(far);
-        call.arg(&number_bytes(seize.number)[..]).arg(SEIZE_MAX)
+        call.arg(&number_bytes(seize.number)[..]).arg(max)
     });
     let (mut held, mut expired) = (Vec::new(), Vec::new());
     for (queue, answer) in queues.iter().zip(base.run_each(DOING, looks.collect()).await?) {
@@ -31,7 +32,7 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
         expired.extend(claims);
     }
     let plan = if held.is_empty() {
-        plan(expired, seize.max.min(SEIZE_MAX))
+        plan(expired, max)
     } else {
         held.into_iter().map(|queue| (queue, Vec::new())).collect()
     };

@@ -80,3 +80,6 @@ async fn too_late(closing: &CancellationToken) {
     closing.cancelled().await;
     tokio::time::sleep(LEAVE_MAX).await;
 }
+
+#[cfg(test)]
+mod tests;

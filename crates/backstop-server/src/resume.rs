@@ -23,6 +23,7 @@ pub(crate) async fn attend(app: App) {
 
 /// Looks once, and goes on with what nobody has in the background.
 pub async fn look(app: &App) -> Answer<()> {
-    redrives::resume(app).await?;
-    bulk::resume(app).await
+    let (redrives, bulk) = (redrives::resume(app).await, bulk::resume(app).await);
+    // Either is looked for whatever became of the other.
+    redrives.and(bulk)
 }

@@ -32,7 +32,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// Everything that is served, under the path of `app`, behind access and limits.
 pub fn router(app: &App) -> Router {
     let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    let of_machines = api::described().merge(meters::routes());
+    let of_machines = api::described(app.base()).merge(meters::routes());
     let all =
         Router::new().merge(api).merge(of_machines.clone()).merge(pages::routes()).merge(access::routes());
     let mounted = if app.base().is_empty() { all } else { under(app.base(), all, of_machines) };

@@ -28,7 +28,10 @@ pub(crate) fn amend_ids(
 ) -> Result<Amended> {
     let mut amended = Amended::default();
     for id in ids {
-        let found = work.standing(Which::Id(*id))?.ok_or(Refusal::NotFound);
+        let found = work.standing(Which::Id(*id))?;
+        let is_meant =
+            |job: &Standing| amendment.within().is_none_or(|queue| *queue == work.at(job.spot.queue).name);
+        let found = found.filter(is_meant).ok_or(Refusal::NotFound);
         let answer = match found.and_then(|job| amendment.permits(job.state).map(|()| job)) {
             Ok(job) => amend_one(work, &job, &amendment.action, now)?,
             Err(refusal) => Err(refusal),

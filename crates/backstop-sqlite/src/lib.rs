@@ -54,7 +54,7 @@ use backstop_core::port::{
     QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Settlement;
+use backstop_core::verdict::{Settlement, may_be_undone};
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use error::store_error;
 use hints::Bell;
@@ -130,7 +130,8 @@ impl Backlog for SqliteStore {
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let task = task("settling", Effort::Durable, settlements.len());
+        let effort = if may_be_undone(&settlements) { Effort::Light } else { Effort::Durable };
+        let task = task("settling", effort, settlements.len());
         self.writer.call(task, move |work| settle::settle(work, &settlements, now)).await
     }
 

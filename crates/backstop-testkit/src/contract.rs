@@ -211,6 +211,7 @@ macro_rules! store_contract {
                 amend_all_must_be_said
                 every_action_in_every_state_answers_as_the_table_says
                 amend_answers_for_every_id
+                ids_of_a_queue_mean_its_jobs_only
                 amend_matching_touches_only_what_fits
                 ids_are_amended_at_once_whatever_cursor_and_max
                 an_amendment_pages_through_everything_once

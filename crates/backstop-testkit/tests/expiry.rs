@@ -64,7 +64,7 @@ async fn measure(store: &str) {
                 "{} are ready",
                 count(&backstop, State::Ready).await
             );
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         expired.elapsed()
     };

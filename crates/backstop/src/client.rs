@@ -180,6 +180,11 @@ impl Backstop {
         self.store.job(id, self.now()).await
     }
 
+    /// A job of a queue: on Redis others may have one of the same id.
+    pub async fn job_in(&self, queue: &QueueName, id: JobId) -> Answer<Option<Job>> {
+        Ok(self.store.find(queue.clone(), vec![id], self.now()).await?.pop().flatten())
+    }
+
     /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is done up to `looks_max` times in
     /// a row, until `limit` jobs are there or the list ends. `limit` is clamped as the store's is.
     pub async fn jobs(

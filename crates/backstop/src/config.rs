@@ -77,6 +77,11 @@ impl Config {
         self.queues.get(queue).map(|queue| queue.settings.retry.clone()).unwrap_or_default()
     }
 
+    /// How long leases of a queue are: by its entry, or the usual.
+    pub fn lease_of(&self, queue: &QueueName) -> Span {
+        self.queues.get(queue).map_or(QueueSettings::default().lease, |queue| queue.settings.lease)
+    }
+
     /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {
         job.terms.retry().unwrap_or_else(|| self.retry_of(&job.queue)).max_attempts()

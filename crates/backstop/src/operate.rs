@@ -221,6 +221,9 @@ fn of_key(stream: &Stream, key: &StreamKey) -> Value {
 fn parts(selection: &Selection) -> Vec<Selection> {
     match selection {
         Selection::Ids(ids) => ids.chunks(AMEND_MAX).map(|part| Selection::Ids(part.to_vec())).collect(),
+        Selection::Within(queue, ids) => {
+            ids.chunks(AMEND_MAX).map(|part| Selection::Within(queue.clone(), part.to_vec())).collect()
+        }
         other => vec![other.clone()],
     }
 }
@@ -228,10 +231,12 @@ fn parts(selection: &Selection) -> Vec<Selection> {
 /// For the audit: of many ids the first ones, and how many more there are.
 fn in_short(selection: &Selection) -> Value {
     match selection {
-        Selection::Ids(ids) if ids.len() > IDS_SHOWN => {
-            json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN })
+        Selection::Ids(ids) => shown(ids),
+        Selection::Within(queue, ids) => {
+            let mut said = shown(ids);
+            said["queue"] = json!(queue);
+            said
         }
-        Selection::Ids(ids) => json!({ "ids": ids }),
         Selection::Matching(filter) => {
             let Filter { queue, kind, state, fingerprint } = filter;
             let said = [
@@ -245,6 +250,13 @@ fn in_short(selection: &Selection) -> Value {
         }
         Selection::All => json!({ "all": true }),
     }
+}
+
+fn shown(ids: &[JobId]) -> Value {
+    if ids.len() > IDS_SHOWN {
+        return json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN });
+    }
+    json!({ "ids": ids })
 }
 
 /// What an action is called.

@@ -334,6 +334,59 @@ async fn a_living_keeper_takes_over_within_the_bound_whenever_it_started() {
     }
 }
 
+/// Enough that taking them over takes a while.
+const MANY: usize = 4_000;
+
+async fn many_vanish(world: &World) -> Vec<JobId> {
+    let mut ids = Vec::new();
+    for n in 0..MANY {
+        ids.push(world.push(&n.to_string()).await);
+    }
+    for _ in 0..MANY / 500 {
+        world.claim_and_vanish(500).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    ids
+}
+
+fn keeper(process: &Process, name: &str) -> Running {
+    process.worker(name).handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started")
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_many_leases_expire_at_once_one_worker_takes_them_over() {
+    let world = World::new();
+    let (one, two) = (world.process(1), world.process(2));
+    let (first, second) = (keeper(&one, "one"), keeper(&two, "two"));
+    let ids = many_vanish(&world).await;
+    for id in ids {
+        world.state_becomes(id, State::Ready).await;
+    }
+    let (first, second) = (stopped(first).await.recovered, stopped(second).await.recovered);
+    assert_eq!(first + second, MANY as u64);
+    assert!(first.min(second) <= MANY as u64 / 10, "{first} and {second}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_them_over_and_dies_is_followed_by_another() {
+    let world = World::new();
+    let (one, two) = (world.process(1), world.process(2));
+    let first = keeper(&one, "one");
+    let ids = many_vanish(&world).await;
+    world.state_becomes(ids[MANY / 4], State::Ready).await;
+    one.line.set_down(true);
+    let second = keeper(&two, "two");
+    let cut = world.backstop.now();
+    for id in ids {
+        world.state_becomes(id, State::Ready).await;
+    }
+    let took = world.backstop.now().since(cut);
+    assert!(took <= Span::secs(60), "{took}");
+    assert!(stopped(second).await.recovered >= MANY as u64 / 2);
+    one.line.set_down(false);
+    stopped(first).await;
+}
+
 fn busy() -> QueueSettings {
     QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
+use backstop::core::port::CellQuery;
 use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
 use backstop::testing::VirtualClock;
@@ -21,6 +22,11 @@ struct Scene {
     /// When which job ran.
     runs: Arc<Mutex<Vec<(JobId, Time)>>>,
     count: usize,
+}
+
+/// Of all letters, five first.
+fn all(rate: &str) -> Redrive {
+    Redrive { canary: 5, max_failures: 0, then_rate: rate.parse().unwrap(), selection: DeadSelection::All }
 }
 
 fn id(n: usize) -> JobId {
@@ -65,9 +71,7 @@ impl Scene {
     }
 
     async fn start(&self, max_failures: u32, rate: &str) -> String {
-        let then_rate = rate.parse().unwrap();
-        let plan = Redrive { canary: 5, max_failures, then_rate, selection: DeadSelection::All };
-        self.dead().redrive(plan).await.unwrap()
+        self.dead().redrive(Redrive { max_failures, ..all(rate) }).await.unwrap()
     }
 
     async fn run(&self, id: &str) -> Result<RedriveReport, RedriveError> {
@@ -181,9 +185,7 @@ async fn one_that_nobody_watches_is_left_to_servers_once_its_runner_is_gone_and_
         scene.dead().redrives_left().await.unwrap().into_iter().map(|report| report.id).collect()
     };
     let watched = scene.start(0, "20/s").await;
-    let then_rate = "20/s".parse().unwrap();
-    let plan = Redrive { canary: 5, max_failures: 0, then_rate, selection: DeadSelection::All };
-    let id = scene.dead().redrive_unattended(plan).await.unwrap();
+    let id = scene.dead().redrive_unattended(all("20/s")).await.unwrap();
     assert_eq!(left().await, Vec::<String>::new(), "whoever wrote it down is about to run it");
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert_eq!(left().await, [id.as_str()], "but did not");
@@ -294,4 +296,89 @@ async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
         assert_eq!(scene.backstop.job(self::id(0)).await.unwrap().unwrap().state, State::Done);
         worker.stop();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn picked_letters_are_redriven_once_and_no_others() {
+    let scene = scene(&[true; 20]).await;
+    let worker = scene.worker();
+    let ids: Vec<JobId> = [17, 3, 3, 11, 99].map(id).to_vec();
+    let plan = Redrive { selection: DeadSelection::Ids(ids), ..all("100/s") };
+    let report = scene.run(&scene.dead().redrive(plan).await.unwrap()).await.unwrap();
+    assert_eq!((report.phase, report.picked, report.requeued, report.refused), (Phase::Done, Some(4), 3, 1));
+    let ran: Vec<JobId> = scene.runs.lock().unwrap().iter().map(|(id, _)| *id).collect();
+    assert_eq!(ran.len(), 3);
+    let requeues = scene.requeues().await;
+    let requeued: Vec<usize> = (0..20).filter(|n| requeues[*n] == 1).collect();
+    assert_eq!(requeued, [3, 11, 17]);
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_are_picked_when_it_is_written_down() {
+    let scene = scene(&[true; 1_200]).await;
+    let worker = scene.worker();
+    let oldest = DeadSelection::Oldest { queue: "q".parse().unwrap(), count: 1_100 };
+    let id = scene.dead().redrive(Redrive { selection: oldest, ..all("1000/s") }).await.unwrap();
+    // What somebody else requeues meanwhile moves nobody up.
+    scene.dead().requeue(&DeadSelection::Ids((0..10).map(self::id).collect())).await.unwrap();
+    let killed = tokio::time::timeout(Duration::from_millis(700), scene.run(&id)).await;
+    assert!(killed.is_err(), "it was still running");
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!(
+        (report.phase, report.picked, report.requeued),
+        (Phase::Done, Some(1_100), 1_090),
+        "{report:?}"
+    );
+    assert_eq!(report.refused, 10);
+    let mut expected = vec![1; 1_100];
+    expected.resize(1_200, 0);
+    assert_eq!(scene.requeues().await, expected);
+    let query = CellQuery { prefix: "picked/".to_owned(), after: None, limit: 10 };
+    assert!(scene.backstop.store().list_cells(query).await.unwrap().is_empty(), "nothing is left behind");
+    worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_ids_a_report_tells_the_first_and_how_many() {
+    let scene = scene(&[true; 3]).await;
+    let ids: Vec<JobId> = (0..2_000).map(id).collect();
+    let id =
+        scene.dead().redrive(Redrive { selection: DeadSelection::Ids(ids), ..all("1/s") }).await.unwrap();
+    let report = scene.dead().redrives().await.unwrap().remove(0);
+    let DeadSelection::Ids(told) = &report.plan.selection else { panic!("{report:?}") };
+    assert_eq!((told.len(), report.picked), (100, Some(2_000)));
+    let _ = tokio::time::timeout(Duration::from_secs(1), scene.run(&id)).await;
+    let audit = scene.dead().audit(1).await.unwrap().remove(0);
+    assert_eq!(audit.selection["more"], 1_900, "{audit:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_once() {
+    let scene = scene(&[true; 9]).await;
+    let id = scene.start(0, "20/s").await;
+    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Busy { .. })));
+    let (dead, name) = (scene.dead(), id.clone());
+    let run = tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Busy { .. })));
+    let stalled = async || scene.dead().redrives().await.unwrap()[0].stalled;
+    assert!(!stalled().await);
+    run.abort();
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert!(stalled().await && scene.dead().redrives_left().await.unwrap().is_empty());
+    scene.dead().leave_redrive(&id).await.unwrap();
+    assert_eq!(scene.dead().redrives_left().await.unwrap().len(), 1);
+    scene.dead().stop_redrive(&id).await.unwrap();
+    assert!(!stalled().await, "it has ended");
+    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Ended { .. })));
+    let audit = scene.dead().audit(100).await.unwrap();
+    let done = |what: &str| {
+        audit
+            .iter()
+            .filter(|entry| entry.what == what && entry.count == Some(1) && entry.who == "ada")
+            .count()
+    };
+    assert_eq!((done("redrive leave"), done("redrive stop")), (1, 1), "{audit:?}");
 }

@@ -1,10 +1,12 @@
 //! The API over a loopback connection, beside what the library does with the same jobs on the same file.
 
 mod client;
+mod memory;
 
 use super::BenchArgs;
 use super::figures::Rate;
 use super::measure::{self, QUEUE};
+use super::report::grouped;
 use anyhow::{Context, Result, ensure};
 use backstop::config::{self, Config, Overrides, Written};
 use backstop::core::limits::LEASE_MAX;
@@ -19,6 +21,7 @@ pub(super) use client::Client;
 use comfy_table::{Table, presets};
 use futures_util::future::try_join_all;
 use indicatif::ProgressBar;
+use memory::Memory;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -38,6 +41,7 @@ const WORK_TARGET: usize = 20_000;
 pub(super) struct Http {
     push: Beside,
     lease_and_settle: Beside,
+    memory: Memory,
 }
 
 /// The same over HTTP and by the library.
@@ -79,7 +83,9 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http>
     }
     serving.stop();
     serving.ended().await;
+    let memory = memory::measure(args, folder.path(), bar).await?;
     Ok(Http {
+        memory,
         push: Beside::of(pushed, lib_pushed, PUSH_TARGET),
         lease_and_settle: Beside::of(worked, lib_worked, WORK_TARGET),
     })
@@ -249,7 +255,24 @@ impl Http {
         }
         format!(
             "{table}\nBatches of {BATCH} on {CONNECTIONS} connections that stay open; client and server share this machine; every push and every end \
-             durable when it is answered.\n"
+             durable when it is answered.\n{}",
+            self.memory_text()
         )
+    }
+
+    fn memory_text(&self) -> String {
+        let Memory { idle_mb, idle_mb_max, waiting, waiting_mb, waiting_mb_max } = self.memory;
+        let said = |mb: Option<f64>| mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.0} MB"));
+        format!(
+            "Memory of a server: {} idle (at most {idle_mb_max:.0} MB), {} with {} waiting jobs (at most {waiting_mb_max:.0} MB).\n",
+            said(idle_mb),
+            said(waiting_mb),
+            grouped(waiting)
+        )
+    }
+
+    /// Whether a server takes more memory than it may.
+    pub(super) fn falls_short(&self) -> bool {
+        self.memory.falls_short()
     }
 }

@@ -104,11 +104,12 @@ A line needs `id`, `queue` and `original_job` with a `payload`.")]
     #[command(after_help = "\
 Examples:
   backstop dead redrive --queue emails --canary 5 --max-failures 1 --then-rate 100/s
+  backstop dead redrive --oldest 1000 --queue emails
   backstop dead redrive --list
   backstop dead redrive --stop ID         from anywhere
   backstop dead redrive --resume ID       after Ctrl-C, or after its runner was killed
 
-The oldest letters go first, as the canary. When each has ended, and not more than --max-failures died again, the
+The oldest letters go first, or the first ones named, as the canary. When each has ended, and not more than --max-failures died again, the
 others follow at --then-rate; they are watched too, and if a larger share dies than the canary was allowed to, it stops
 by itself and exits 1. Only letters that are dead now are redriven, each once. Workers must be running elsewhere.")]
     Redrive(redrive::RedriveArgs),

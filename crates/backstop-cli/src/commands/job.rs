@@ -8,7 +8,8 @@ mod why;
 
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
-use backstop::{JobId, Kind, QueueName, State};
+use backstop::{Backstop, JobId, Kind, QueueName, State};
+use backstop_core::Job;
 use backstop_core::amend::{Action, Filter};
 use clap::{Args, Subcommand};
 
@@ -47,6 +48,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop job delete order-17
+  backstop job delete order-17 --queue emails      on Redis, where several queues have a job of that id
   backstop job delete --queue emails --state done
 
 What is removed cannot be brought back.")]
@@ -74,6 +76,9 @@ pub(crate) struct IdArg {
     /// Its id, or the name it was pushed under
     #[arg(value_name = "ID")]
     id: String,
+    /// Its queue: on Redis several may have a job of one id
+    #[arg(long)]
+    queue: Option<QueueName>,
 }
 
 /// Which jobs, by what they are.
@@ -107,12 +112,23 @@ pub(crate) struct SelectionArgs {
 pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
         JobCommand::List(args) => list::run(args, context).await,
-        JobCommand::Show(args) => show::run(JobId::from_text(&args.id), context).await,
+        JobCommand::Show(args) => show::run(args, context).await,
         JobCommand::Retry(args) => amend::run(args, Action::Retry, context).await,
         JobCommand::Cancel(args) => amend::run(args, Action::Cancel, context).await,
         JobCommand::Delete(args) => amend::run(args, Action::Delete, context).await,
-        JobCommand::Why(args) => why::run(JobId::from_text(&args.id), context).await,
+        JobCommand::Why(args) => why::run(args, context).await,
         JobCommand::Overlaps(args) => overlaps::run(args, context).await,
+    }
+}
+
+impl IdArg {
+    /// The job that is meant.
+    async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, Trouble> {
+        let id = JobId::from_text(&self.id);
+        Ok(match &self.queue {
+            Some(queue) => backstop.job_in(queue, id).await?,
+            None => backstop.job(id).await?,
+        })
     }
 }
 

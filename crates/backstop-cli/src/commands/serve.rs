@@ -117,11 +117,14 @@ impl House<'_> {
     }
 
     async fn replaced(&mut self) -> Result<(), Trouble> {
-        let config = self.context.read_again(self.args.listen.clone(), self.args.base.clone())?;
         let file = self.context.file().map(|path| path.display().to_string());
         let audit = self.backstop.audit("SIGHUP");
+        // Before it is read: that it was refused is to be known, too.
         let noted = audit.note("config reload", json!({ "file": file })).await?;
-        let replaced = self.replaced_by(config).await;
+        let replaced = match self.context.read_again(self.args.listen.clone(), self.args.base.clone()) {
+            Ok(config) => self.replaced_by(config).await,
+            Err(trouble) => Err(trouble),
+        };
         let count = u64::from(replaced.is_ok());
         audit.note_end(noted, count, replaced.as_ref().err().map(|trouble| trouble.cause().to_owned())).await;
         replaced

@@ -39,9 +39,9 @@ Examples:
   backstop top --once --view dead
   backstop top --once --json | jq '.queues[] | {name, ready, rate}'
 
-Keys: arrows or 1-6 choose a view, j/k a row, h/l a page, / filters rows, ? helps, q quits. Capital letters change something:
-P pauses or resumes a queue, R requeues a group of dead letters or resets a breaker, after a question. Reads the store
-directly, whether or not a server runs; the interval is from 200ms to 10m.")]
+Keys: arrows or 1-6 choose a view, j/k a row, h/l a page, x selects a row and A all of them, / filters rows, ? helps, q quits.
+P pauses or resumes a queue, R requeues a group of dead letters or resets a breaker, after a question; both do it to all rows
+that are selected. Reads the store directly, whether or not a server runs; the interval is from 200ms to 10m.")]
 pub(crate) struct TopArgs {
     /// How often the store is read
     #[arg(long, value_name = "D", default_value = "2s")]

@@ -105,6 +105,9 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
         context.output.announce(format!(
             "table {name} is worked off every {every}; a dead worker's row runs again within {bound}"
         ));
+        if let Some(note) = table.unshared(&context.config.store) {
+            context.output.announce(format!("table {name}: {note}"));
+        }
     }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };

@@ -13,5 +13,10 @@ fn the_api_is_measured_beside_the_library_and_leaves_nothing_behind() {
         }
         assert!(figures["ratio"].as_f64().unwrap() > 0.0 && figures["target"].is_u64(), "{report}");
     }
+    let memory = &report["figures"]["memory"];
+    assert_eq!(memory["waiting"], 3_000, "{report}");
+    for what in ["idle_mb", "waiting_mb"] {
+        assert!(memory[what].as_f64().unwrap() > 1.0 && memory[format!("{what}_max")].is_f64(), "{report}");
+    }
     assert_eq!(std::fs::read_dir(place.path(".")).unwrap().count(), 0, "the file of its own is gone");
 }

@@ -14,6 +14,7 @@ on_every_store! {
     bad_lines_are_named_and_the_good_ones_taken_in,
     a_bad_canary_stops_a_redrive,
     a_good_canary_lets_the_others_follow,
+    picked_letters_are_redriven_and_stopping_is_noted,
 }
 
 /// Dies with its payload's `error`, in which SECRET becomes one.
@@ -192,7 +193,10 @@ fn a_bad_canary_stops_a_redrive(place: &Place) {
     let requeues = ["a", "b", "c", "d"].map(|name| place.job(name)["requeues"].as_u64().unwrap());
     assert_eq!(requeues, [1, 1, 0, 0]);
     let listed = place.json(["dead", "redrive", "--list"]);
-    assert_eq!(listed["redrives"][0]["id"], report["id"]);
+    assert_eq!(
+        (&listed["redrives"][0]["id"], &listed["redrives"][0]["stalled"]),
+        (&report["id"], &json!(false))
+    );
     let id = report["id"].as_str().unwrap();
     place.run(["dead", "redrive", "--resume", id]).complains(1, &["has ended: it is failed", "--list"]);
     place.run(["dead", "redrive", "--stop", id]).complains(1, &["has ended"]);
@@ -205,6 +209,11 @@ fn a_good_canary_lets_the_others_follow(place: &Place) {
     signal(&child, "INT");
     let left = ended(child).exits(1).json();
     assert_eq!((&left["requeued"], &left["open"]), (&json!(2), &json!(2)), "{left}");
+    let listed = place.run(["dead", "redrive", "--list"]).succeeded().stdout;
+    assert!(
+        listed.contains("watching, stalled") && listed.contains("nobody runs it; try --resume"),
+        "{listed}"
+    );
     let worker = place.start(["work", "q", "--exec", "exit 0"]);
     let resumed = place.json(["dead", "redrive", "--resume", left["id"].as_str().unwrap()]);
     assert_eq!((&resumed["phase"], &resumed["requeued"]), (&json!("done"), &json!(5)), "{resumed}");
@@ -215,13 +224,53 @@ fn a_good_canary_lets_the_others_follow(place: &Place) {
     assert_eq!(requeues, [1; 5]);
 }
 
+/// Words of the audit, the newest first.
+fn audited(place: &Place) -> Vec<String> {
+    let audit = place.json(["dead", "audit"]);
+    audit["audit"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["what"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn picked_letters_are_redriven_and_stopping_is_noted(place: &Place) {
+    die(place, "q", &[("a", "boom"), ("b", "boom"), ("c", "boom"), ("d", "boom")]);
+    for (picked, names) in [(vec!["d"], "d"), (vec!["--oldest", "2", "--queue", "q"], "ab")] {
+        let worker = place.start(["work", "q", "--exec", "exit 0"]);
+        let args = ["dead", "redrive"].into_iter().chain(picked.iter().copied());
+        let report = place.json(args);
+        assert_eq!(
+            (&report["phase"], &report["requeued"], &report["picked"]),
+            (&json!("done"), &json!(names.len()), &json!(names.len())),
+            "{report}"
+        );
+        for name in names.chars() {
+            let name = name.to_string();
+            wait_until("the end of the job", || place.job(&name)["state"] == "done");
+        }
+        signal(&worker, "TERM");
+        ended(worker).succeeded();
+    }
+    assert_eq!(place.job("c")["state"], "dead");
+    let child = place.start(["dead", "redrive", "c"]);
+    wait_until("the canary", || place.count("q", "ready") == 1);
+    let id = place.json(["dead", "redrive", "--list"])["redrives"][0]["id"].as_str().unwrap().to_owned();
+    place.json(["dead", "redrive", "--stop", &id]);
+    ended(child).exits(1);
+    let audited = audited(place);
+    assert_eq!(audited.iter().filter(|what| *what == "redrive stop").count(), 1, "{audited:?}");
+    assert_eq!(audited.iter().filter(|what| **what == format!("redrive {id}")).count(), 1, "{audited:?}");
+}
+
 #[test]
 fn a_selection_must_say_what_it_means() {
     let place = Place::new();
-    for word in ["requeue", "delete"] {
+    for word in ["requeue", "delete", "redrive"] {
         place.run(["dead", word]).complains(2, &["which dead letters", "--all"]);
         place.run(["dead", word, "a", "--all"]).complains(2, &["use one of them"]);
-        place.run(["dead", word, "a", "--queue", "q"]).complains(2, &["use one of them"]);
+        place.run(["dead", word, "a", "--kind", "k"]).complains(2, &["use one of them"]);
         place.run(["dead", word, "--oldest", "3"]).complains(2, &["--oldest takes", "--queue"]);
         place.run(["dead", word, "--oldest", "0", "--queue", "q"]).complains(2, &["--oldest takes"]);
         place
@@ -231,7 +280,6 @@ fn a_selection_must_say_what_it_means() {
     }
     place.run(["dead", "move", "a"]).complains(2, &["--to"]);
     place.run(["dead", "clear"]).complains(2, &["QUEUE"]);
-    place.run(["dead", "redrive"]).complains(2, &["which dead letters", "--all"]);
     place.run(["dead", "redrive", "--all", "--canary", "0"]).complains(2, &["the canary is 1 to 500"]);
     place.run(["dead", "redrive", "--all", "--then-rate", "fast"]).complains(2, &["not a rate"]);
     place.run(["dead", "redrive", "--resume", "x", "--all"]).complains(2, &["take no letters"]);

@@ -1,4 +1,4 @@
-use crate::place::{Place, ended, signal, wait_until};
+use crate::place::{Place, ended, lines, signal, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -156,6 +156,40 @@ fn a_redrive_of_a_server_that_was_stopped_is_gone_on_with_at_once() {
     second.stop();
 }
 
+/// How many jobs of the only queue were cancelled.
+fn cancelled(served: &Served) -> u64 {
+    let (_, text) = served.ask("GET /v1/queues", "", "");
+    serde_json::from_str::<Value>(&text).unwrap()["queues"][0]["cancelled"].as_u64().unwrap()
+}
+
+#[test]
+fn a_bulk_action_of_a_killed_server_is_gone_on_with_once_by_the_next_ones() {
+    const JOBS: u64 = 30_000;
+    let place = Place::new();
+    place.write("jobs.ndjson", &lines(JOBS));
+    place.json(["push", "q", "--file", "jobs.ndjson"]);
+    let mut first = serve(&place, &HERE);
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    assert_eq!(first.ask("POST /jobs/act", form, "action=cancel&queue=q&all=matching").0, 303);
+    wait_until("some of them being called off", || cancelled(&first) > 0);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let before = place.count("q", "cancelled");
+    assert!(before < JOBS, "it was killed in the middle");
+    let servers = [serve(&place, &HERE), serve(&place, &HERE)];
+    wait_until("all of them being called off", || cancelled(&servers[1]) == JOBS);
+    let told = |place: &Place| {
+        let audit = place.json(["dead", "audit"])["audit"].as_array().unwrap().clone();
+        let runs = audit.iter().filter(|entry| entry["what"] == "job cancel");
+        runs.map(|entry| entry["count"].as_u64()).collect::<Vec<_>>()
+    };
+    wait_until("the note of it", || told(&place).first() == Some(&Some(JOBS - before)));
+    assert_eq!(told(&place), [Some(JOBS - before), None], "begun once, gone on with once, each job once");
+    for server in servers {
+        server.stop();
+    }
+}
+
 #[test]
 fn it_stands_under_a_path_and_says_where() {
     let place = Place::new();
@@ -177,17 +211,16 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     let served = serve(&place, &HERE);
     let reloads = |place: &Place| {
         let entries = place.json(["dead", "audit"]);
-        let entries = entries["audit"].as_array().unwrap().clone();
+        let entries = entries["audit"].as_array().unwrap().clone().into_iter();
         entries
-            .into_iter()
             .filter(|entry| entry["what"] == "config reload" && !entry["count"].is_null())
-            .count()
+            .collect::<Vec<Value>>()
     };
     place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"true\"] }\n");
     signal(&served.child, "HUP");
     served.push("b", "of_b");
     wait_until("the new handler's run", || served.state("of_b") == "done");
-    wait_until("the note of it", || reloads(&place) == 1);
+    wait_until("the note of it", || reloads(&place).len() == 1);
     served.push("a", "of_a");
     place.write("backstop.toml", "[queues.b]\nhandlerr = 1\n");
     signal(&served.child, "HUP");
@@ -197,6 +230,11 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
     assert!(stderr.contains("refused, the old one stays in force") && stderr.contains("line 2"), "{stderr}");
+    // Commands read that file too.
+    place.write("backstop.toml", "");
+    let reloads = reloads(&place);
+    assert_eq!((reloads.len(), &reloads[0]["count"]), (2, &json!(0)), "{reloads:?}");
+    assert!(reloads[0]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
 }
 
 #[test]

@@ -320,11 +320,19 @@ fn tables_on_servers_are_worked_off_and_no_password_is_shown() {
         let place = Place::new();
         place
             .write("backstop.toml", &INVOICES.replace("sqlite:app.db", &url).replace("BACKLOG", "table_cli"));
-        assert_eq!(place.json(["table", "check", "invoices"])["fine"], true, "{url}");
+        let checked = place.json(["table", "check", "invoices"]);
+        assert_eq!(checked["fine"], true, "{url}");
+        let is_told = |notes: &Value| notes.to_string().contains("the store is a file of this machine");
+        assert!(is_told(&checked["notes"]), "{checked}");
+        let told = place.run(["table", "check", "invoices"]).succeeded().stderr;
+        assert!(told.contains("note: the table is on a server, and the store is a file"), "{told}");
         assert_eq!(due(&place, NOON), json!({ "due": [9_007_199_254_740_993_i64, 2] }), "{url}");
         let pass =
             place.json(["table", "run", "invoices", "--at", NOON, "--exec", "grep -q 9007199254740993"]);
         assert_eq!((&pass["succeeded"], &pass["failed"]), (&json!(1), &json!(1)), "{pass}");
+        assert!(is_told(&pass["notes"]), "{pass}");
+        let told = place.run(["table", "run", "invoices", "--at", NOON, "--exec", "true"]).succeeded().stderr;
+        assert!(told.contains("give all runners of the table one store"), "{told}");
         let status = place.json(["table", "status", "invoices", "--at", NOON]);
         assert_eq!(status["states"], json!({ "new": 0, "error": 2, "success": 2, "other": 0 }), "{url}");
         assert_eq!(status["next_due"], MINUTE, "two failures wait a minute");

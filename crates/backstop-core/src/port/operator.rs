@@ -89,7 +89,7 @@ impl Amendment {
     /// What it selects. One that is over the limits, or whose filter says nothing, is refused.
     pub fn sought(&self) -> Answer<Sought<'_>> {
         match &self.selection {
-            Selection::Ids(ids) => {
+            Selection::Ids(ids) | Selection::Within(_, ids) => {
                 check_count("amend", ids.len(), AMEND_MAX)?;
                 Ok(Sought::Ids(ids))
             }
@@ -373,6 +373,14 @@ pub fn check_keys(keys: &[UniqueKey]) -> Answer<()> {
 }
 
 impl Amendment {
+    /// The queue that its ids are looked for in; `None` leaves it to the store to find them.
+    pub const fn within(&self) -> Option<&QueueName> {
+        match &self.selection {
+            Selection::Within(queue, _) => Some(queue),
+            Selection::Ids(_) | Selection::Matching(_) | Selection::All => None,
+        }
+    }
+
     /// Whether it may be done to a job in `state`.
     pub fn permits(&self, state: State) -> Result<(), Refusal> {
         if self.only.is_some_and(|meant| meant != state) {

@@ -140,10 +140,12 @@ impl Form {
         }
     }
 
-    /// The form of these numbers: that of the largest.
+    /// The form of these numbers: that of the one in the middle. A few that mean no date, such as one for ever, say nothing about the others.
     pub fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> Option<Self> {
-        let largest = numbers.into_iter().map(i64::unsigned_abs).max()?;
-        Some(match i64::try_from(largest).unwrap_or(i64::MAX) {
+        let mut sizes: Vec<u64> = numbers.into_iter().map(i64::unsigned_abs).collect();
+        sizes.sort_unstable();
+        let middle = sizes.get(sizes.len() / 2).copied()?;
+        Some(match i64::try_from(middle).unwrap_or(i64::MAX) {
             ..MILLIS_FROM => Self::Seconds,
             MILLIS_FROM..MICROS_FROM => Self::Millis,
             _ => Self::Micros,
@@ -386,6 +388,9 @@ mod tests {
         assert_eq!(Form::of_numbers([now / 1_000]), Some(Form::Millis));
         assert_eq!(Form::of_numbers([now]), Some(Form::Micros));
         assert_eq!(Form::of_numbers([]), None);
+        let [seconds, millis] = [now / 1_000_000, now / 1_000];
+        assert_eq!(Form::of_numbers([seconds, i64::MAX, seconds]), Some(Form::Seconds), "one is for ever");
+        assert_eq!(Form::of_numbers([millis, 1, millis, seconds, millis]), Some(Form::Millis));
     }
 
     #[test]

@@ -9,14 +9,17 @@
 //! | a runner asks for rows | those that nobody has are its own, until its lease ends |
 //! | it renews its lease in time | they stay its own |
 //! | its lease ends, or it was killed | they are orphans, and the next who asks takes them first |
+//! | the clock is set back | its lease ends one term from then, unless it is renewed: nobody else can tell whether it lives |
 //! | it has written what became of a row | the row is nobody's |
 //! | a pass fails | since when passes fail, and of what; until one does not |
 //!
 //! What a pass over rows that are tried by their age leaves is in [`super::round`].
 
 use super::round::{Aside, Cursor, Round, Stretch};
-use crate::lease::is_expired;
-use crate::limits::{TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_SURVEY_EVERY, TABLE_WALK_EVERY};
+use crate::limits::{
+    TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_LEASE, TABLE_SKEW_MAX, TABLE_SURVEY_EVERY,
+    TABLE_WALK_EVERY,
+};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +29,8 @@ use serde::{Deserialize, Serialize};
 pub struct Desk {
     /// As of when the last pass was that came to its end.
     pub last_pass: Option<Time>,
+    /// Whether it left rows that were due by their failures: there may be very many then.
+    pub is_cut: bool,
     /// Rows that are tried by their age, and were tried as of another time than the last pass; those that an open round has before it.
     pub stretches: Vec<Stretch>,
     /// Rows that are tried by their age, and were out of their turn.
@@ -152,9 +157,18 @@ pub enum Refused {
 }
 
 impl Desk {
-    /// Leases that have ended leave orphans.
+    /// Leases that have ended leave orphans. One from before the clock was set back is cut to one term from now: a runner that lives renews
+    /// it in that time, and what a dead one had waits no longer than usual.
     pub fn expire(&mut self, clock: Time) {
-        self.orphan(|claim| is_expired(claim.until, clock));
+        for claim in self.claims.iter_mut().filter(|claim| claim.is_ahead(clock)) {
+            claim.until = clock.after(TABLE_LEASE);
+        }
+        self.orphan(|claim| claim.until < clock);
+    }
+
+    /// Whether a lease was given before the clock was set back.
+    pub fn has_lease_ahead(&self, clock: Time) -> bool {
+        self.claims.iter().any(|claim| claim.is_ahead(clock))
     }
 
     /// A runner that stops leaves what it has to the next.
@@ -197,7 +211,7 @@ impl Desk {
 
     /// Whether a runner has rows, and a lease that has not ended.
     pub fn is_live(&self, number: i64, clock: Time) -> bool {
-        self.claims.iter().any(|claim| claim.number == number && !is_expired(claim.until, clock))
+        self.claims.iter().any(|claim| claim.number == number && claim.until >= clock)
     }
 
     /// How many rows are in somebody's hands.
@@ -289,8 +303,7 @@ impl Desk {
 
     /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
     pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
-        let own =
-            self.claims.iter_mut().find(|claim| claim.number == number && !is_expired(claim.until, clock));
+        let own = self.claims.iter_mut().find(|claim| claim.number == number && claim.until >= clock);
         own.is_some_and(|claim| {
             claim.until = crate::lease::extended(claim.until, until, clock);
             true
@@ -313,6 +326,11 @@ impl Desk {
 }
 
 impl Claim {
+    /// Whether its lease ends later than any that is given now could, on whatever machine.
+    fn is_ahead(&self, clock: Time) -> bool {
+        self.until > clock.after(TABLE_LEASE).after(TABLE_SKEW_MAX)
+    }
+
     fn holds(&self, key: &str) -> bool {
         self.rows.iter().any(|held| held.key == key)
     }
@@ -329,7 +347,6 @@ pub(super) fn written(key: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::TABLE_LEASE;
     use proptest::prelude::*;
 
     fn at(secs: i64) -> Time {
@@ -371,10 +388,35 @@ mod tests {
 
     #[test]
     fn a_lease_given_before_the_clock_was_set_back_ends_too() {
+        // An hour, and what is more than a day.
+        for back in [3_600, 100_000] {
+            let mut desk = Desk::default();
+            desk.claim("dead", 1, (at(back), at(back + 15)), &keys(&["x"]));
+            desk.claim("alive", 2, (at(back), at(back + 15)), &keys(&["y"]));
+            assert!(desk.has_lease_ahead(at(0)));
+            desk.expire(at(0));
+            assert!(desk.orphans.is_empty() && !desk.has_lease_ahead(at(0)), "nobody knows who lives");
+            assert!(desk.renew(2, at(20), at(5)));
+            desk.expire(at(16));
+            assert_eq!(desk.orphans, keys(&["x"]));
+            assert!(desk.is_live(2, at(16)) && desk.is_held("y"));
+        }
+    }
+
+    #[test]
+    fn a_runner_whose_clock_is_a_little_ahead_keeps_its_lease() {
         let mut desk = Desk::default();
-        desk.claim("a", 1, (at(0), at(100_000)), &keys(&["x"]));
+        desk.claim("ahead", 1, (at(290), at(305)), &keys(&["x"]));
         desk.expire(at(0));
-        assert_eq!(desk.orphans, keys(&["x"]));
+        assert_eq!(desk.next_end(), Some(at(305)));
+    }
+
+    #[test]
+    fn a_runner_that_renews_first_after_the_clock_was_set_back_keeps_its_rows() {
+        let mut desk = Desk::default();
+        desk.claim("alive", 1, (at(3_600), at(3_615)), &keys(&["x"]));
+        assert!(desk.renew(1, at(15), at(0)));
+        assert_eq!(desk.next_end(), Some(at(15)));
     }
 
     #[test]

@@ -53,7 +53,8 @@ CREATE FUNCTION workers(p_since bigint) RETURNS TABLE (name text, queues text, s
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT w.name, w.queues, w.seen_at,
-      (SELECT count(*) FROM lease l JOIN job j ON j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
+      (SELECT count(*) FROM lease l CROSS JOIN LATERAL (
+          SELECT j.seq FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi OFFSET 0) j
         WHERE l.worker = w.name AND (l.handed IS NULL OR l.handed @> j.seq)
           AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)))
     FROM worker w WHERE w.seen_at >= p_since ORDER BY w.name;

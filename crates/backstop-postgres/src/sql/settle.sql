@@ -161,6 +161,7 @@ DECLARE
   v_run record;
   v_job job%ROWTYPE;
   v_ended int[] := '{}';
+  v_ended_in int[] := '{}';
   v_leases bigint[] := '{}';
   v_back bigint[] := '{}';
   v_back_of bigint[] := '{}';
@@ -202,7 +203,6 @@ BEGIN
       WHERE ctid = v_run.tid;
       -- Somebody else ended it while we waited for its row.
       CONTINUE WHEN NOT FOUND;
-      INSERT INTO returned (queue, level, seq) VALUES (v_run.queue, v_run.level, v_run.seq);
       v_back := v_back || v_run.seq;
       v_back_of := v_back_of || v_run.lease;
     ELSE
@@ -220,14 +220,20 @@ BEGIN
         PERFORM place(v_job, p_states[v_run.at], p_reasons[v_run.at], p_fingerprints[v_run.at], p_now);
       END IF;
     END IF;
-    PERFORM tell(v_run.queue, 2, p_states[v_run.at], 1);
     IF p_states[v_run.at] = 5 THEN
       v_rooms[array_position(v_queues, v_run.queue)] := v_rooms[array_position(v_queues, v_run.queue)] - 1;
     END IF;
-    IF p_gone[v_run.at] THEN PERFORM tell(v_run.queue, 4, NULL, 1); END IF;
     v_leases := v_leases || v_run.lease;
     v_ended := v_ended || v_run.at;
+    v_ended_in := v_ended_in || v_run.queue;
   END LOOP;
+  PERFORM tell(e.queue, 2, p_states[e.at], count(*)::int)
+    FROM unnest(v_ended, v_ended_in) e(at, queue) GROUP BY e.queue, p_states[e.at];
+  PERFORM tell(e.queue, 4, NULL, count(*)::int)
+    FROM unnest(v_ended, v_ended_in) e(at, queue) WHERE p_gone[e.at] GROUP BY e.queue;
+  INSERT INTO returned (queue, level, seq)
+    SELECT l.queue, l.level, u.seq FROM unnest(v_back_of, v_back) u(lease, seq)
+    CROSS JOIN LATERAL (SELECT l.queue, l.level FROM lease l WHERE l.no = u.lease OFFSET 0) l;
   -- At the end and all at once: a row that is changed a thousand times in one transaction is read a thousand times each time.
   UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
     FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b

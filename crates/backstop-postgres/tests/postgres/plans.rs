@@ -217,6 +217,30 @@ async fn no_call_reads_more_than_its_own_jobs() {
     }
 }
 
+/// When 100,000 leases of one queue expire at once, each call takes over a few of them, whatever the server knows of its tables.
+#[tokio::test]
+async fn no_seizure_reads_more_than_it_takes_whatever_the_planner_knows() {
+    let (_store, schema) = fresh_store().await;
+    let client = user().await;
+    let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
+    client.batch_execute(&format!("{inside}; {ALL_RUN}")).await.expect("100,000 that run");
+    for known in ["", "ANALYZE job", "ANALYZE lease", "ANALYZE"] {
+        client.batch_execute(known).await.expect("statistics");
+        let mut client = user().await;
+        client.batch_execute(&inside).await.expect("a session");
+        check_in(&mut client, "", SEIZE_SOME, 20 + SEIZED_FROM).await;
+    }
+}
+
+/// Jobs of one claim that is seized from.
+const SEIZED_FROM: i64 = 500;
+const SEIZE_SOME: &str = "SELECT * FROM seize(10, 's', 90000000000, 20, 7, 90000000001)";
+const ALL_RUN: &str = "
+  SELECT set_gate('q', false), set_gate('beside', false);
+  INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
+    SELECT n, n, 0, 0, CASE WHEN n < 97000 THEN 1 ELSE 2 END, 0, 0, 0, 2, gen_random_uuid(), 'k', '{}' FROM (SELECT nextval('line') n FROM generate_series(1, 100000)) x;
+  SELECT count(*) FROM generate_series(1, 200) n, claim(n + 1000, 'w', 6, '{q}', '{500}', 5)";
+
 /// A connection keeps the plans it made when there was nothing, and makes others once the server knows how much there is.
 #[tokio::test]
 async fn no_call_about_streams_reads_more_than_its_own_keys_whatever_the_planner_knows() {
@@ -245,8 +269,12 @@ const ANALYZE_STREAMS: &str = "ANALYZE stream, stream_key, stream_record";
 const ABOUT_STREAMS: [&str; 6] = ["'s'", "'{s}'", " take_due(", " keep(", " advance(", " streams("];
 
 async fn check(client: &mut Client, call: &str, about: i64) {
+    check_in(client, CLAIMED, call, about).await;
+}
+
+async fn check_in(client: &mut Client, before: &str, call: &str, about: i64) {
     let transaction = client.transaction().await.expect("a transaction");
-    transaction.batch_execute(CLAIMED).await.expect("claims");
+    transaction.batch_execute(before).await.expect("claims");
     let (scanned_before, fetched_before) = rows(&transaction).await;
     transaction.batch_execute(call).await.expect(call);
     let (scanned, fetched) = rows(&transaction).await;

@@ -7,10 +7,9 @@
 local verdicts, seconds = {}, call('TIME')[1]
 
 local function judge(id, at, record)
-  local standing = call('HEXISTS', RECORDS, id) == 1
-  -- What is here is on its way too, perhaps to where this one comes from: one of the two must stay.
-  if standing and call('HEXISTS', MOVING, id) == 1 then return 'T' .. id end
-  if standing then return 'A' end
+  -- What this move brought would be known by its number: what stands here is another job of the same id, perhaps itself on its way to
+  -- where this one comes from. Both stay.
+  if call('HEXISTS', RECORDS, id) == 1 then return 'T' .. id end
   local holder = has_key(flags_of(record)) and holder_of(key_of(record), micros_at(at, 1))
   if holder and holder ~= id then return 'T' .. holder end
   return 'I'

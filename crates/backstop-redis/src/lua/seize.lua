@@ -13,7 +13,7 @@ call('HDEL', LEASES, '')
 local number, now, far = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
 if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
 
-local ids, leases, left = {}, {}, {}
+local seized, left, rests = {}, {}, {}
 
 -- As much as a claim may carry, and no more places looked at than that takes: the server does nothing else meanwhile.
 local BYTES_MAX, LOOKS_MAX = 16777216, 20000
@@ -30,24 +30,34 @@ local function take_over(former, max)
   local till = tonumber(call('ZSCORE', TERMS, former))
   if not till or (till >= now and till <= far) then return end
   if bytes >= BYTES_MAX or looked >= LOOKS_MAX then return end
-  looked = looked + call('HSTRLEN', HELD, former) / 16
-  local held = held_under(former)
-  if #held == 0 then close_claim(former) end
+  local before = call('HSTRLEN', HELD, former)
+  local held, rest = first_held(former, math.max(max, 1))
+  looked = looked + (before - #rest) / 16
+  if #held == 0 then return close_claim(former) end
   local worker = worker_of(call('HGET', CLAIMS, former)) or ''
-  for i = 1, math.min(max, #held) do
-    if bytes >= BYTES_MAX then return end
-    bytes = bytes + call('HSTRLEN', PAYLOADS, held[i].id)
-    local id, lease = held[i].id, held[i].lease
-    ids[#ids + 1] = id
-    leases[#leases + 1] = id
-    leases[#leases + 1] = concat({ number, '0', sub(lease, 10, 18), place_of(lease), vanished(lease, former, worker) })
-    left[former] = (left[former] or 0) + 1
+  local taken = 0
+  while taken < math.min(max, #held) and bytes < BYTES_MAX do
+    taken = taken + 1
+    local id, lease = held[taken].id, held[taken].lease
+    bytes = bytes + call('HSTRLEN', PAYLOADS, id)
+    seized[#seized + 1] = {
+      id = id, place = tonumber(place_of(lease)),
+      lease = concat({ number, '0', sub(lease, 10, 18), place_of(lease), vanished(lease, former, worker) }),
+    }
   end
+  if taken > 0 then left[former] = taken end
+  local untouched = {}
+  for i = taken + 1, #held do untouched[#untouched + 1] = held[i].id end
+  rests[former] = concat(untouched) .. rest
 end
 
 for at = 6, #ARGV, 2 do take_over(ARGV[at], tonumber(ARGV[at + 1])) end
-if #ids == 0 then return {} end
+if #seized == 0 then return {} end
+table.sort(seized, function(a, b) return a.place < b.place end)
+local ids, leases = {}, {}
+for i, run in ipairs(seized) do ids[i], leases[2 * i - 1], leases[2 * i] = run.id, run.id, run.lease end
 write('HSET', LEASES, leases)
+for former, rest in pairs(rests) do call('HSET', HELD, former, rest) end
 leave_claims(left)
 open_claim(number, ARGV[2], ARGV[3], ids)
 return handed_out_again(held_under(number))

@@ -1,9 +1,9 @@
 -- Whether jobs are known here.
 -- ARGV    ids
--- Answers: for each id: H here, G and the queue it was moved to, or nothing.
+-- Answers: for each id: H here, L and the queue it is leaving for, G and the queue it was moved to, or nothing.
 
-local records, moved, answer = read(RECORDS, ARGV), read(MOVED, ARGV), {}
+local records, moving, moved, answer = read(RECORDS, ARGV), read(MOVING, ARGV), read(MOVED, ARGV), {}
 for i = 1, #ARGV do
-  answer[i] = records[i] and 'H' or moved[i] and 'G' .. moved[i] or ''
+  answer[i] = records[i] and (moving[i] and 'L' .. sub(moving[i], 17) or 'H') or moved[i] and 'G' .. moved[i] or ''
 end
 return answer

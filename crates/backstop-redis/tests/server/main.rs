@@ -3,6 +3,7 @@
 mod dead;
 mod failover;
 mod group;
+mod ids;
 mod moves;
 mod outage;
 mod place;

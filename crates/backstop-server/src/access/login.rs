@@ -121,17 +121,22 @@ pub(super) fn session_ids<'a>(
     cookies.filter(|(name, _)| names.contains(name)).map(|(_, id)| id).take(names.len())
 }
 
-/// Whether the browser speaks TLS, to us or to the proxy before us.
+/// Whether the browser speaks TLS, to us or to the proxy before us. A proxy is there to have it, so it is taken to unless somebody says
+/// otherwise: browsers send `Origin: null` with our forms, and a proxy need not say anything.
 fn is_secure(app: &App, head: &Parts) -> bool {
-    let headers = &head.headers;
-    let is_https = |name: HeaderName, what: &[u8]| {
-        headers.get(name).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(what))
-    };
     let is_proxied = app.config().server.transport == Transport::BehindProxy;
     head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted)
-        || is_proxied
-            && (is_https(HeaderName::from_static("x-forwarded-proto"), b"https")
-                || is_https(ORIGIN, b"https://"))
+        || is_proxied && !is_said_to_be_plain(&head.headers)
+}
+
+/// Whether the proxy says that the browser speaks plain HTTP, or the browser does where the proxy says nothing.
+fn is_said_to_be_plain(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match text(HeaderName::from_static("x-forwarded-proto")) {
+        // Of several proxies the first one heard the browser.
+        Some(said) => said.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case("http")),
+        None => text(ORIGIN).is_some_and(|origin| origin.to_ascii_lowercase().starts_with("http://")),
+    }
 }
 
 fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {

@@ -8,10 +8,12 @@ use std::fmt::Write as _;
 type Series = (&'static str, &'static str);
 
 /// A store as it should be.
-const HEALTHY: [Series; 22] = [
+const HEALTHY: [Series; 24] = [
     ("backstop_store_up{instance=\"a\"}", "1+0x40"),
     ("backstop_doctor_findings{grade=\"bad\"}", "0+0x40"),
     ("backstop_doctor_findings{grade=\"warning\"}", "1+0x40"),
+    ("backstop_doctor_failed", "0+0x20 1 0+0x19"),
+    ("backstop_doctor_age_seconds", "30+60x40"),
     ("backstop_queue_jobs{queue=\"q\",state=\"ready\"}", "5+0x40"),
     ("backstop_queue_workers{queue=\"q\"}", "1+0x40"),
     ("backstop_queue_paused{queue=\"q\"}", "0+0x40"),
@@ -34,10 +36,12 @@ const HEALTHY: [Series; 22] = [
 ];
 
 /// What makes which alert fire: the series that stand in for the healthy ones.
-const AILING: [(&str, &[Series]); 20] = [
+const AILING: [(&str, &[Series]); 22] = [
     ("BackstopStoreDown", &[("backstop_store_up{instance=\"a\"}", "1+0x20 0+0x20")]),
     ("BackstopNotScraped", &[("backstop_store_up{instance=\"a\"}", "1+0x5 _x35")]),
     ("BackstopPromiseBroken", &[("backstop_doctor_findings{grade=\"bad\"}", "2+0x40")]),
+    ("BackstopDoctorFails", &[("backstop_doctor_failed", "0+0x20 1+0x20")]),
+    ("BackstopDoctorOld", &[("backstop_doctor_age_seconds", "0+120x40")]),
     ("BackstopQueueNotServed", &[("backstop_queue_workers{queue=\"q\"}", "1+0x10 0+0x30")]),
     ("BackstopQueueStuck", &[("backstop_queue_oldest_ready_seconds{queue=\"q\"}", "0+60x40")]),
     ("BackstopDeadLettersGrowing", &[("backstop_queue_jobs_total{queue=\"q\",event=\"dead\"}", "100+2x40")]),

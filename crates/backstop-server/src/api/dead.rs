@@ -1,29 +1,25 @@
 //! Dead letters.
 
 use super::read::{Asked, Body, json, limit, ok, parsed, to_the_end};
-use super::within::{Part, check_letters, narrow_letter, paged};
+use super::within::{Part, letters_within, narrow_letter, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::{Caller, Reach};
 use crate::redrives::run;
 use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape, RedrivesShape};
+use crate::wire::letter::RedriveShape;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
-use backstop::dead::redrive::{Redrive, RedriveError};
+use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL};
 use backstop::dead::{DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use utoipa::{IntoParams, ToSchema};
-
-/// Letters that a redrive requeues first, if nobody says.
-const CANARY_USUAL: u32 = 5;
-/// How fast the others follow, if nobody says.
-const THEN_RATE_USUAL: &str = "10/s";
 
 /// Which groups.
 #[derive(Deserialize, IntoParams)]
@@ -73,7 +69,7 @@ pub(super) struct SelectionShape {
     matching: Option<Map<String, Value>>,
     /// So many that died first, of `queue`.
     oldest: Option<u64>,
-    /// The queue of `oldest`.
+    /// The queue of `oldest`, or of `ids`: on Redis others may have jobs of the same ids.
     queue: Option<String>,
     /// Every one there is: true.
     all: Option<bool>,
@@ -191,7 +187,7 @@ pub(super) async fn requeue(
     body: Body,
 ) -> Result<Response, Problem> {
     let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
-    check_letters(&app, &caller, &selection).await?;
+    let selection = letters_within(&app, &caller, selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.requeue(&selection).await?) }).await?)))
 }
 
@@ -213,7 +209,7 @@ pub(super) async fn move_to(
     let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
     let (dead, selection) = (letters(&app, &caller), selection(said)?);
     caller.reach().check(&to)?;
-    check_letters(&app, &caller, &selection).await?;
+    let selection = letters_within(&app, &caller, selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.move_to(&selection, &to).await?) }).await?)))
 }
 
@@ -221,7 +217,7 @@ pub(super) async fn move_to(
 #[utoipa::path(
     post, path = "/dead/redrive", tag = "dead", request_body = SelectionShape,
     responses(
-        (status = 202, description = "What was started, with its `id` and `phase`", body = Object),
+        (status = 202, description = "What was started", body = RedriveShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -231,14 +227,13 @@ pub(super) async fn redrive(
     body: Body,
 ) -> Result<Response, Problem> {
     let mut said: Map<String, Value> = body.read()?;
-    let then_rate = THEN_RATE_USUAL.parse().map_err(Problem::bad)?;
     let plan = Redrive {
         canary: taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL),
-        max_failures: taken(&mut said, "max_failures")?.unwrap_or_default(),
-        then_rate: taken(&mut said, "then_rate")?.unwrap_or(then_rate),
+        max_failures: taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL),
+        then_rate: taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL),
         selection: selection(said)?,
     };
-    check_letters(&app, &caller, &plan.selection).await?;
+    letters_within(&app, &caller, plan.selection.clone()).await?;
     let dead = letters(&app, &caller);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
@@ -278,7 +273,7 @@ pub(super) async fn delete(
     body: Body,
 ) -> Result<Response, Problem> {
     let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
-    check_letters(&app, &caller, &selection).await?;
+    let selection = letters_within(&app, &caller, selection).await?;
     Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.delete(&selection).await?) }).await?)))
 }
 

@@ -1,19 +1,18 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
 use super::read::{Asked, At, limit, ok, parsed, to_the_end};
-use super::within::{Part, check_job, narrow, paged};
+use super::within::{Part, meant_job, narrow, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::access::{Caller, Scope};
+use crate::access::{Caller, Reach, Scope};
 use crate::wire::job::{AmendedShape, DamagedShape, JobShape, JobsShape};
 use crate::wire::why::WhyShape;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use backstop::JobId;
 use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::StoreError;
-use backstop::why::Why;
+use backstop::{JobId, QueueName};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -36,6 +35,15 @@ pub(super) struct ListAsked {
     cursor: Option<String>,
     /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
     limit: Option<String>,
+}
+
+/// Of which queue a job is.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct QueueAsked {
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, nothing is changed unless one is named.
+    queue: Option<String>,
 }
 
 /// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.
@@ -83,7 +91,7 @@ pub(super) async fn list(
 
 /// Show one job. Its payload is whole for scope admin; otherwise secrets are hidden.
 #[utoipa::path(
-    get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
     responses(
         (status = 200, body = JobShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -94,10 +102,10 @@ pub(super) async fn show(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
+    Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
     let (id, reach) = (JobId::from_text(&id), caller.reach());
-    let job = app.backstop().job(id).await?.filter(|job| reach.includes(&job.queue));
-    let job = job.ok_or_else(|| reach.no_such_job(id))?;
+    let job = meant_job(&app, &caller, id, asked.queue()?.as_ref()).await?;
     let config = app.config();
     let max_attempts = config.max_attempts(&job);
     let shown = |mut shape: JobShape<'_>| {
@@ -118,10 +126,10 @@ pub(super) async fn show(
 
 /// Remove a job with its history. A running one is to be cancelled first.
 #[utoipa::path(
-    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
     responses(
         (status = 200, body = AmendedShape),
-        (status = 409, description = "It is running", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "It is running, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -129,16 +137,17 @@ pub(super) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
+    Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, Action::Delete).await
+    amend(&app, &caller, &id, &asked, Action::Delete).await
 }
 
 /// Run a job now: a waiting one at once, a dead or cancelled one with all attempts again.
 #[utoipa::path(
-    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
     responses(
         (status = 200, body = AmendedShape),
-        (status = 409, description = "It runs, is ready or done, or another job holds its unique key; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "It runs, is ready or done, another job holds its unique key, or several queues have a job of this id; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -146,16 +155,17 @@ pub(super) async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
+    Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, Action::Retry).await
+    amend(&app, &caller, &id, &asked, Action::Retry).await
 }
 
 /// Call a job off; the worker of a running one is told at its next beat.
 #[utoipa::path(
-    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
     responses(
         (status = 200, body = AmendedShape),
-        (status = 409, description = "It has ended already", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "It has ended already, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -163,13 +173,14 @@ pub(super) async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
+    Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
-    amend(&app, &caller, &id, Action::Cancel).await
+    amend(&app, &caller, &id, &asked, Action::Cancel).await
 }
 
 /// Say why a job does not run: the one gate it stands before, and what opens it.
 #[utoipa::path(
-    get, path = "/jobs/{id}/why", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under")),
+    get, path = "/jobs/{id}/why", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
     responses(
         (status = 200, body = WhyShape),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -180,20 +191,39 @@ pub(super) async fn why(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
+    Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
     let (id, config) = (JobId::from_text(&id), app.config());
-    check_job(&app, &caller, id).await?;
-    let explained = app.backstop().why(id, |job| config.max_attempts(job)).await?;
-    if explained.why == Why::NotFound {
-        return Err(Problem::not_found(explained.why));
-    }
+    let job = meant_job(&app, &caller, id, asked.queue()?.as_ref()).await?;
+    let explained = app.backstop().why_of(job, |job| config.max_attempts(job)).await?;
     Ok(ok(&WhyShape::new(&explained)))
 }
 
-async fn amend(app: &App, caller: &Caller, id: &str, action: Action) -> Result<Response, Problem> {
+impl QueueAsked {
+    fn queue(&self) -> Result<Option<QueueName>, Problem> {
+        parsed("queue", self.queue.as_deref())
+    }
+}
+
+async fn amend(
+    app: &App,
+    caller: &Caller,
+    id: &str,
+    asked: &QueueAsked,
+    action: Action,
+) -> Result<Response, Problem> {
     let id = JobId::from_text(id);
-    check_job(app, caller, id).await?;
-    let selection = Selection::Ids(vec![id]);
+    let selection = match (asked.queue()?, caller.reach()) {
+        (None, Reach::Everywhere) => Selection::Ids(vec![id]),
+        (Some(queue), reach) => {
+            reach.check(&queue)?;
+            Selection::Within(queue, vec![id])
+        }
+        // Where others have a job of this id, that one is none of the caller's.
+        (None, Reach::Queues(_)) => {
+            Selection::Within(meant_job(app, caller, id, None).await?.queue, vec![id])
+        }
+    };
     let changes = app.backstop().changes(caller.name());
     let changed = to_the_end(async move { Ok(changes.amend(&selection, &action).await?) }).await?;
     match changed.refused.first() {

@@ -3,9 +3,12 @@
 use super::Problem;
 use crate::App;
 use crate::access::{Caller, Reach};
+use backstop::core::Job;
+use backstop::core::amend::Refusal;
 use backstop::core::failure::Failure;
 use backstop::dead::{DeadLetter, DeadSelection};
-use backstop::{JobId, QueueName};
+use backstop::{Backstop, JobId, QueueName};
+use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
 
@@ -65,42 +68,74 @@ async fn one_after_another<T, F: Future<Output = Result<Part<T>, Problem>>>(
     Err(Problem::bad("`cursor` is none that this list has given"))
 }
 
-/// Refuses a job that is not the caller's to see, as one that is not there.
-pub(super) async fn check_job(app: &App, caller: &Caller, id: JobId) -> Result<(), Problem> {
-    let reach = caller.reach();
-    if *reach == Reach::Everywhere {
-        return Ok(());
-    }
-    let job = app.backstop().job(id).await?;
-    if job.is_some_and(|job| reach.includes(&job.queue)) { Ok(()) } else { Err(reach.no_such_job(id)) }
-}
-
-/// Refuses dead letters that are not the caller's to change.
-pub(super) async fn check_letters(
+/// The job that is meant by an id: that of the queue that is named, else one that the caller may see. One that is not the caller's to
+/// see is as good as none.
+pub(super) async fn meant_job(
     app: &App,
     caller: &Caller,
-    selection: &DeadSelection,
-) -> Result<(), Problem> {
+    id: JobId,
+    named: Option<&QueueName>,
+) -> Result<Job, Problem> {
+    let (backstop, reach) = (app.backstop(), caller.reach());
+    let found = match (named, reach) {
+        (Some(queue), _) => {
+            reach.check(queue)?;
+            backstop.job_in(queue, id).await?
+        }
+        (None, Reach::Everywhere) => backstop.job(id).await?,
+        (None, Reach::Queues(queues)) => one_of(backstop, queues, id).await?,
+    };
+    found.ok_or_else(|| reach.no_such_job(id))
+}
+
+/// The job of an id in these queues; of several nobody knows which is meant.
+async fn one_of(
+    backstop: &Backstop,
+    queues: &BTreeSet<QueueName>,
+    id: JobId,
+) -> Result<Option<Job>, Problem> {
+    let looks = queues.iter().map(|queue| backstop.job_in(queue, id));
+    let mut found: Vec<Job> = try_join_all(looks).await?.into_iter().flatten().collect();
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        _ => Err(Problem::refused(Refusal::Ambiguous)),
+    }
+}
+
+/// The same dead letters, as far as they are the caller's to change; others are refused. Ids that are all of one queue are looked for
+/// there only.
+pub(super) async fn letters_within(
+    app: &App,
+    caller: &Caller,
+    selection: DeadSelection,
+) -> Result<DeadSelection, Problem> {
     let reach = caller.reach();
     if *reach == Reach::Everywhere {
-        return Ok(());
+        return Ok(selection);
     }
     let across = || reach.check_across("name a `queue` in the selection");
-    match selection {
-        DeadSelection::All => across(),
-        DeadSelection::Oldest { queue, .. } => reach.check(queue),
+    match &selection {
+        DeadSelection::All => across()?,
+        DeadSelection::Oldest { queue, .. } | DeadSelection::Within { queue, .. } => reach.check(queue)?,
         DeadSelection::Matching(filter) => {
-            filter.queue.as_ref().map_or_else(across, |queue| reach.check(queue))
+            filter.queue.as_ref().map_or_else(across, |queue| reach.check(queue))?;
         }
-        DeadSelection::Ids(ids) if ids.len() > IDS_MAX => Err(Problem::too_large(format_args!(
-            "{} ids at once; of a token for some queues each is looked up, and at most {IDS_MAX} are. Send them in several",
-            ids.len()
-        ))),
+        DeadSelection::Ids(ids) if ids.len() > IDS_MAX => {
+            return Err(Problem::too_large(format_args!(
+                "{} ids at once; of a token for some queues each is looked up, and at most {IDS_MAX} are. Send them in several",
+                ids.len()
+            )));
+        }
         DeadSelection::Ids(ids) => {
-            let checks = stream::iter(ids.clone()).map(|id| check_job(app, caller, id));
-            checks.buffer_unordered(READS_MAX).try_collect::<()>().await
+            let looks = stream::iter(ids.clone()).map(|id| meant_job(app, caller, id, None));
+            let queues = looks.buffer_unordered(READS_MAX).map_ok(|job| job.queue);
+            let mut queues = queues.try_collect::<BTreeSet<QueueName>>().await?;
+            if let (1, Some(queue)) = (queues.len(), queues.pop_first()) {
+                return Ok(DeadSelection::Within { queue, ids: ids.clone() });
+            }
         }
     }
+    Ok(selection)
 }
 
 /// Leaves out what a dead letter tells of queues that are not the caller's to see.

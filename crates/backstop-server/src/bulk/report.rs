@@ -125,7 +125,7 @@ impl Target {
     pub fn jobs(selection: &Selection, action: &Action) -> Self {
         let filter = match selection {
             Selection::Matching(filter) => filter.clone(),
-            Selection::All | Selection::Ids(_) => Filter::default(),
+            Selection::All | Selection::Ids(_) | Selection::Within(..) => Filter::default(),
         };
         let (word, deed, to) = told(action);
         let Filter { queue, kind, state, fingerprint } = filter;

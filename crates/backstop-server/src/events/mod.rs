@@ -10,7 +10,7 @@ mod look;
 pub use hub::{Hub, VIEWERS_MAX};
 
 use crate::App;
-use crate::api::Problem;
+use crate::api::{Problem, ProblemShape};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -37,7 +37,22 @@ pub fn routes() -> Router<App> {
     Router::new().route("/v1/events", get(events)).layer(Extension(Hub::default()))
 }
 
-async fn events(State(app): State<App>, Extension(hub): Extension<Hub>, headers: HeaderMap) -> Response {
+/// Tell when something changed, as server-sent events, so that it is looked at again. An event names what changed; `Last-Event-ID` says
+/// what was heard last.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events",
+    params(("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard")),
+    responses(
+        (status = 200, description = "Events, until the caller goes away or 15 minutes are over", body = String, content_type = "text/event-stream"),
+        (status = 503, description = "There are too many viewers", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn events(
+    State(app): State<App>,
+    Extension(hub): Extension<Hub>,
+    headers: HeaderMap,
+) -> Response {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let Some(viewer) = hub.join(&app, last) else {
         let why = format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later");

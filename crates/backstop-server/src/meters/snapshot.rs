@@ -23,7 +23,8 @@
 //! | `backstop_stream_oldest_seconds` | `stream` | for how long the record has waited that came in first |
 //! | `backstop_stream_events_total` (counter) | `stream`, `event` | what happened, by the words of `backstop stream list` |
 //! | `backstop_doctor_findings` | `grade` | what `backstop doctor` would say: `warning`, `bad`; bad ones fall short of the promise. Absent until it has looked |
-//! | `backstop_doctor_age_seconds` | | since it looked |
+//! | `backstop_doctor_age_seconds` | | since it looked and came to an end |
+//! | `backstop_doctor_failed` | | 1 if its last look failed: the findings are those of the one before. Absent until it has looked |
 //! | `backstop_schedule_unfired` | `schedule` | instants that are missing: nobody made them up or counted them as missed |
 //! | `backstop_sweep_last_seconds` | `sweep` | since its last run |
 //! | `backstop_sweep_last_enqueued`, `_last_failed` | `sweep` | rows its last run found lost and gave a job; 1 if that run failed |
@@ -31,13 +32,13 @@
 use super::exposition::{Exposition, Metric, Shape};
 use super::labels::{OTHER, VALUES_MAX};
 use crate::App;
-use crate::doctor::Opinion;
+use crate::doctor::{Found, Opinion};
 use backstop::breakers::{GuardName, GuardStatus};
 use backstop::examine::of_contents;
 use backstop::why::LIVE_WITHIN;
 use backstop::{QueueSettings, Timing};
 use backstop_core::port::{Answer, Gate, Grade, QueueStatus, StreamStatus, WorkerStatus};
-use backstop_core::{QueueName, Span, State, Time};
+use backstop_core::{Span, State, Time};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -72,7 +73,8 @@ metrics! {
     OLDEST_RECORD = "backstop_stream_oldest_seconds", Gauge, "for how long the record has waited that came in first";
     STREAM_EVENTS = "backstop_stream_events_total", Counter, "what happened in a stream";
     FINDINGS = "backstop_doctor_findings", Gauge, "what backstop doctor would say";
-    FINDINGS_AGE = "backstop_doctor_age_seconds", Gauge, "since the doctor looked at the store";
+    FINDINGS_AGE = "backstop_doctor_age_seconds", Gauge, "since the doctor looked at the store and came to an end";
+    DOCTOR_FAILED = "backstop_doctor_failed", Gauge, "1 if the last look of the doctor at the store failed";
     UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule that are missing";
     SWEEP_SINCE = "backstop_sweep_last_seconds", Gauge, "since the last run of a sweep";
     SWEEP_ENQUEUED = "backstop_sweep_last_enqueued", Gauge, "rows that the last run of a sweep found lost";
@@ -84,7 +86,7 @@ metrics! {
 pub(super) struct Snapshot {
     pub(super) quick: Option<Quick>,
     pub(super) slow: Option<Slow>,
-    pub(super) opinion: Option<Opinion>,
+    pub(super) opinion: Opinion,
 }
 
 /// What is cheap to ask.
@@ -122,8 +124,6 @@ impl Quick {
         let (backstop, config, started) = (app.backstop(), app.config(), Instant::now());
         let (store, now) = (backstop.store(), backstop.now());
         let usual = QueueSettings::default().lease;
-        let lease_of =
-            |queue: &QueueName| config.queues.get(queue).map_or(usual, |queue| queue.settings.lease);
         let longest = config.queues.values().map(|queue| queue.settings.lease).max().unwrap_or(usual);
         Ok(Self {
             now,
@@ -131,7 +131,7 @@ impl Quick {
             workers: store.workers(LIVE_WITHIN, now).await?,
             guards: backstop.breakers().list().await?,
             streams: store.streams().await?,
-            expired: backstop.oldest_expired(lease_of).await?.unwrap_or(Span::ZERO),
+            expired: backstop.oldest_expired(|queue| config.lease_of(queue)).await?.unwrap_or(Span::ZERO),
             bound: Timing::default().recovery_bound(longest.max(usual)),
             took: started.elapsed().as_secs_f64(),
         })
@@ -174,9 +174,7 @@ impl Snapshot {
         text.tell_one(STORE_UP, f64::from(u8::from(self.is_up())));
         if let Some(quick) = &self.quick {
             quick.tell(&mut text);
-            if let Some(opinion) = &self.opinion {
-                quick.tell_findings(opinion, &mut text);
-            }
+            quick.tell_findings(&self.opinion, &mut text);
         }
         if let Some(slow) = &self.slow {
             slow.tell(&mut text);
@@ -241,16 +239,19 @@ impl Quick {
         text.tell(DEAD_MAX, queues.added_up(|queue| Some(count(queue.bounds.dead_max))).samples());
     }
 
-    /// What the doctor found in the store, and what can be told of its contents at once. Where it has not looked yet, or could not,
-    /// there is no number.
+    /// What the doctor found in the store, and what can be told of its contents at once. Where it has never come to the end of a look
+    /// there is no number; where the last one failed, that is told beside what the one before found.
     fn tell_findings(&self, opinion: &Opinion, text: &mut Exposition) {
-        let Ok(of_store) = opinion.findings.as_ref() else { return };
+        if opinion.found.is_some() || opinion.failed.is_some() {
+            text.tell_one(DOCTOR_FAILED, f64::from(u8::from(opinion.failed.is_some())));
+        }
+        let Some(Found { at, findings: of_store }) = &opinion.found else { return };
         let of_contents = of_contents(&self.queues, &self.guards);
         let graded =
             |grade| of_store.iter().chain(&of_contents).filter(|finding| finding.grade == grade).count();
         let graded = [("warning", graded(Grade::Warning)), ("bad", graded(Grade::Bad))];
         text.tell(FINDINGS, graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))));
-        text.tell_one(FINDINGS_AGE, self.now.since(opinion.at).as_secs_f64());
+        text.tell_one(FINDINGS_AGE, self.now.since(*at).as_secs_f64());
     }
 
     fn tell_guards(&self, text: &mut Exposition) {

@@ -7,7 +7,7 @@ use super::link::{Link, part};
 use super::mark::{StateMark, When};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-pub(super) use act::{capital, handed_on, outcome, picked, see, start};
+pub(super) use act::{capital, handed_on, is_meant, outcome, picked, see, start, unmeant};
 use askama::Template;
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};

@@ -55,22 +55,23 @@ struct Page {
 
 /// What is to be said about the doctor beside what it found.
 enum DoctorNote {
-    /// Nothing: it looked just now.
-    Fresh,
+    /// Nothing: it looked just now, or could not, which is among the problems.
+    Nothing,
     /// It has not looked yet.
     Looking,
     /// It looked a while ago.
-    Old(When),
+    Old { at: When, is_looking: bool },
 }
 
 impl DoctorNote {
     fn of(facts: &Facts) -> Self {
-        match &facts.opinion {
-            None => Self::Looking,
-            Some(opinion) if facts.now.since(opinion.at) > DOCTOR_FRESH => {
-                Self::Old(When::new(opinion.at, facts.now))
+        let opinion = &facts.opinion;
+        match &opinion.found {
+            None if opinion.failed.is_none() => Self::Looking,
+            Some(found) if facts.now.since(found.at) > DOCTOR_FRESH => {
+                Self::Old { at: When::new(found.at, facts.now), is_looking: opinion.is_looking }
             }
-            Some(_) => Self::Fresh,
+            _ => Self::Nothing,
         }
     }
 }

@@ -22,7 +22,7 @@ const FORM_BYTES_MAX: usize = 64 << 10;
 /// What may stand around the payloads of a batch.
 const BATCH_ENVELOPE_BYTES: usize = 2 << 20;
 /// Routes that take many items at once, as they end.
-const BATCHES: [&str; 5] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/records", "/v1/dead/import"];
+const BATCHES: [&str; 4] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/records"];
 
 /// Answers a request within its limits.
 pub(super) async fn bounded(State(app): State<App>, request: Request, next: Next) -> Response {

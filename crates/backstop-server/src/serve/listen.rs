@@ -143,9 +143,13 @@ impl Serving {
     }
 
     /// Prepares to go on by another configuration, with certificates read again; refuses one that it would not have started with.
-    /// Where and how it listens stays as it is, whatever `config` says.
+    /// The store, and where and how it listens, stay as they are, whatever `config` says.
     pub async fn prepare(&self, mut config: Config) -> Result<Change, CannotServe> {
-        let standing = self.app.config().server.clone();
+        let standing = self.app.config();
+        // What is shown and compared must be the store that is open.
+        config.store = standing.store.clone();
+        config.durability = standing.durability;
+        let standing = standing.server.clone();
         let keeps_transport =
             std::mem::discriminant(&standing.transport) == std::mem::discriminant(&config.server.transport);
         config.server = ServerConfig {

@@ -1,6 +1,7 @@
 //! Dead letters, and what was done to them. A dead letter itself is written as the library has it.
 
 use super::job::{DamagedShape, RefusedShape};
+use super::letter::{LetterShape, RedriveShape};
 use backstop::dead::redrive::RedriveReport;
 use backstop::dead::{Changed, DeadGroup, DeadLetter, DeadPage};
 use serde::Serialize;
@@ -12,7 +13,7 @@ use utoipa::ToSchema;
 #[schema(as = DeadLetters)]
 pub struct DeadListShape<'a> {
     /// The letters, the newest death first.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<LetterShape>)]
     dead: &'a [DeadLetter],
     /// Those among them that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,8 +60,9 @@ impl GroupsShape {
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Redrives)]
 pub struct RedrivesShape<'a> {
-    /// Each with its `id`, `phase`, what was asked for, and how many letters were requeued, are done, died again and are open.
-    #[schema(value_type = Vec<Object>)]
+    /// Each with its `id`, `phase`, what was asked for, and how many letters were requeued, are done, died again and are open;
+    /// `stalled` if it has not ended and nobody runs it.
+    #[schema(value_type = Vec<RedriveShape>)]
     pub redrives: &'a [RedriveReport],
 }
 

@@ -1,6 +1,7 @@
 //! Jobs, and what was done to them.
 
 use super::PayloadShape;
+use super::letter::FailureShape;
 use backstop::core::amend::Refusal;
 use backstop::core::failure::Failure;
 use backstop::core::port::Damaged;
@@ -49,7 +50,7 @@ pub struct JobShape<'a> {
     /// The key it holds or held.
     unique_key: Option<&'a str>,
     /// What went wrong so far, the latest last.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<FailureShape>)]
     errors: Vec<Failure>,
     /// critical, high, normal or low.
     #[schema(value_type = String)]

@@ -5,6 +5,7 @@
 pub mod breaker;
 pub mod dead;
 pub mod job;
+pub(crate) mod letter;
 mod payload;
 pub mod push;
 pub mod queue;

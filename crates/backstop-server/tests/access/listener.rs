@@ -280,3 +280,15 @@ async fn a_configuration_it_would_not_have_started_with_is_not_taken_up() {
     assert_eq!((server.session, server.origins.len()), (Span::hours(1), 1));
     assert_eq!(server.listen.port(), 0, "where it listens stays as it was");
 }
+
+#[tokio::test]
+async fn a_reload_leaves_the_store_as_it_is_however_often() {
+    let (site, serving) = serve("").await;
+    let (store, durability) = (site.app.config().store.clone(), site.app.config().durability);
+    for _ in 0..2 {
+        let other = config("[store]\nurl = \"redis://elsewhere/\"\ndurability = \"relaxed\"\n");
+        assert!(other.store != store && other.durability != durability);
+        serving.change(serving.prepare(other).await.unwrap());
+        assert!(site.app.config().store == store && site.app.config().durability == durability);
+    }
+}

@@ -12,6 +12,7 @@ mod mounted;
 mod outage;
 mod reach;
 mod routes;
+mod same_id;
 mod scopes;
 mod sessions;
 mod strangers;

@@ -90,6 +90,27 @@ impl Given {
         given
     }
 
+    /// All that is known of the other queue: its counts, its breaker, and every job of it, whole.
+    async fn of_other(&self) -> Value {
+        let look = async |address: &str| self.ok(&self.admin, Method::GET, address, &Value::Null).await;
+        let queues = look("/v1/queues").await;
+        let mut queue =
+            queues["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == OTHER).unwrap().clone();
+        queue.as_object_mut().unwrap().remove("next_ready");
+        let breakers = look("/v1/breakers").await;
+        let breakers: Vec<&Value> = breakers["breakers"].as_array().unwrap().iter().collect();
+        let breakers: Vec<&&Value> = breakers.iter().filter(|breaker| breaker["name"] == OTHER).collect();
+        let mut jobs = Vec::new();
+        for name in ["running", "dead", "ready"] {
+            let mut job = look(&format!("/v1/jobs/{OTHER}-{name}")).await;
+            // How deep the caller's own queue was is no matter of this one.
+            job.as_object_mut().unwrap().remove("errors");
+            jobs.push(job);
+        }
+        assert_eq!(look(&format!("/v1/jobs?queue={OTHER}")).await["jobs"].as_array().unwrap().len(), 3);
+        json!({ "queue": queue, "breakers": breakers, "jobs": jobs })
+    }
+
     fn lease(&self, queue: &str) -> Value {
         let job = self.running.iter().find(|job| job["queue"] == queue).unwrap();
         json!({ "id": job["id"], "lease": job["lease"] })
@@ -170,18 +191,8 @@ async fn of_another_queue_it_changes_and_sees_nothing() {
                 assert!(text.contains("queue own"), "{route:?}: {text}");
             }
         }
-        let stands = given.ok(&given.admin, Method::GET, "/v1/queues", &Value::Null).await;
-        let before = Given::new().await;
-        let stood = before.ok(&before.admin, Method::GET, "/v1/queues", &Value::Null).await;
-        assert_eq!(of_other(&stands), of_other(&stood), "{route:?} changed it");
+        assert_eq!(given.of_other().await, Given::new().await.of_other().await, "{route:?} changed it");
     }
-}
-
-fn of_other(queues: &Value) -> Value {
-    let mut one =
-        queues["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == OTHER).unwrap().clone();
-    one.as_object_mut().unwrap().remove("next_ready");
-    one
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ pub(crate) fn writes() -> Vec<Route> {
 }
 
 fn described() -> Vec<Route> {
-    let document = serde_json::to_value(api::description()).unwrap();
+    let document = serde_json::to_value(api::description("")).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let of = |(path, item): (&String, &serde_json::Value)| {
         let methods: Vec<String> = item.as_object().unwrap().keys().cloned().collect();

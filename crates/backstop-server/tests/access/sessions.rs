@@ -28,12 +28,16 @@ async fn a_token_is_pasted_once_and_a_cookie_stands_for_it() {
 
 #[tokio::test]
 async fn over_tls_the_cookie_is_bound_to_its_host() {
-    for (name, value) in [("x-forwarded-proto", "https"), ("origin", "https://jobs.example.org:7007")] {
+    // A browser says `null` with a form of ours, and a proxy may say nothing.
+    let silent = [("origin", "null"), ("sec-fetch-site", "same-origin")];
+    for said in [
+        &[("x-forwarded-proto", "https")][..],
+        &[("x-forwarded-proto", "HTTPS, http")],
+        &[("origin", "https://jobs.example.org:7007")],
+        &silent,
+    ] {
         let site = Site::new(GUARDED);
-        let token = site.token(&[Scope::Read], None).await.token;
-        let mut request = login(&token, "");
-        request.headers_mut().insert(name, value.parse().unwrap());
-        let cookie = site.ask(request).await.text(header::SET_COOKIE);
+        let cookie = cookie_for(&site, said).await;
         assert!(cookie.starts_with("__Host-backstop_session=") && cookie.ends_with("; Secure"), "{cookie}");
         assert_eq!(looks_in(&site, cookie.split(';').next().unwrap()).await, StatusCode::OK);
     }
@@ -50,6 +54,30 @@ async fn over_tls_the_cookie_is_bound_to_its_host() {
         StatusCode::SEE_OTHER,
         "another host may have set that one"
     );
+}
+
+#[tokio::test]
+async fn behind_a_proxy_the_cookie_is_plain_only_where_somebody_says_so() {
+    let site = Site::new(GUARDED);
+    let silent = [("origin", "null"), ("sec-fetch-site", "same-origin")];
+    for plain in ["http", "Http", "http, https"] {
+        let said = [silent[0], silent[1], ("x-forwarded-proto", plain)];
+        let cookie = cookie_for(&site, &said).await;
+        assert!(cookie.starts_with("backstop_session=") && !cookie.contains("Secure"), "{plain}: {cookie}");
+        assert_eq!(looks_in(&site, cookie.split(';').next().unwrap()).await, StatusCode::OK);
+    }
+    let cookie = cookie_for(&site, &[]).await;
+    assert!(cookie.starts_with("backstop_session="), "its Origin is plain: {cookie}");
+}
+
+/// The cookie of somebody who logs in with these headers.
+async fn cookie_for(site: &Site, said: &[(&'static str, &str)]) -> String {
+    let token = site.token(&[Scope::Read], None).await.token;
+    let mut request = login(&token, "");
+    for (name, value) in said {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    site.ask(request).await.text(header::SET_COOKIE)
 }
 
 #[tokio::test]

@@ -2,9 +2,12 @@
 
 use crate::given::{Api, given};
 use axum::http::Method;
+use backstop::dead::DeadSelection;
+use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, THEN_RATE_USUAL};
 use backstop::{JobId, Span};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Four dead letters: three of queue `q`, one of `other`, a second apart.
 async fn buried() -> Api {
@@ -171,12 +174,59 @@ async fn a_redrive_is_started_and_runs_by_itself() {
 }
 
 #[tokio::test]
+async fn a_redrive_takes_every_way_to_select() {
+    let checks = [
+        (json!({ "ids": ["c", "a", "c"] }), vec!["a", "c"]),
+        (json!({ "matching": { "text": "timeout" } }), vec!["a", "b"]),
+        (json!({ "oldest": 2, "queue": "q" }), vec!["a", "b"]),
+        (json!({ "all": true }), vec!["a", "b", "c", "d"]),
+    ];
+    for (selection, names) in checks {
+        let api = buried().await;
+        let mut plan = selection.clone();
+        plan["canary"] = json!(4);
+        let report = api.post("/v1/dead/redrive", plan).await.ok();
+        let is_picked = selection.get("matching").is_none() && selection.get("all").is_none();
+        assert_eq!(report["picked"], if is_picked { json!(names.len()) } else { Value::Null }, "{report}");
+        let watching = async {
+            while api.get("/v1/dead/redrives").await.ok()["redrives"][0]["phase"] != "watching" {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), watching).await.expect("the canary is out");
+        for name in ["a", "b", "c", "d"] {
+            let state = if names.contains(&name) { "ready" } else { "dead" };
+            assert_eq!(api.state(name).await, state, "{name} by {selection}");
+        }
+        let audit = api.audit().await;
+        assert_eq!((audit.len(), audit[0].what.starts_with("redrive ")), (1, true), "{audit:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redrive_that_nobody_runs_says_so() {
+    let api = buried().await;
+    let plan = Redrive {
+        canary: CANARY_USUAL,
+        max_failures: MAX_FAILURES_USUAL,
+        then_rate: THEN_RATE_USUAL,
+        selection: DeadSelection::All,
+    };
+    api.backstop.dead().redrive(plan).await.unwrap();
+    let stalled = async || api.get("/v1/dead/redrives").await.ok()["redrives"][0]["stalled"].clone();
+    assert_eq!(stalled().await, false, "whoever wrote it down is about to run it");
+    api.clock.advance(Span::secs(16));
+    assert_eq!(stalled().await, true);
+}
+
+#[tokio::test]
 async fn a_redrive_that_makes_no_sense_is_refused() {
     let api = buried().await;
     let checks = [
         (json!({ "all": true, "canary": 0 }), "1 to 500"),
         (json!({ "all": true, "canary": 2, "max_failures": 2 }), "die as a whole"),
-        (json!({ "ids": ["a"] }), "requeue those you can name"),
+        (json!({ "oldest": 100_001, "queue": "q" }), "100000 letters are the most"),
+        (json!({ "ids": [] }), "nothing is selected"),
         (json!({ "all": true, "then_rate": "fast" }), "then_rate"),
         (json!({ "all": true, "canary": -1 }), "canary"),
         (json!({}), "a selection is one of"),

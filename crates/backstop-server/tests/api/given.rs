@@ -40,7 +40,7 @@ pub(crate) fn config(text: &str) -> Config {
 pub(crate) fn router(app: &App, scopes: &[Scope]) -> Router {
     let caller = Caller::new("ada", scopes.iter().copied().collect::<Scopes>());
     let (api, _) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    api.merge(api::described()).layer(Extension(caller)).with_state(app.clone())
+    api.merge(api::described(app.base())).layer(Extension(caller)).with_state(app.clone())
 }
 
 /// An API for an administrator, without a configuration.

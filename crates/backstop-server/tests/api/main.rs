@@ -1,7 +1,8 @@
 //! `/v1`, route by route: what it answers when all is well, and when it is not.
 
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
+mod audit;
 mod breakers;
 mod dead;
 mod given;

@@ -2,7 +2,7 @@
 
 use crate::given::given;
 use axum::http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Every route there is.
@@ -12,6 +12,7 @@ const ROUTES: &str = "
     GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
+    GET /events
     GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · GET /breakers · POST /breakers/{b}/reset
 ";
 
@@ -42,7 +43,9 @@ async fn the_document_names_every_route_and_no_other() {
 async fn the_router_has_each_method_of_the_document_and_refuses_all_others() {
     let api = given();
     let document = api.get("/openapi.json").await.ok();
-    for (path, item) in document["paths"].as_object().unwrap() {
+    // Events are served with the pages, and never end.
+    let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != "/v1/events");
+    for (path, item) in paths {
         let filled = path
             .replace("{id}", "x")
             .replace("{q}", "x")
@@ -76,4 +79,47 @@ async fn every_operation_says_what_it_answers_and_every_reference_leads_somewher
         let pointer = reference.split('"').next().unwrap();
         assert!(document.pointer(pointer).is_some(), "{pointer} leads nowhere");
     }
+}
+
+#[tokio::test]
+async fn it_says_where_the_api_is_and_how_a_caller_says_who_it_is() {
+    for (base, url) in [("", "/"), ("/backstop", "/backstop")] {
+        let document = serde_json::to_value(backstop_server::api::description(base)).unwrap();
+        assert_eq!(document["servers"][0]["url"], url);
+        assert_eq!(document.pointer("/components/securitySchemes/token/scheme"), Some(&json!("bearer")));
+        assert_eq!(document["security"], json!([{ "token": [] }, {}]), "this machine needs none");
+    }
+}
+
+/// What is written is what is described: no field more, and none less of those that are always there.
+fn check_shape(document: &Value, schema: &str, written: &Value) {
+    let schema = document.pointer(&format!("/components/schemas/{schema}")).unwrap();
+    let described = schema["properties"].as_object().unwrap();
+    let written = written.as_object().unwrap();
+    for name in written.keys() {
+        assert!(described.contains_key(name), "{name} is not described");
+    }
+    for name in schema["required"].as_array().unwrap() {
+        assert!(written.contains_key(name.as_str().unwrap()), "{name} is not written");
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_and_redrives_are_written_as_they_are_described() {
+    let api = given();
+    let document = api.get("/openapi.json").await.ok();
+    api.post("/v1/jobs", json!({ "queue": "q", "payload": 1, "id": "a" })).await.ok();
+    let leased = api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w" })).await.ok();
+    let error = json!({ "message": "boom", "type": "Boom" });
+    let end = json!({ "id": "a", "lease": leased["jobs"][0]["lease"], "outcome": "dead", "error": error });
+    api.post("/v1/settle", json!({ "settle": [end] })).await.ok();
+    let letters = api.get("/v1/dead").await.ok();
+    let letter = &letters["dead"][0];
+    check_shape(&document, "DeadLetter", letter);
+    check_shape(&document, "OriginalJob", &letter["original_job"]);
+    check_shape(&document, "Failure", &letter["original_job"]["errors"][0]);
+    let started = api.post("/v1/dead/redrive", json!({ "all": true, "canary": 1 })).await;
+    check_shape(&document, "Redrive", &serde_json::from_str(&started.text).unwrap());
+    let redrives = api.get("/v1/dead/redrives").await.ok();
+    check_shape(&document, "Redrive", &redrives["redrives"][0]);
 }

@@ -39,7 +39,7 @@ async fn a_schedule_that_is_not_there_is_not_found() {
 }
 
 /// A database with two rows that nobody has processed, and one that somebody has.
-fn database() -> (TempDir, String) {
+pub(crate) fn database() -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");
     let connection = Connection::open(&file).unwrap();
@@ -55,13 +55,14 @@ fn database() -> (TempDir, String) {
     (folder, address)
 }
 
-fn sweep(address: &str, query: &str) -> String {
+pub(crate) fn sweep(address: &str, query: &str) -> String {
     format!(
         "[sweeps.changes]\nurl = \"{address}\"\nquery = \"{query}\"\nolder_than = \"1h\"\nevery = \"30m\"\nqueue = \"content\"\nunique_key = \"change:{{id}}\"\n"
     )
 }
 
-const UNPROCESSED: &str = "SELECT id FROM changes WHERE processed_at IS NULL AND created_at <= :cutoff";
+pub(crate) const UNPROCESSED: &str =
+    "SELECT id FROM changes WHERE processed_at IS NULL AND created_at <= :cutoff";
 
 #[tokio::test]
 async fn a_sweep_gives_lost_rows_a_job_once() {

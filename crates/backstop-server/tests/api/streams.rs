@@ -1,7 +1,12 @@
 //! `/streams`.
 
-use crate::given::{given, given_with};
+use crate::given::{Api, given, given_with};
 use axum::http::Method;
+use backstop::core::lease::{LeaseNumber, WorkerName};
+use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
+use backstop::core::stream::Change;
+use backstop::streams::Standing;
+use backstop::{Span, StreamKey, StreamName};
 use serde_json::{Value, json};
 
 fn record(key: &str, position: i64) -> Value {
@@ -79,6 +84,41 @@ async fn keys_are_listed_page_by_page_and_shown_with_secrets_hidden() {
     let key = api.get("/v1/streams/s/keys/c%2Fd").await.ok();
     assert_eq!((&key["key"], &key["held"][0]["position"]), (&json!("c/d"), &json!(60)));
     assert_eq!(key["held"][0]["payload"], json!({ "token": "[redacted]" }));
+}
+
+/// A key that was handled up to here.
+async fn handled_up_to(api: &Api, stream: &str, key: &str, watermark: i64) {
+    let (now, number) = (api.backstop.now(), LeaseNumber::draw(7));
+    let (stream, key): (StreamName, StreamKey) = (stream.parse().unwrap(), key.parse().unwrap());
+    let take = Take {
+        stream: stream.clone(),
+        number,
+        worker: WorkerName::new("w"),
+        until: now.after(Span::secs(15)),
+        wanted: Wanted::Keys(vec![key.clone()]),
+    };
+    let taken = api.backstop.store().take(take, now).await.unwrap();
+    let standing = Standing { step: Some(60), ..Standing::default() };
+    let change = Change { watermark: Some(watermark), standing: standing.to_bytes(), ..Change::default() };
+    let lease = KeyLease { stream, key, number };
+    let advance = Advance { lease, turn: 1, seen: taken.keys[0].arrived, change, then: Then::Release(None) };
+    api.backstop.store().advance(vec![advance], now).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_says_behind_which_gap_its_first_record_waits() {
+    let api = given();
+    let records = json!({ "records": [record("site-7", 240), record("site-7", 300), record("other", 120)] });
+    api.post("/v1/streams/uptime/records", records).await.ok();
+    handled_up_to(&api, "uptime", "site-7", 60).await;
+    handled_up_to(&api, "uptime", "other", 60).await;
+    let key = api.get("/v1/streams/uptime/keys/site-7").await.ok();
+    assert_eq!((&key["watermark"], &key["why"]["gate"]), (&json!(60), &json!("behind_gap")), "{key}");
+    assert_eq!((&key["why"]["details"]["gap"], &key["why"]["details"]["missing"]), (&json!(120), &json!(2)));
+    let said = key["why"]["why"].as_str().unwrap();
+    assert!(said.starts_with("it waits behind a gap at 120 and 1 position more"), "{said}");
+    let other = api.get("/v1/streams/uptime/keys/other").await.ok();
+    assert_eq!(other["why"]["gate"], "next", "nothing is missing before it: {other}");
 }
 
 #[tokio::test]

@@ -190,6 +190,7 @@ fn all_jobs_that_match_are_deleted_after_a_question() {
         });
         follow(&page, "button", "Delete…");
         assert_eq!(site.queue("done").counts.of(State::Done), 2, "a question changes nothing");
+        page.fill("textbox", "Type delete to go on", "delete");
         follow(&page, "button", "Yes, delete");
         page.wait_until("all are gone", |_| site.queue("done").counts.of(State::Done) == 0);
     }

@@ -10,5 +10,6 @@ mod keyboard;
 mod page;
 mod pages;
 mod rules;
+mod screens;
 mod site;
 mod visitors;

@@ -3,6 +3,8 @@
 use crate::given::{running, said};
 use crate::site::Site;
 use backstop::Span;
+use backstop::core::lease::WorkerName;
+use backstop::core::port::Beat;
 
 #[tokio::test]
 async fn a_breaker_is_opened_and_reset_and_says_why_and_since_when() {
@@ -33,16 +35,27 @@ async fn a_gate_of_a_kind_with_a_slash_is_shut_by_its_name() {
 async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
+    let heard = async |worker: &str| {
+        let beat = Beat {
+            worker: WorkerName::new(worker),
+            queues: vec!["emails".parse().unwrap()],
+            leases: Vec::new(),
+            until: backstop.now().after(Span::secs(15)),
+        };
+        backstop.store().beat(beat, backstop.now()).await.unwrap();
+    };
+    heard("worker-deaf").await;
     running(backstop, "emails", "a", "worker-deaf").await;
     site.test.clock.advance(Span::minutes(2));
-    let beat = backstop::core::port::Beat {
-        worker: backstop::core::lease::WorkerName::new("worker-alive"),
-        queues: vec!["emails".parse().unwrap()],
-        leases: Vec::new(),
-        until: backstop.now().after(Span::secs(15)),
-    };
-    backstop.store().beat(beat, backstop.now()).await.unwrap();
+    heard("worker-alive").await;
     let page = site.page("/workers").await;
-    assert!(page.contains("worker-alive"), "{page}");
-    assert!(page.contains("href=\"/queues/emails\""), "{page}");
+    let row = |name: &str| {
+        let (before, row) = page.split_once(&format!(">{name}<")).unwrap_or_else(|| panic!("{name}: {page}"));
+        (before.len(), row.split("</tr>").next().unwrap())
+    };
+    let ((deaf, deaf_row), (alive, alive_row)) = (row("worker-deaf"), row("worker-alive"));
+    assert!(deaf < alive, "whoever needs somebody stands first: {page}");
+    assert!(deaf_row.contains(">not heard<") && deaf_row.contains("<td class=\"num\">1</td>"), "{deaf_row}");
+    assert!(alive_row.contains(">live<") && alive_row.contains("href=\"/queues/emails\""), "{alive_row}");
+    assert!(page.contains("<span class=\"late\">1</span>"), "{page}");
 }

@@ -8,6 +8,7 @@ use backstop::core::failure::ErrorReport;
 use backstop::dead::DeadSelection;
 use backstop::dead::redrive::Redrive;
 use backstop_server::{App, resume};
+use std::ops::ControlFlow;
 
 fn error(class: &str, message: &str) -> ErrorReport {
     ErrorReport { error_type: Some(class.to_owned()), ..ErrorReport::message(message) }
@@ -147,7 +148,91 @@ async fn a_redrive_is_stopped_and_the_audit_says_so() {
     until(|| async { queued(&site).await == 1 }).await;
     assert_eq!(site.post(&format!("{}/stop", started.location), "").await.location, started.location);
     until(|| async { site.page(&started.location).await.contains("It was stopped on request") }).await;
-    assert!(site.audit().await.iter().any(|(_, what)| what == "redrive stop"));
+    let stops = site.audit().await.into_iter().filter(|(_, what)| what == "redrive stop");
+    assert_eq!(stops.collect::<Vec<_>>(), [("token ada".to_owned(), "redrive stop".to_owned())]);
+}
+
+fn one_by_one() -> Redrive {
+    let then_rate = "1/s".parse().unwrap();
+    Redrive { canary: 1, max_failures: 0, then_rate, selection: DeadSelection::All }
+}
+
+#[tokio::test]
+async fn a_redrive_that_somebody_runs_stays_theirs_and_one_that_nobody_runs_goes_on_here() {
+    let site = Site::new("");
+    let dead_letters = site.test.backstop.dead().by("grace");
+    dead(&site.test.backstop, "emails", "a", error("Timeout", "no answer")).await;
+    let id = dead_letters.redrive(one_by_one()).await.unwrap();
+    let (here, runner) = (format!("/dead/redrives/{id}"), dead_letters.clone());
+    // A command line that is killed while it watches the canary.
+    let run = tokio::spawn({
+        let id = id.clone();
+        async move { runner.run_redrive(&id, |_| ControlFlow::Continue(())).await }
+    });
+    until(|| async { queued(&site).await == 1 }).await;
+    let page = site.page(&here).await;
+    assert!(!page.contains("Go on here") && !page.contains("stalled"), "{page}");
+    assert_eq!(site.post(&format!("{here}/resume"), "").await.location, here);
+    run.abort();
+    site.test.clock.advance(backstop::Span::minutes(1));
+    resume::look(&site.app).await.unwrap();
+    assert!(dead_letters.redrives_left().await.unwrap().is_empty(), "it was not given to servers");
+    let page = site.page(&here).await;
+    assert!(
+        page.contains("Go on here") && page.contains("stalled") && page.contains("Nobody runs it"),
+        "{page}"
+    );
+    assert!(site.page("/dead/redrives").await.contains("stalled"));
+    assert!(site.page("/").await.contains("Nobody runs the redrive that grace started"));
+    site.post(&format!("{here}/resume"), "").await;
+    let page = until_said(&site, &here, "have not ended yet").await;
+    assert!(!page.contains("stalled"), "{page}");
+    let by_ada = site.audit().await.into_iter().filter(|(who, _)| who == "token ada");
+    let mut said: Vec<String> = by_ada.map(|(_, what)| what).collect();
+    said.sort_unstable();
+    assert_eq!(said, [format!("redrive {id}"), "redrive leave".to_owned(), "redrive leave".to_owned()]);
+}
+
+#[tokio::test]
+async fn a_redrive_that_has_ended_does_not_go_on() {
+    let site = Site::new("");
+    let letters = site.test.backstop.dead();
+    let id = letters.redrive(one_by_one()).await.unwrap();
+    letters.stop_redrive(&id).await.unwrap();
+    site.post(&format!("/dead/redrives/{id}/resume"), "").await;
+    assert!(letters.redrives_left().await.unwrap().is_empty());
+    assert!(site.page(&format!("/dead/redrives/{id}")).await.contains("It was stopped on request"));
+}
+
+#[tokio::test]
+async fn the_page_of_a_redrive_says_which_letters_were_picked() {
+    let site = Site::new("");
+    let id = dead(&site.test.backstop, "emails", "a", error("Timeout", "no answer")).await;
+    let oldest = DeadSelection::Oldest { queue: "emails".parse().unwrap(), count: 7 };
+    for (selection, said) in [(DeadSelection::Ids(vec![id]), "picked by id: 1"), (oldest, "the oldest: 1")] {
+        let plan = Redrive { selection, ..one_by_one() };
+        let id = site.test.backstop.dead().redrive(plan).await.unwrap();
+        let page = site.page(&format!("/dead/redrives/{id}")).await;
+        assert!(page.contains(said) && !page.contains("every dead letter"), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn all_letters_that_match_are_deleted_only_once_the_word_is_typed() {
+    let site = Site::new("");
+    let id = dead(&site.test.backstop, "emails", "a", error("Timeout", "no answer")).await;
+    let question = site.page("/dead/confirm?action=delete&queue=emails&all=matching").await;
+    assert!(question.contains("Type delete to go on") && question.contains("name=\"typed\""), "{question}");
+    assert!(!site.page("/dead/confirm?action=requeue&queue=emails&all=matching").await.contains("typed"));
+    for typed in ["", "&typed=", "&typed=yes", "&typed=deleted"] {
+        let form = format!("action=delete&queue=emails&all=matching{typed}");
+        let refused = site.post("/dead/act", &form).await;
+        assert_eq!(refused.location, "/dead/confirm?queue=emails&action=delete&all=matching", "{typed}");
+    }
+    assert_eq!((state(&site, id).await, site.audit().await), (Some(State::Dead), vec![]));
+    let started = site.post("/dead/act", "action=delete&queue=emails&all=matching&typed=delete").await;
+    until_said(&site, &started.location, ">done<").await;
+    assert_eq!(state(&site, id).await, None);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use backstop::core::failure::ErrorReport;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
-use backstop::core::port::Claim;
+use backstop::core::port::{Beat, Claim};
 use backstop::core::verdict::Advice;
 use backstop::{Backstop, Fail, JobId, Span, State};
 use backstop_server::access::{Caller, Scopes};
@@ -40,13 +40,21 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
     let id = ready(backstop, queue, name).await;
     let now = backstop.now();
     let claim = Claim {
-        number: LeaseNumber::draw(9),
+        number: LeaseNumber::draw(u64::from_be_bytes(*id.as_bytes().first_chunk().unwrap())),
         worker: WorkerName::new(worker),
         until: now.after(Span::secs(15)),
         wants: vec![Want { queue: queue.parse().unwrap(), max: 1 }],
     };
     assert_eq!(backstop.store().claim(claim, now).await.unwrap().len(), 1);
     id
+}
+
+/// A beat of a worker that names no lease.
+pub(crate) async fn heard(backstop: &Backstop, queue: &str, worker: &str) {
+    let (now, queues) = (backstop.now(), vec![queue.parse().unwrap()]);
+    let until = now.after(Span::secs(15));
+    let beat = Beat { worker: WorkerName::new(worker), queues, leases: Vec::new(), until };
+    backstop.store().beat(beat, now).await.unwrap();
 }
 
 /// Waits until a page says this, of something that goes on in the background.

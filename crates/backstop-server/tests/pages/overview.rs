@@ -1,6 +1,6 @@
 //! The overview: problems first.
 
-use crate::given::{dead, ready, running, until_said};
+use crate::given::{dead, heard, ready, running, until_said};
 use crate::site::Site;
 use backstop::Span;
 use backstop::core::bounds::Bounds;
@@ -71,9 +71,33 @@ async fn deaths_of_now_are_told_and_old_ones_are_not() {
 async fn a_worker_that_vanished_with_jobs_is_told() {
     let site = Site::new("");
     running(&site.test.backstop, "emails", "a", "worker-7").await;
+    heard(&site.test.backstop, "emails", "worker-7").await;
+    // Those that began later hide nothing.
+    for n in 0..60 {
+        running(&site.test.backstop, "emails", &n.to_string(), "worker-8").await;
+    }
     site.test.clock.advance(Span::minutes(2));
+    heard(&site.test.backstop, "emails", "worker-8").await;
     let page = site.page("/").await;
-    assert!(problems(&page).contains(&"lease over"), "{:?}", problems(&page));
+    assert_eq!(problems(&page), ["deaf worker", "lease over"]);
+    assert!(page.contains("Worker worker-7 holds 1 job and has not been heard for 2 min"), "{page}");
+}
+
+#[tokio::test]
+async fn a_fresh_cause_of_death_is_told_behind_many_large_old_ones() {
+    let site = Site::new("");
+    for cause in 0..30 {
+        for n in 0..2 {
+            let error_type = Some(format!("Cause{cause}"));
+            let report = ErrorReport { error_type, ..ErrorReport::message("old") };
+            dead(&site.test.backstop, &format!("old-{cause}"), &format!("{cause}-{n}"), report).await;
+        }
+    }
+    site.test.clock.advance(Span::hours(1));
+    dead(&site.test.backstop, "emails", "fresh", ErrorReport::message("boom")).await;
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["dying"]);
+    assert!(page.contains("Jobs of queue emails die, of 1 cause"), "{page}");
 }
 
 #[tokio::test]

@@ -3,10 +3,16 @@
 use crate::given::{dead, ready, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
+use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::failure::ErrorReport;
+use backstop::core::limits::AMEND_MAX;
 use backstop::core::port::Swap;
-use backstop::{Span, State};
+use backstop::{Backstop, Random, Span, State};
+use backstop_server::bulk::{Bulk, Plan, Standing, Target};
 use backstop_server::{App, resume};
+use backstop_testkit::flaky::{Fault, Flaky, Odds};
+use std::sync::Arc;
+use std::time::Duration;
 
 async fn count(site: &Site, state: State) -> u64 {
     let queues = site.test.backstop.store().queues(site.test.backstop.now()).await.unwrap();
@@ -43,6 +49,28 @@ async fn every_job_there_is_must_be_meant() {
             .await
             .contains("every job of every queue")
     );
+}
+
+#[tokio::test]
+async fn all_jobs_that_match_are_deleted_only_once_the_word_is_typed() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    assert!(!site.page("/jobs/confirm?action=cancel&all=matching").await.contains("typed"));
+    let question = site.page("/jobs/confirm?action=delete&all=matching").await;
+    assert!(question.contains("Type delete to go on") && question.contains("name=\"typed\""), "{question}");
+    for (form, back) in [
+        ("action=delete&all=matching", "/jobs/confirm?action=delete&all=matching"),
+        (
+            "action=delete&all=matching&queue=emails&typed=1",
+            "/jobs/confirm?queue=emails&action=delete&all=matching",
+        ),
+    ] {
+        assert_eq!(site.post("/jobs/act", form).await.location, back, "{form}");
+    }
+    assert_eq!((count(&site, State::Ready).await, site.audit().await), (1, vec![]));
+    let started = site.post("/jobs/act", "action=delete&all=matching&typed=delete").await;
+    until_said(&site, &started.location, ">done<").await;
+    assert_eq!(count(&site, State::Ready).await, 0);
 }
 
 #[tokio::test]
@@ -155,4 +183,62 @@ async fn a_run_that_has_ended_is_not_stopped() {
     until_said(&site, &started.location, ">done<").await;
     site.post(&format!("{}/stop", started.location), "").await;
     assert!(site.page(&started.location).await.contains(">done<"));
+}
+
+/// A server on the store of `site` whose calls take their time.
+fn slow(site: &Site) -> (App, Arc<Flaky>) {
+    let store = Arc::new(Flaky::new(Arc::clone(site.test.backstop.store()), 1));
+    let clock = Arc::clone(&site.test.clock);
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(2));
+    (App::new(backstop, (*site.app.config()).clone(), ""), store)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_left_in_good_order_when_its_server_closes_and_gone_on_with_at_once() {
+    const JOBS: u64 = 3 * AMEND_MAX as u64;
+    let site = Site::new("");
+    for n in 0..JOBS {
+        ready(&site.test.backstop, "emails", &n.to_string()).await;
+    }
+    let (first, store) = slow(&site);
+    store.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
+    let emails = Filter { queue: Some("emails".parse().unwrap()), ..Filter::default() };
+    let target = Target::jobs(&Selection::Matching(emails), &Action::Cancel);
+    let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
+    let id = Bulk::new(&first, "ada").start(plan).await.unwrap().unwrap();
+    let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();
+    while report().await.count == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    first.closing().cancel();
+    // No time passes on the clock of the store: whoever was killed would still count as alive.
+    while report().await.standing(site.test.backstop.now()) == Standing::Running {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let left = report().await;
+    assert_eq!((left.standing(site.test.backstop.now()), left.ended_at), (Standing::Silent, None));
+    assert!((1..JOBS).contains(&left.count), "it was left in the middle: {}", left.count);
+    assert_eq!(count(&site, State::Cancelled).await, left.count, "what it says is what was done");
+    resume::look(&site.app).await.unwrap();
+    until_said(&site, &format!("/jobs/runs/{id}"), ">done<").await;
+    assert_eq!((report().await.count, count(&site, State::Cancelled).await), (JOBS, JOBS));
+    let entries = site.test.backstop.audit("").entries(10).await.unwrap();
+    let counts: Vec<Option<u64>> = entries.iter().map(|entry| entry.count).collect();
+    assert_eq!(counts.iter().flatten().sum::<u64>(), JOBS, "each job is told once: {counts:?}");
+    assert!(entries.len() == 2 && entries.iter().all(|entry| entry.who == "ada"), "{entries:?}");
+}
+
+#[tokio::test]
+async fn runs_are_gone_on_with_also_where_redrives_cannot_be_looked_for() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    let started = site.post("/jobs/act", "action=cancel&queue=emails&all=matching").await;
+    until_said(&site, &started.location, ">done<").await;
+    cut_off(&site, &started.location, |_| ()).await;
+    site.test.clock.advance(Span::minutes(1));
+    let (other, store) = slow(&site);
+    store.next_call(Fault::Refused);
+    resume::look(&other).await.expect_err("the redrives could not be looked for");
+    assert_eq!(store.injected_into("list_cells", Fault::Refused), 1);
+    until_said(&site, &started.location, ">done<").await;
 }

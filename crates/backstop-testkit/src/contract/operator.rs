@@ -167,6 +167,27 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
 }
 
+/// Ids of a queue are looked for in that queue: a job of another is not there, and stays as it is.
+pub async fn ids_of_a_queue_mean_its_jobs_only(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("other", "dead"), dead()).await;
+    scene.insert([job("q", "a"), job("other", "b")]).await;
+    let named = || vec![id("b"), id("a"), id("dead"), id("nobody")];
+    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("q"))] {
+        let elsewhere = scene.amend(Selection::Within(queue("nowhere"), named()), action.clone()).await;
+        let refused = named().into_iter().map(|id| (id, Refusal::NotFound)).collect();
+        assert_eq!(elsewhere, Amended { refused, ..Amended::default() }, "{action:?}");
+    }
+    let amended = scene.amend(Selection::Within(queue("q"), named()), Action::Cancel).await;
+    assert_eq!(amended.applied, 1);
+    assert_eq!(amended.refused, ["b", "dead", "nobody"].map(|name| (id(name), Refusal::NotFound)));
+    assert_eq!(scene.state("a").await, Some(State::Cancelled));
+    assert_eq!((scene.state("b").await, scene.state("dead").await), (Some(State::Ready), Some(State::Dead)));
+    let moved =
+        scene.amend(Selection::Within(queue("other"), vec![id("dead")]), Action::Move(queue("q"))).await;
+    assert_eq!((moved.applied, scene.job("dead").await.queue), (1, queue("q")));
+}
+
 /// Ids are done in one call: neither a cursor nor a maximum means anything to them.
 pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Store>) {
     let scene = Scene::new(store);

@@ -287,6 +287,7 @@ impl Player {
             0 => Selection::All,
             1 => Selection::Matching(Filter::default()),
             2..9 => Selection::Matching(self.filter()),
+            9..12 => Selection::Within(self.queue(), self.some_ids()),
             _ => Selection::Ids(self.some_ids()),
         };
         let max = if self.flip(0.5) { self.dice.random_range(0..=3) } else { AMEND_MAX };

@@ -10,15 +10,24 @@ use std::collections::BTreeSet;
 
 /// Letters read and changed in one go, where the store cannot tell by itself which ones are meant.
 const STEP_MAX: usize = 200;
+/// Ids that are told one by one, of many.
+pub(super) const IDS_SHOWN: usize = 100;
 
 /// Which dead letters to change. All of them must be said in so many words.
 ///
-/// As JSON: `{"ids":[…]}`, `{"oldest":10,"queue":"emails"}`, `{"matching":{…}}` or `{"all":true}`.
+/// As JSON: `{"ids":[…]}`, `{"ids":[…],"queue":"emails"}`, `{"oldest":10,"queue":"emails"}`, `{"matching":{…}}` or `{"all":true}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum DeadSelection {
     /// These.
     Ids(Vec<JobId>),
+    /// These of a queue: on Redis other queues may have jobs of the same ids.
+    Within {
+        /// The queue.
+        queue: QueueName,
+        /// Which.
+        ids: Vec<JobId>,
+    },
     /// Those of a queue that died first.
     Oldest {
         /// The queue.
@@ -82,10 +91,9 @@ impl DeadLetters {
     async fn apply(&self, selection: &DeadSelection, action: &Action, changed: &mut Changed) -> Answer<()> {
         let now = self.backstop.now();
         match selection {
-            DeadSelection::Ids(ids) => {
-                let mut named = BTreeSet::new();
-                let ids: Vec<JobId> = ids.iter().copied().filter(|id| named.insert(*id)).collect();
-                self.apply_to(&ids, action, changed).await
+            DeadSelection::Ids(ids) => self.apply_to(&once(ids), action, changed).await,
+            DeadSelection::Within { queue, ids } => {
+                self.apply_within(queue, &once(ids), action, changed).await
             }
             DeadSelection::All => self.apply_where(of_queue(None), action, changed).await,
             DeadSelection::Matching(filter) if filter.is_stores_own() => {
@@ -104,11 +112,29 @@ impl DeadLetters {
     /// Changes these, as far as they are dead.
     pub(super) async fn apply_to(&self, ids: &[JobId], action: &Action, changed: &mut Changed) -> Answer<()> {
         for part in ids.chunks(AMEND_MAX) {
-            let amendment = amendment(Selection::Ids(part.to_vec()), action);
-            let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
-            changed.count += amended.applied as u64;
-            changed.refused.extend(amended.refused);
+            self.apply_once(Selection::Ids(part.to_vec()), action, changed).await?;
         }
+        Ok(())
+    }
+
+    /// Changes these of a queue, as far as they are dead.
+    async fn apply_within(
+        &self,
+        queue: &QueueName,
+        ids: &[JobId],
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        for part in ids.chunks(AMEND_MAX) {
+            self.apply_once(Selection::Within(queue.clone(), part.to_vec()), action, changed).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply_once(&self, selection: Selection, action: &Action, changed: &mut Changed) -> Answer<()> {
+        let amended = self.backstop.store().amend(amendment(selection, action), self.backstop.now()).await?;
+        changed.count += amended.applied as u64;
+        changed.refused.extend(amended.refused);
         Ok(())
     }
 
@@ -138,10 +164,16 @@ impl DeadLetters {
     ) -> Answer<()> {
         let (mut left, mut cursor) = (count, None);
         while left > 0 {
-            let found = self.find(filter, cursor, left.min(STEP_MAX), Order::Oldest).await?;
-            let ids: Vec<JobId> = found.jobs.iter().map(|job| job.id).collect();
-            self.apply_to(&ids, action, changed).await?;
-            left -= ids.len();
+            let mut found = self.find(filter, cursor, left.min(STEP_MAX), Order::Oldest).await?;
+            left -= found.jobs.len();
+            // Jobs that move meet in one line, in the order they were found. Others stay where they are: queue by queue is fewer calls.
+            if !matches!(action, Action::Move(_)) {
+                found.jobs.sort_by(|one, other| one.queue.cmp(&other.queue));
+            }
+            for jobs in found.jobs.chunk_by(|one, next| one.queue == next.queue) {
+                let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+                self.apply_within(&jobs[0].queue, &ids, action, changed).await?;
+            }
             changed.damaged.extend(found.damaged);
             cursor = found.next;
             if cursor.is_none() {
@@ -173,6 +205,12 @@ impl DeadLetters {
     }
 }
 
+/// An id that was named twice is meant once.
+pub(super) fn once(ids: &[JobId]) -> Vec<JobId> {
+    let mut named = BTreeSet::new();
+    ids.iter().copied().filter(|id| named.insert(*id)).collect()
+}
+
 fn amendment(selection: Selection, action: &Action) -> Amendment {
     Amendment {
         selection,
@@ -185,9 +223,9 @@ fn amendment(selection: Selection, action: &Action) -> Amendment {
 
 impl DeadSelection {
     /// Refuses one that does not say what it means.
-    fn check(&self) -> Answer<()> {
+    pub(super) fn check(&self) -> Answer<()> {
         match self {
-            Self::Ids(ids) if ids.is_empty() => Err(empty()),
+            Self::Ids(ids) | Self::Within { ids, .. } if ids.is_empty() => Err(empty()),
             Self::Matching(filter) if filter.is_empty() => Err(empty()),
             Self::Oldest { count: 0, .. } => Err(empty()),
             _ => Ok(()),
@@ -196,10 +234,12 @@ impl DeadSelection {
 
     /// For the audit: of many ids the first ones, and how many more there are.
     fn in_short(&self) -> serde_json::Value {
-        const IDS_SHOWN: usize = 100;
         match self {
             Self::Ids(ids) if ids.len() > IDS_SHOWN => {
                 serde_json::json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN })
+            }
+            Self::Within { queue, ids } if ids.len() > IDS_SHOWN => {
+                serde_json::json!({ "queue": queue, "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN })
             }
             other => serde_json::to_value(other).unwrap_or_default(),
         }
@@ -231,6 +271,7 @@ impl From<DeadSelection> for Written {
         let none = Self::default();
         match selection {
             DeadSelection::Ids(ids) => Self { ids: Some(ids), ..none },
+            DeadSelection::Within { queue, ids } => Self { ids: Some(ids), queue: Some(queue), ..none },
             DeadSelection::Oldest { queue, count } => {
                 Self { oldest: Some(count), queue: Some(queue), ..none }
             }
@@ -246,13 +287,16 @@ impl TryFrom<Written> for DeadSelection {
     fn try_from(written: Written) -> Result<Self, String> {
         let selection = match (written.ids, written.matching, written.oldest, written.queue, written.all) {
             (Some(ids), None, None, None, None) => Self::Ids(ids),
+            (Some(ids), None, None, Some(queue), None) => Self::Within { queue, ids },
             (None, Some(filter), None, None, None) => Self::Matching(filter),
             (None, None, Some(count), Some(queue), None) => Self::Oldest { queue, count },
             (None, None, None, None, Some(true)) => Self::All,
             _ => {
-                return Err("a selection is one of {\"ids\":[…]}, {\"matching\":{…}}, \
+                return Err(
+                    "a selection is one of {\"ids\":[…]}, {\"ids\":[…],\"queue\":q}, {\"matching\":{…}}, \
                             {\"oldest\":n,\"queue\":q} and {\"all\":true}"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
         };
         selection.check().map_err(|error| error.to_string())?;
@@ -282,6 +326,8 @@ mod tests {
         check(r#"{"matching":{"queue":"q","text":"x"}}"#, Some(DeadSelection::Matching(matching)));
         let id = JobId::named("a");
         check(&format!(r#"{{"ids":["{id}"]}}"#), Some(DeadSelection::Ids(vec![id])));
+        let within = DeadSelection::Within { queue: QueueName::new("q").unwrap(), ids: vec![id] };
+        check(&format!(r#"{{"ids":["{id}"],"queue":"q"}}"#), Some(within));
         for wrong in [
             "{}",
             r#"{"ids":[]}"#,

@@ -2,11 +2,12 @@
 //!
 //! | phase | what happens | what ends it |
 //! |---|---|---|
-//! | `canary` | the oldest letters that fit are requeued, `canary` of them | they are out, or there are no more |
+//! | `canary` | the oldest letters that fit, or the first that were picked, are requeued, `canary` of them | they are out, or there are no more |
 //! | `watching` | each is watched until it has ended | all have: `rate`; more than `max_failures` died: `failed` |
-//! | `rate` | the others follow at `then_rate`, oldest first, and all are watched | none is left: `done`; the share that died again is more than `max_failures` of `canary`: `failed` |
+//! | `rate` | the others follow at `then_rate`, in that order, and all are watched | none is left: `done`; the share that died again is more than `max_failures` of `canary`: `failed` |
 //! | `done`, `failed`, `stopped` | nothing more | |
 //!
+//! - Letters that are picked, by their ids or as the oldest of a queue, are picked once, when it is written down.
 //! - Only letters that were dead when it started are redriven, and each once, however often its runner is killed: what is
 //!   about to be requeued is written down first, and the job's own count of requeues tells whether it was.
 //! - A redriven job that is done has succeeded; so has one that is gone, for a job that died would still be there unless
@@ -18,12 +19,14 @@
 //!
 //! What is here decides; `run.rs` does it.
 
+mod letters;
 mod rate;
 mod record;
 mod run;
 mod watch;
 
 use super::DeadSelection;
+use super::change::IDS_SHOWN;
 use backstop_core::port::StoreError;
 use backstop_core::{Span, Time};
 pub use rate::{NotARate, Rate};
@@ -34,6 +37,12 @@ use std::fmt;
 pub const CANARY_MAX: u32 = 500;
 /// The most letters one redrive requeues; another one takes the rest.
 pub const LETTERS_MAX: u64 = 100_000;
+/// Letters that go first, where nobody says.
+pub const CANARY_USUAL: u32 = 5;
+/// How many of them may die again, where nobody says.
+pub const MAX_FAILURES_USUAL: u32 = 0;
+/// How fast the others follow, where nobody says.
+pub const THEN_RATE_USUAL: Rate = Rate::TEN_A_SECOND;
 /// How often the canary is looked at.
 const WATCH_EVERY: Span = Span::millis(500);
 /// The longest wait between two looks at whether somebody wants it to stop.
@@ -49,7 +58,7 @@ pub struct Redrive {
     pub max_failures: u32,
     /// How fast the others follow.
     pub then_rate: Rate,
-    /// Which letters: those that fit, or all.
+    /// Which letters.
     pub selection: DeadSelection,
 }
 
@@ -109,9 +118,15 @@ pub struct RedriveReport {
     pub started_at: Time,
     /// When it ended, if it has.
     pub ended_at: Option<Time>,
-    /// What was asked for.
+    /// What was asked for; of many ids the first hundred.
     #[serde(flatten)]
     pub plan: Redrive,
+    /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
+    #[serde(default)]
+    pub picked: Option<u64>,
+    /// Whether nobody runs it though it has not ended: its runner is gone, or left it. Told when a redrive is looked at.
+    #[serde(default)]
+    pub stalled: bool,
     /// How many letters it requeued.
     pub requeued: u64,
     /// How many of them succeeded.
@@ -120,7 +135,7 @@ pub struct RedriveReport {
     pub died_again: u64,
     /// How many of them have not ended.
     pub open: u64,
-    /// How many letters could not be requeued: another job holds their unique key.
+    /// How many letters could not be requeued: another job holds their unique key, or they were picked and were not dead.
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,
@@ -251,6 +266,11 @@ fn all_out(report: &RedriveReport) -> String {
     }
 }
 
+fn too_many() -> RedriveError {
+    let most = format!("{LETTERS_MAX} letters are the most for one redrive; start another for the rest");
+    RedriveError::BadPlan(most)
+}
+
 impl Redrive {
     /// Refuses one that makes no sense.
     fn check(&self) -> Result<(), RedriveError> {
@@ -266,20 +286,28 @@ impl Redrive {
                 "with so many failures allowed the canary could die as a whole; allow fewer than it has letters",
             );
         }
+        let is_too_many = |count: usize| count as u64 > LETTERS_MAX;
         match &self.selection {
-            DeadSelection::Matching(filter) if filter.is_empty() => {
-                bad("nothing is selected; say which letters, or say all")
-            }
+            nothing if nothing.check().is_err() => bad("nothing is selected; say which letters, or say all"),
             DeadSelection::Matching(filter)
                 if filter.text.as_ref().is_some_and(|text| text.len() > 1_024) =>
             {
                 bad("the text to look for has at most 1024 bytes")
             }
-            DeadSelection::Matching(_) | DeadSelection::All => Ok(()),
-            DeadSelection::Ids(_) | DeadSelection::Oldest { .. } => {
-                bad("a redrive is of letters that fit, or of all; requeue those you can name")
+            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } if is_too_many(ids.len()) => {
+                Err(too_many())
             }
+            DeadSelection::Oldest { count, .. } if is_too_many(*count) => Err(too_many()),
+            _ => Ok(()),
         }
+    }
+
+    /// As reports tell it: a report is one small value, and is written at every step.
+    fn in_short(mut self) -> Self {
+        if let DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } = &mut self.selection {
+            ids.truncate(IDS_SHOWN);
+        }
+        self
     }
 }
 

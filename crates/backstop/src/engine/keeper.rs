@@ -3,7 +3,7 @@
 use super::Engine;
 use super::expired::Expired;
 use super::grace::Grace;
-use super::recover::{Recovered, Stride, recover_some};
+use super::recover::{Left, Recovered, Stride, Turn, recover_some};
 use super::tidy::Tidy;
 use backstop_core::limits::PROMOTE_MAX;
 use backstop_core::port::Answer;
@@ -66,6 +66,7 @@ struct Duties {
     clock: Duty,
     grace: Grace,
     stride: Stride,
+    turn: Turn,
     expired: Expired,
     /// The last sweep stopped before it came to an end.
     more_expired: bool,
@@ -80,6 +81,7 @@ impl Duties {
             clock: Duty::default(),
             grace: Grace::at_start(engine).await,
             stride: Stride::default(),
+            turn: Turn::default(),
             expired: Expired::default(),
             more_expired: false,
         }
@@ -96,13 +98,13 @@ impl Duties {
             return self.expired.look(engine).await;
         }
         self.more_expired = false;
-        match recover_some(engine, &mut self.stride).await {
-            Ok(Recovered { jobs, more }) => {
+        match recover_some(engine, &mut self.stride, &mut self.turn).await {
+            Ok(Recovered { jobs, left }) => {
                 if jobs > 0 {
-                    tracing::info!(jobs, more, "expired leases were taken over");
+                    tracing::info!(jobs, ?left, "expired leases were taken over");
                 }
-                self.more_expired = more;
-                if !more {
+                self.more_expired = left == Left::More;
+                if left == Left::None {
                     return self.expired.none_left();
                 }
             }

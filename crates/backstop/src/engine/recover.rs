@@ -1,19 +1,21 @@
 //! Takes over what dead workers left.
 //!
 //! Paced: a short batch, and then a pause. Whoever pushes meanwhile waits for no more than one batch, so a batch takes no more jobs
-//! than keep it short; and few pushes meet one, since a pause is twice as long as its batch took, and longer where the store is quick:
+//! than keep it short; and few pushes meet one, since a pause is half as long as its batch took, and longer where the store is quick:
 //!
 //! | a batch takes | it is of | and the pause is |
 //! |---|---|---|
-//! | less than two thirds of what it may | more jobs the next time, at most [`BATCH_MAX`] | what keeps to [`PACE`] |
-//! | more than it may | fewer jobs the next time, at least [`BATCH_MIN`] | twice that |
+//! | two thirds of [`BATCH_TIME`] at most, or little longer than the smallest does | twice the jobs the next time | what keeps to [`PACE`] |
+//! | longer than [`BATCH_TIME`], and half as long again as the smallest does | half the jobs the next time | half as long |
 //!
-//! It may take [`BATCH_TIME`], or twice as long as the shortest of late. The second is for a store that takes its time over whatever
-//! it is asked, since its disk is slow or far away: there a small batch keeps nobody from waiting, and only makes recovery late.
-//! On such a store batches are of up to [`SEIZE_MAX`].
+//! What the smallest takes, one of [`BATCH_MIN`] jobs, is tried at first and then every [`LOOK_EVERY`] batches. It is for a store that takes its
+//! time over whatever it is asked, since its disk is slow or far away: there a small batch keeps nobody from waiting, and only makes
+//! recovery late.
 //!
-//! Several workers may do so at once: they take different jobs, and because a batch that waits for another's counts that wait as its
-//! own, they make room for each other too.
+//! Every worker looks, and takes over a batch at once. Whoever finds that there is more takes its [`Turn`], and the rest is taken over by
+//! that one alone: two that are at it together meet twice as many pushes, and are hardly done sooner.
+
+mod turn;
 
 use super::Engine;
 use super::meters;
@@ -28,19 +30,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+pub(super) use turn::Turn;
 
 /// A batch that takes longer is too large.
 const BATCH_TIME: Duration = Duration::from_millis(2);
 /// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
 const BATCH_MIN: usize = 20;
-/// The most: what one statement may keep others waiting for.
-const BATCH_MAX: usize = 100;
-/// Batches by which is told how long a store takes over whatever it is asked.
-const LATELY: usize = 8;
-/// Jobs a second that one worker takes over: 100,000 are ready again in 50 s, and a quick store is left to others for most of it.
-const PACE: u32 = 2_000;
+/// So many of the smallest batches tell how long a store takes over whatever it is asked: a single one may have met something else.
+const LOOKS: usize = 4;
+/// Batches after which the smallest is tried again.
+const LOOK_EVERY: usize = 16;
+/// Jobs a second that are taken over: 100,000 are ready again in 50 s, and a quick store is left to others for most of it.
+const PACE: u32 = 2_200;
 /// Batches in a row before the keeper's other duties get their turn.
-const ROUNDS_MAX: usize = 5;
+const ROUNDS_MAX: usize = 50;
 /// The longest pause between two batches: a store that hangs must not stop recovery for long after it has come back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workers remembered to have vanished while a suspect ran.
@@ -49,64 +52,98 @@ const ACCUSED_MAX: usize = 1_000;
 /// How many jobs a batch takes: as many as keep it short.
 pub(super) struct Stride {
     jobs: usize,
-    /// How long the last few batches took.
-    lately: VecDeque<Duration>,
+    /// How long the smallest batches took of late.
+    looks: VecDeque<Duration>,
+    /// Batches since the last of them.
+    since: usize,
 }
 
 impl Default for Stride {
     fn default() -> Self {
-        Self { jobs: BATCH_MIN, lately: VecDeque::with_capacity(LATELY) }
+        Self { jobs: BATCH_MIN, looks: VecDeque::with_capacity(LOOKS), since: 0 }
     }
 }
 
 impl Stride {
+    /// Jobs of the next batch.
+    fn jobs(&self) -> usize {
+        if self.is_to_look() { BATCH_MIN } else { self.jobs }
+    }
+
+    fn is_to_look(&self) -> bool {
+        self.looks.len() < LOOKS || self.since >= LOOK_EVERY
+    }
+
     /// Follows how long the last batch took.
     fn follow(&mut self, took: Duration) {
-        if self.lately.len() == LATELY {
-            self.lately.pop_front();
+        if self.is_to_look() {
+            self.looked(took);
+        } else {
+            self.since += 1;
+            self.stepped(took);
         }
-        self.lately.push_back(took);
-        let shortest = self.lately.iter().min().copied().unwrap_or(took);
-        let most = if shortest > BATCH_TIME { SEIZE_MAX } else { BATCH_MAX };
-        let may_take = BATCH_TIME.max(shortest * 2);
-        if took > may_take {
+    }
+
+    fn looked(&mut self, took: Duration) {
+        if self.looks.len() == LOOKS {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(took);
+        self.since = 0;
+    }
+
+    fn stepped(&mut self, took: Duration) {
+        let smallest = self.looks.iter().min().copied().unwrap_or(took);
+        if took > BATCH_TIME.max(smallest * 3 / 2) {
             self.jobs = (self.jobs / 2).max(BATCH_MIN);
-        } else if took <= may_take * 2 / 3 {
-            self.jobs *= 2;
+        } else if took <= (BATCH_TIME * 2 / 3).max(smallest * 5 / 4) {
+            self.jobs = (self.jobs * 2).min(SEIZE_MAX);
         }
-        self.jobs = self.jobs.min(most);
     }
 }
 
 /// How long others have the store to themselves after a batch.
 fn pause(jobs: usize, took: Duration) -> Duration {
     let due = Duration::from_secs(1) * jobs as u32 / PACE;
-    due.saturating_sub(took).max(took * 2).min(PAUSE_MAX)
+    due.saturating_sub(took).max(took / 2).min(PAUSE_MAX)
 }
 
 /// What recovery came to.
 pub(super) struct Recovered {
     /// Jobs taken over.
     pub(super) jobs: usize,
-    /// Whether there may be more.
-    pub(super) more: bool,
+    pub(super) left: Left,
+}
+
+/// What recovery left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    /// Nothing.
+    None,
+    /// There may be more, and it is this worker's turn.
+    More,
+    /// There may be more, and it is somebody else's turn.
+    ToAnother,
 }
 
 /// Takes over expired leases, a few batches of them.
-pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride) -> Answer<Recovered> {
+pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride, turn: &mut Turn) -> Answer<Recovered> {
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
-        let (began, wanted) = (Instant::now(), stride.jobs);
+        let (began, wanted) = (Instant::now(), stride.jobs());
         let recovered = recover(engine, wanted).await?;
         jobs += recovered;
         if recovered < wanted {
-            return Ok(Recovered { jobs, more: false });
+            return Ok(Recovered { jobs, left: Left::None });
         }
         let took = began.elapsed();
         stride.follow(took);
+        if !turn.is_mine(engine).await {
+            return Ok(Recovered { jobs, left: Left::ToAnother });
+        }
         tokio::time::sleep(pause(recovered, took)).await;
     }
-    Ok(Recovered { jobs, more: true })
+    Ok(Recovered { jobs, left: Left::More })
 }
 
 /// Takes over at most `max` expired leases and puts their jobs back, or to rest; answers how many there were.
@@ -191,45 +228,68 @@ impl Accused {
 mod tests {
     use super::*;
 
-    /// How many jobs a batch has after batches that took so long.
-    fn check(millis: &[u64], expected: &[usize]) {
+    /// Of how many jobs batches are that take so long.
+    fn check(micros: impl Fn(usize) -> u64, expected: &[usize]) {
         let mut stride = Stride::default();
-        let follow = |millis: &u64| {
-            stride.follow(Duration::from_millis(*millis));
-            stride.jobs
+        let next = |_: &usize| {
+            let jobs = stride.jobs();
+            stride.follow(Duration::from_micros(micros(jobs)));
+            jobs
         };
-        assert_eq!(millis.iter().map(follow).collect::<Vec<_>>(), expected, "{millis:?}");
+        assert_eq!(expected.iter().map(next).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
-        check(&[1, 1, 1, 1, 3, 500, 500], &[40, 80, 100, 100, 50, 25, 20]);
+        check(|jobs| jobs as u64 * 10, &[20, 20, 20, 20, 20, 40, 80, 160, 160]);
+        check(|jobs| jobs as u64 * 30, &[20, 20, 20, 20, 20, 40, 80, 40, 80]);
+        check(|jobs| jobs as u64 * 80, &[20, 20, 20, 20, 20, 40, 20, 40]);
     }
 
     #[test]
-    fn on_a_store_that_is_slow_for_everything_batches_grow_while_that_costs_nothing() {
-        check(&[60, 60, 62, 70, 75, 75], &[40, 80, 160, 320, 500, 500]);
-        check(&[60, 90, 130, 60], &[40, 40, 20, 40]);
+    fn on_a_store_that_is_slow_for_everything_batches_grow_while_that_costs_little() {
+        check(|jobs| 60_000 + jobs as u64 * 100, &[20, 20, 20, 20, 20, 40, 80, 160, 320, 320]);
+        check(|jobs| 60_000 + jobs as u64, &[20, 20, 20, 20, 20, 40, 80, 160, 320, 500, 500]);
     }
 
     #[test]
-    fn a_store_that_became_slow_is_known_by_its_last_batches() {
-        let quick_then_slow = [&[1; 3][..], &[60; 9][..]].concat();
-        let grown: Vec<usize> = vec![40, 80, 100, 50, 25, 20, 20, 20, 20, 20, 40, 80];
-        check(&quick_then_slow, &grown);
+    fn how_slow_a_store_is_for_everything_is_tried_again() {
+        let mut stride = Stride::default();
+        let mut batch = |fixed: u64| {
+            let jobs = stride.jobs();
+            stride.follow(Duration::from_micros(fixed + jobs as u64 * 30));
+            jobs
+        };
+        let slow: Vec<usize> = (0..8).map(|_| batch(60_000)).collect();
+        assert_eq!(slow, [20, 20, 20, 20, 20, 40, 80, 160]);
+        // It is quick again: known once a small one was tried.
+        let quick: Vec<usize> = (0..18).map(|_| batch(0)).collect();
+        assert_eq!(quick[..3], [320, 500, 500]);
+        assert_eq!(quick[12..], [20, 500, 250, 125, 62, 62]);
     }
 
     #[test]
-    fn a_pause_keeps_the_pace_and_is_twice_as_long_as_its_batch_took() {
+    fn a_look_that_met_something_else_does_not_count() {
+        let mut took = [60, 1, 60, 60].into_iter();
+        let mut stride = Stride::default();
+        for _ in 0..LOOKS {
+            stride.follow(Duration::from_millis(took.next().unwrap_or_default()));
+        }
+        stride.follow(Duration::from_millis(3));
+        assert_eq!(stride.jobs(), BATCH_MIN);
+    }
+
+    #[test]
+    fn a_pause_keeps_the_pace_and_is_half_as_long_as_its_batch_took() {
         let check = |jobs, millis, expected| {
             let pause = pause(jobs, Duration::from_millis(millis));
             assert_eq!(pause, Duration::from_millis(expected), "{jobs} jobs in {millis} ms");
         };
-        check(100, 2, 48);
-        check(100, 16, 34);
-        check(100, 17, 34);
-        check(100, 20, 40);
-        check(20, 1, 9);
-        check(50, 600, 1_000);
+        check(110, 2, 48);
+        check(110, 30, 20);
+        check(110, 40, 20);
+        check(22, 1, 9);
+        check(50, 1_600, 800);
+        check(50, 2_600, 1_000);
     }
 }

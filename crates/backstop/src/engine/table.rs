@@ -133,8 +133,7 @@ impl Adopted {
             // All handlers hang: this is somebody else's turn.
             return Ok(None);
         }
-        let (clock, mut desk) = (self.now(), self.desk().await?);
-        desk.expire(clock);
+        let (clock, mut desk) = (self.now(), self.desk_by_now().await?);
         let every = self.table().period();
         if !desk.take_slot(every, clock) {
             return Ok((!desk.orphans.is_empty()).then_some(Which::Orphans));

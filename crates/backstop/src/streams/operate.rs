@@ -1,6 +1,6 @@
 //! A stream as producers and operators have it: put records by, look at keys, forget them, set them going again.
 
-use super::dead::letter_id;
+use super::dead::{letter_id, letters_queue};
 use super::event::Effect;
 use super::handler::StreamHandler;
 use super::running::RunningStream;
@@ -153,7 +153,7 @@ impl Stream {
     async fn drop_letters(&self, key: &StreamKey, position: i64) -> Answer<()> {
         let ids = Effect::WORDS.map(|effect| letter_id(&self.name, key, position, effect));
         let amendment = Amendment {
-            selection: Selection::Ids(ids.to_vec()),
+            selection: Selection::Within(letters_queue(&self.name), ids.to_vec()),
             action: Action::Delete,
             only: Some(State::Dead),
             cursor: None,

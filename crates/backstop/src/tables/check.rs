@@ -189,7 +189,7 @@ fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String>
             "no primary key or unique index is on it alone: a pass stops where two rows share it".to_owned(),
         ),
         ("failures", _) if !count::is_counted(column) => Some("it is no column of numbers".to_owned()),
-        ("last_failure", Kind::Time) if column.type_name.eq_ignore_ascii_case("date") => {
+        ("last_failure", Kind::Time) if keeps_the_day(column) => {
             Some("it keeps the day only: a wait would count from its first moment".to_owned())
         }
         ("inserted" | "last_failure", Kind::Real | Kind::Bytes | Kind::Other) => {
@@ -197,6 +197,11 @@ fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String>
         }
         _ => None,
     }
+}
+
+/// Whether a column of times has no time of day.
+fn keeps_the_day(column: &Column) -> bool {
+    column.kind == Kind::Time && column.type_name.eq_ignore_ascii_case("date")
 }
 
 fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
@@ -269,12 +274,12 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
     let add = |name: &str, kind: &str| {
         format!("ALTER TABLE {} ADD COLUMN {} {kind};", catalogue.quoted, quoted(dialect, name))
     };
-    let date =
-        roles.inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
+    let like_inserted = roles.inserted.filter(|column| !keeps_the_day(column));
+    let date = like_inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
     let mut missing = Vec::new();
     if roles.status.is_none() {
-        let word = table.states.new.replace('\'', "''");
-        missing.push(add(&table.columns.status, &format!("VARCHAR(32) NOT NULL DEFAULT '{word}'")));
+        let word = literal(dialect, &table.states.new);
+        missing.push(add(&table.columns.status, &format!("VARCHAR(32) NOT NULL DEFAULT {word}")));
     }
     if roles.inserted.is_none() {
         missing.push(add(&table.columns.inserted, &date));
@@ -289,6 +294,13 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
         }
     }
     missing
+}
+
+/// Text as it stands in a statement that somebody else runs.
+fn literal(dialect: Dialect, text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    let escaped = if dialect == Dialect::Mysql { doubled.replace('\\', "\\\\") } else { doubled };
+    format!("'{escaped}'")
 }
 
 const fn time_type(dialect: Dialect) -> &'static str {

@@ -66,6 +66,16 @@ impl Adopted {
         Ok(cell.as_ref().and_then(read::<Desk>).unwrap_or_default())
     }
 
+    /// The same, with leases that have ended. One from before the clock was set back is noted to end soon, for everybody.
+    pub(crate) async fn desk_by_now(&self) -> Answer<Desk> {
+        let (clock, mut desk) = (self.backstop.now(), self.desk().await?);
+        if desk.has_lease_ahead(clock) {
+            (desk, ()) = self.change_desk(|desk| desk.expire(clock)).await?;
+        }
+        desk.expire(clock);
+        Ok(desk)
+    }
+
     /// Changes it.
     pub(crate) async fn change_desk<R>(&self, change: impl FnMut(&mut Desk) -> R) -> Answer<(Desk, R)> {
         update(&self.backstop, &self.table.cell(), Desk::default(), change).await
@@ -314,6 +324,21 @@ mod tests {
         assert!(claims.lost.is_cancelled() && !claims.is_certain());
         assert_eq!(claims.adopt(10).await.expect("an answer"), []);
         claims.leave().await;
+        let next = Claims::new(&adopted, CancellationToken::new());
+        assert_eq!(next.adopt(10).await.expect("rows"), [Key::Whole(1)]);
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_runner_had_before_the_clock_was_set_back_is_taken_over_as_soon_as_ever() {
+        let test = testing::start();
+        let adopted = test.backstop.adopted(&table());
+        let ahead = test.backstop.now().after(Span::hours(1));
+        let keys = [Key::Whole(1).token()];
+        let claim = |desk: &mut Desk| desk.claim("gone", 7, (ahead, ahead.after(TABLE_LEASE)), &keys);
+        adopted.change_desk(claim).await.expect("a desk");
+        assert!(adopted.desk_by_now().await.expect("a desk").orphans.is_empty());
+        test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
+        assert_eq!(adopted.desk_by_now().await.expect("a desk").orphans, keys);
         let next = Claims::new(&adopted, CancellationToken::new());
         assert_eq!(next.adopt(10).await.expect("rows"), [Key::Whole(1)]);
     }

@@ -41,7 +41,7 @@ impl Adopted {
     /// Keys of open rows that are never tried again, the oldest first.
     pub async fn expired(&self, at: Time, max: usize) -> Result<Vec<Value>, TableError> {
         let (mut opened, _) = self.open_surveyed().await?;
-        let listed = sql::list_expired(&self.table, &opened.shape, at, max.min(TABLE_TOLD_MAX));
+        let listed = sql::list_expired(&self.table, &opened.shape, None, at, max.min(TABLE_TOLD_MAX));
         let rows = opened.rows(&listed).await?;
         Ok(rows.iter().filter_map(|row| Key::of(row.first()?)).map(|key| key.json()).collect())
     }
@@ -53,7 +53,7 @@ impl Adopted {
         let seen = self.desk().await?.walk;
         let mut walk = seen.onward(self.backstop.now());
         let past = walk.cursor.as_ref().and_then(|cursor| place_of(cursor, &opened.shape));
-        let asked = sql::walk_expired(&self.table, &opened.shape, past.as_ref(), at, BATCH);
+        let asked = sql::list_expired(&self.table, &opened.shape, past.as_ref(), at, BATCH);
         let rows = opened.rows(&asked).await?;
         let known = if rows.is_empty() { HashSet::new() } else { self.buried().await? };
         let mut found = Vec::new();

@@ -60,10 +60,12 @@ pub(crate) use pass::{When, Which};
 pub use plan::Looks;
 pub use status::{AgeBand, InHand, Status};
 
+use crate::address::{Address, StoreKind};
 use backstop_core::limits::{
     TABLE_CONCURRENCY_MAX, TABLE_EVERY_MIN, TABLE_LEASE, TABLE_NAME_MAX, TABLE_RECORDS_MAX,
 };
 use backstop_core::retry::RetryPolicy;
+use backstop_core::sweep::Dialect;
 use backstop_core::table::Rules;
 use backstop_core::{QueueName, Span};
 use serde::Deserialize;
@@ -308,6 +310,22 @@ impl Table {
         &self.source
     }
 
+    /// What is wrong with a store for this table, if its runners are to be on more than one machine: who has which row is noted in the store, and
+    /// a runner that does not see it runs the row as well. A database in a file has its runners on one machine anyway.
+    pub fn unshared(&self, store: &Address) -> Option<String> {
+        let place = match store.kind()? {
+            StoreKind::Memory => "in the memory of one process",
+            StoreKind::Sqlite => "a file of this machine",
+            StoreKind::Postgres | StoreKind::Redis => return None,
+        };
+        (self.source.dialect() != Dialect::Sqlite).then(|| {
+            format!(
+                "the table is on a server, and the store is {place}: runners that do not share it run every row once each; \
+                 give all runners of the table one store, as in --store postgres://…"
+            )
+        })
+    }
+
     /// When its rows are tried.
     pub fn rules(&self) -> &Rules {
         &self.rules
@@ -379,5 +397,25 @@ impl fmt::Debug for Table {
         let mut shown = f.debug_struct("Table");
         shown.field("name", &self.name).field("source", &self.source).field("table", &self.relation);
         shown.field("every", &self.every).field("is_handled", &self.is_handled()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_other_machines_do_not_see_is_told_of_where_they_see_the_table() {
+        let check = |url: &str, store: &str, is_told: bool| {
+            let table = Table::new("t", url, "t").expect("a table");
+            assert_eq!(table.unshared(&Address::new(store)).is_some(), is_told, "{url} {store}");
+        };
+        for url in ["postgres://h/d", "mysql://h/d"] {
+            check(url, "sqlite:backstop.db", true);
+            check(url, "memory:", true);
+            check(url, "postgres://h/d", false);
+            check(url, "redis://h", false);
+        }
+        check("sqlite:app.db", "sqlite:backstop.db", false);
     }
 }

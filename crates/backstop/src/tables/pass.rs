@@ -47,7 +47,7 @@ pub struct Pass {
     pub released: usize,
     /// Those that their owner changed meanwhile, or has locked: that stands.
     pub overtaken: usize,
-    /// Those in another runner's hands.
+    /// Those in another runner's hands, or done with by one meanwhile.
     pub taken: usize,
     /// Those that were handled, and that could not be written.
     pub unwritten: usize,
@@ -173,20 +173,22 @@ impl Adopted {
         pass: Pass,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        if pass.taken == 0 || !self.has_orphans_in_time().await? {
+        let room = self.table.max_records.saturating_sub(pass.due - pass.taken.min(pass.due));
+        if pass.taken == 0 || room == 0 || !self.has_orphans_in_time().await? {
             return Ok(pass);
         }
-        let rest = self.pass(when, Which::Orphans, &CancellationToken::new(), progress).await?;
+        let mut after = self.clone();
+        after.table.max_records = room;
+        let rest = after.pass(when, Which::Orphans, &CancellationToken::new(), progress).await?;
         Ok(pass.with(rest))
     }
 
     /// Waits while others hold rows and give no sign of life; whether one of them left any.
     async fn has_orphans_in_time(&self) -> Result<bool, TableError> {
-        let seen = self.desk().await?.claims;
+        let seen = self.desk_by_now().await?.claims;
         let deadline = Instant::now() + Duration::from(TABLE_LEASE) + LOOK;
         loop {
-            let mut desk = self.desk().await?;
-            desk.expire(self.backstop.now());
+            let desk = self.desk_by_now().await?;
             let is_silent = desk.claims.iter().any(|claim| {
                 seen.iter().any(|before| (before.number, before.until) == (claim.number, claim.until))
             });
@@ -360,7 +362,8 @@ impl Work<'_> {
         }
         if self.adopted.table.rules.counts_failures() {
             self.work_off_due(View::all(at)).await?;
-            self.adopted.change_desk(|desk| desk.last_pass = Some(at)).await?;
+            let is_cut = self.pass.is_cut;
+            self.adopted.change_desk(|desk| (desk.last_pass, desk.is_cut) = (Some(at), is_cut)).await?;
             return Ok(());
         }
         // What an earlier pass left of its round comes first; then the round of this time.
@@ -385,8 +388,7 @@ impl Work<'_> {
     }
 
     async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
-        let mut desk = self.adopted.desk().await?;
-        desk.expire(self.adopted.backstop.now());
+        let desk = self.adopted.desk_by_now().await?;
         // Without any there is nothing to change.
         let mut has_orphans = !desk.orphans.is_empty();
         while has_orphans && self.room() > 0 && !self.is_over() {
@@ -398,10 +400,10 @@ impl Work<'_> {
 
     /// Takes over rows of runners that are gone; whether there were any.
     async fn take_orphans(&mut self, at: Time) -> Result<bool, TableError> {
-        let keys = self.claims.adopt(self.chunk()).await?;
+        let keys = self.claims.adopt(self.chunk().min(self.room())).await?;
         // They were due when they were taken first; by age nobody could tell any more.
         let view = View::all(at);
-        let taken = self.take(&keys, &view).await?;
+        let taken = self.take(&keys, &view).await?.taken;
         self.set_aside(&taken).await?;
         self.pass.due += taken.len();
         self.ready.extend(taken);
@@ -441,7 +443,7 @@ impl Work<'_> {
     async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
         let (room, desk) = (self.room(), self.adopted.desk().await?);
         let max = (room + desk.held() + desk.aside.len() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
-        let picked = self.opened.pick(&self.adopted.table, view, max).await?;
+        let picked = self.opened.pick(&self.adopted.table, view, max, desk.is_cut).await?;
         self.pass.unkeyed = self.pass.unkeyed.max(picked.unkeyed as u64);
         let (found, mut places) = (picked.places.len(), picked.places);
         let table = &self.adopted.table;
@@ -485,12 +487,14 @@ impl Work<'_> {
             }
             candidates.places.drain(..answered);
             self.pass.taken += given.taken;
-            let taken: Vec<Taken> = self.take(&given.keys, view).await?;
-            self.pass.overtaken += given.keys.len() - taken.len();
-            self.ready.extend(taken);
-            if given.has_orphans {
+            let read = self.take(&given.keys, view).await?;
+            self.pass.taken += read.done_by_others;
+            self.pass.overtaken += given.keys.len().saturating_sub(read.taken.len() + read.done_by_others);
+            self.ready.extend(read.taken);
+            if given.has_orphans && self.room() > 0 {
                 // At once: a pass may take longer than whoever waits for them should.
                 self.take_orphans(view.at).await?;
+                self.make_room(candidates);
             }
             if answered == 0 && self.is_idle() {
                 // Others hold as many rows as can be noted down.
@@ -500,6 +504,17 @@ impl Work<'_> {
         }
         self.begin_all().await?;
         Ok(true)
+    }
+
+    /// Orphans have taken the place of the last candidates: those are for the next pass.
+    fn make_room(&mut self, candidates: &mut Candidates) {
+        let left_out = candidates.places.len().saturating_sub(self.room());
+        if left_out > 0 {
+            candidates.places.truncate(self.room());
+            candidates.is_last = false;
+            self.pass.due = self.pass.due.saturating_sub(left_out);
+            self.pass.is_cut = true;
+        }
     }
 
     /// Takes no more of these candidates: what is next is to be looked for anew.

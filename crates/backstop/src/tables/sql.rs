@@ -8,15 +8,19 @@
 //! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
 //! | by failures, with it | all numbers of failures whose wait is over (on MySQL each of them); and new rows as above | status, failures, last failure |
 //!
+//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`pick_newest`].
+//!
 //! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
 //! Names come from the catalogue and are quoted; everything else is a parameter.
 
 mod dates;
+mod expired;
 mod pick;
 mod rows;
 mod survey;
 
-pub(super) use pick::{Place, failed_after, next_due, pick};
+pub(super) use expired::{count_expired, list_expired};
+pub(super) use pick::{Place, failed_after, next_due, pick, pick_newest};
 pub(super) use survey::survey;
 
 use super::catalogue::{Column, Kind};
@@ -101,6 +105,13 @@ impl Sql {
         if self.dialect == Dialect::Postgres { self.say("::text") } else { self }
     }
 
+    /// What tells the place of a row in the order of its table: key and insertion to be read, then both to be ordered by. These are names that
+    /// no column has: of two that are alike, an order would be by ours.
+    fn place_columns(&mut self, shape: &Shape) -> &mut Self {
+        self.key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted).say(" AS backstop_i, ");
+        self.ordinal(&shape.inserted).say(" AS backstop_o, ").name(&shape.id).say(" AS backstop_d")
+    }
+
     /// The row has one of these keys.
     fn has_key(&mut self, column: &Column, keys: &[Key]) -> &mut Self {
         self.name(column).say(" IN (");
@@ -178,7 +189,7 @@ pub(super) fn sample_failures(
 /// Rows that are looked through for dates of failures.
 const SAMPLED_FROM: usize = 1_000;
 
-/// What a row needs to be judged, handled and written back: key, status (n, e), failures, last failure, inserted, and the whole of it.
+/// What a row needs to be judged, handled and written back: key, status (n, e, s), failures, last failure, inserted, and the whole of it.
 pub(super) fn take(table: &Table, shape: &Shape, keys: &[Key], locking: &str) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     select_rows(&mut sql, table, shape);
@@ -191,7 +202,9 @@ fn select_rows(sql: &mut Sql, table: &Table, shape: &Shape) {
     status_is(sql, shape, &table.states.new);
     sql.say(" THEN 'n' WHEN ");
     status_is(sql, shape, &table.states.error);
-    sql.say(" THEN 'e' END, ");
+    sql.say(" THEN 'e' WHEN ");
+    status_is(sql, shape, &table.states.success);
+    sql.say(" THEN 's' END, ");
     match &shape.failed {
         Some(failed) => {
             sql.key(&failed.failures).say(", ").read_date(&failed.last_failure);
@@ -290,71 +303,6 @@ pub(super) fn redate(
     is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").failed_at_least(&failed.failures, 1);
     sql.say(" AND ").after(&failed.last_failure, after);
-    sql.done()
-}
-
-/// What is never tried again, as a condition.
-fn is_expired(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
-    let from = now.before(table.rules.max_age());
-    is_open(sql, shape, &table.states);
-    sql.say(" AND ").usable_key(&shape.id).say(" AND (").before(&shape.inserted, from);
-    if let (Some(failed), Some(max)) = (&shape.failed, table.rules.max_failures()) {
-        sql.say(" OR (").failed_at_least(&failed.failures, max);
-        sql.say(" AND ").readable(&shape.inserted).say(")");
-    }
-    sql.say(")");
-}
-
-/// How many rows are expired; no more than `max` are counted. Those that are too old and those that failed too often apart: an index leads
-/// to each of them, and none to both together.
-pub(super) fn count_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
-    let from = now.before(table.rules.max_age());
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(*) FROM (SELECT * FROM (SELECT 1 AS one FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
-    is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").usable_key(&shape.id).say(" AND ").before(&shape.inserted, from);
-    sql.say(" LIMIT ").number(max).say(") AS o");
-    if let (Some(failed), Some(most)) = (&shape.failed, table.rules.max_failures()) {
-        sql.say(" UNION ALL SELECT * FROM (SELECT 1 AS one FROM ")
-            .say(&shape.catalogue.quoted)
-            .say(" WHERE ");
-        is_open(&mut sql, shape, &table.states);
-        sql.say(" AND ").usable_key(&shape.id).say(" AND ").failed_at_least(&failed.failures, most);
-        sql.say(" AND ").at_or_after(&shape.inserted, from).say(" LIMIT ").number(max).say(") AS f");
-    }
-    sql.say(" LIMIT ").number(max).say(") AS e");
-    sql.done()
-}
-
-/// The keys of expired rows, the oldest first.
-pub(super) fn list_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    // With a name of its own: an order is by the column, not by how it is read.
-    sql.say("SELECT ").key(&shape.id).say(" AS backstop_k FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
-    is_expired(&mut sql, table, shape, now);
-    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(", ").name(&shape.id).say(" LIMIT ").number(max);
-    sql.done()
-}
-
-/// Keys, places and dates of insertion of expired rows behind a place, the oldest first.
-pub(super) fn walk_expired(
-    table: &Table,
-    shape: &Shape,
-    past: Option<&Place>,
-    now: Time,
-    max: usize,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT ").key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted);
-    sql.say(" AS backstop_i, ").read_date(&shape.inserted).say(" AS backstop_t FROM ");
-    sql.say(&shape.catalogue.quoted).say(" WHERE ");
-    is_expired(&mut sql, table, shape, now);
-    if let Some(place) = past {
-        pick::put_past(&mut sql, shape, place);
-    }
-    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(", ").name(&shape.id).say(" LIMIT ").number(max);
     sql.done()
 }
 

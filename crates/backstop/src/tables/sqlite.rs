@@ -157,6 +157,8 @@ fn cell(value: ValueRef<'_>) -> Cell {
 }
 
 fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
+    // With columns that are made of others, and without those that a virtual table hides.
+    const COLUMNS: &str = "SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden IN (0, 2, 3)";
     let names = texts(
         db,
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
@@ -167,7 +169,7 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
     let of_table = [Param::Text(name.clone())];
     let mut columns = Vec::new();
     let mut row_id = None;
-    for row in query(db, "SELECT name, type, pk FROM pragma_table_info(?1)", &of_table)? {
+    for row in query(db, COLUMNS, &of_table)? {
         let [Cell::Text(column), Cell::Text(declared), Cell::Whole(pk)] = &row[..] else { continue };
         if *pk == 1 {
             row_id = Some(column.clone());

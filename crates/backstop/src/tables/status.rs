@@ -123,7 +123,7 @@ impl Adopted {
         status.expired = opened.count(&expired).await?;
         let others = status.due + status.expired + status.undated + status.unkeyed;
         status.waiting = (status.new + status.error).saturating_sub(others);
-        status.next_due = if status.due > 0 { Some(at) } else { opened.next_due(table, &status, at).await? };
+        status.next_due = if status.due > 0 { Some(at) } else { opened.next_due(table, at).await? };
         Ok(status)
     }
 }
@@ -201,12 +201,7 @@ impl Opened {
     }
 
     /// When the first of the rows that wait is due.
-    async fn next_due(
-        &mut self,
-        table: &Table,
-        status: &Status,
-        at: Time,
-    ) -> Result<Option<Time>, TableError> {
+    async fn next_due(&mut self, table: &Table, at: Time) -> Result<Option<Time>, TableError> {
         if let Some(failed) = self.shape.failed.clone() {
             let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
             let rows = self.rows(&asked).await?;
@@ -221,9 +216,26 @@ impl Opened {
             };
             return Ok(rows.iter().filter_map(until).min());
         }
-        let ticks =
-            status.bands.iter().filter(|band| band.new + band.error > 0).filter_map(|band| band.every);
-        Ok(ticks.map(|every| last_tick(every, at).after(every)).min())
+        self.next_tick(table, at).await
+    }
+
+    /// When the first band ticks that has rows which are young enough by then.
+    async fn next_tick(&mut self, table: &Table, at: Time) -> Result<Option<Time>, TableError> {
+        let (mut next, mut before) = (None, None);
+        for Band { until, every } in table.rules.bands() {
+            let tick = last_tick(*every, at).after(*every);
+            let from = at.before(*until).max(tick.before(table.rules.max_age()));
+            if next.is_none_or(|next| tick < next) && before.is_none_or(|before| from < before) {
+                for state in Open::ALL {
+                    let asked = sql::count_open(table, &self.shape, state, Some(from), before);
+                    if self.count(&asked).await? > 0 {
+                        next = Some(tick);
+                    }
+                }
+            }
+            before = Some(at.before(*until));
+        }
+        Ok(next)
     }
 }
 

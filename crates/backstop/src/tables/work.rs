@@ -45,6 +45,15 @@ pub(super) struct Taken {
     json: String,
 }
 
+/// What became of rows that were found due, once they were ours and read again.
+#[derive(Default)]
+pub(super) struct ReadAgain {
+    /// Those that still are.
+    pub(super) taken: Vec<Taken>,
+    /// How many are a success, or an error that waits: another runner was done with them before we asked.
+    pub(super) done_by_others: usize,
+}
+
 /// A pass at work.
 pub(super) struct Work<'a> {
     pub(super) adopted: &'a Adopted,
@@ -132,16 +141,9 @@ impl Taken {
         }
     }
 
-    /// Its dead letter.
-    fn letter(self, reason: Reason, error: String) -> Letter {
-        Letter {
-            key: self.key,
-            json: self.json,
-            inserted: self.row.inserted,
-            failures: self.row.failures,
-            reason,
-            error,
-        }
+    /// Its dead letter, after so many failures.
+    fn letter(self, failures: u32, reason: Reason, error: String) -> Letter {
+        Letter { key: self.key, json: self.json, inserted: self.row.inserted, failures, reason, error }
     }
 
     /// The dead letter of a row that was found expired; `None` if it is not, or no longer.
@@ -149,14 +151,13 @@ impl Taken {
         if table.rules.judge(self.row, None, at) != Fate::Expired {
             return None;
         }
-        let max_age = table.rules.max_age();
+        let (max_age, failures) = (table.rules.max_age(), self.row.failures);
         let (reason, why) = if self.row.inserted < at.before(max_age) {
             (Reason::MaxAge, format!("it was inserted more than {max_age} ago, and is not tried any more"))
         } else {
-            let failures = self.row.failures;
             (Reason::AttemptsExhausted, format!("it failed {failures} times, and is not tried any more"))
         };
-        Some(self.letter(reason, why))
+        Some(self.letter(failures, reason, why))
     }
 
     /// Its key.
@@ -239,9 +240,9 @@ impl<'a> Work<'a> {
 
     /// Reads rows that are ours now. Whoever had them before has written to them before giving them up, so what is read here counts; what is
     /// no longer due is given back.
-    pub(super) async fn take(&mut self, keys: &[Key], view: &View) -> Result<Vec<Taken>, TableError> {
+    pub(super) async fn take(&mut self, keys: &[Key], view: &View) -> Result<ReadAgain, TableError> {
         if keys.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ReadAgain::default());
         }
         if !self.is_writable {
             // Before a handler runs: whose end cannot be written would run again in every pass.
@@ -250,18 +251,20 @@ impl<'a> Work<'a> {
         }
         let table = &self.adopted.table;
         let statement = sql::take(table, &self.opened.shape, keys, self.opened.link.locking());
-        let mut rows = self.opened.take(table, &statement).await?;
+        let (mut rows, mut done_by_others) = self.opened.take(table, &statement).await?;
         let mut taken = Vec::with_capacity(rows.len());
         for key in keys {
             let at = rows.iter().position(|row| row.key == *key);
-            let row = at.map(|at| rows.swap_remove(at));
-            match row.filter(|row| row.is_due(&self.adopted.table, view)) {
-                Some(row) => taken.push(row),
-                None => self.claims.end(key),
+            match at.map(|at| rows.swap_remove(at)) {
+                Some(row) if row.is_due(&self.adopted.table, view) => taken.push(row),
+                row => {
+                    done_by_others += usize::from(row.is_some_and(|row| row.seen == Open::Error));
+                    self.claims.end(key);
+                }
             }
         }
         self.tried.extend(taken.iter().map(|row| row.key.token()));
-        Ok(taken)
+        Ok(ReadAgain { taken, done_by_others })
     }
 
     /// Lets handlers work until they want more rows.
@@ -428,7 +431,7 @@ impl<'a> Work<'a> {
                 && table.on_expired == OnExpired::Dead
                 && table.rules.max_failures().is_some_and(|max| failures >= max)
             {
-                letters.push(taken.letter(Reason::AttemptsExhausted, why));
+                letters.push(taken.letter(failures, Reason::AttemptsExhausted, why));
             }
         }
         // Whoever is killed before this leaves a row that the walk over expired rows finds.
@@ -489,8 +492,12 @@ fn why(ending: Ending) -> String {
 }
 
 impl Opened {
-    /// Rows as they are now, also those that somebody is just about to change.
-    async fn take(&mut self, table: &Table, statement: &Statement) -> Result<Vec<Taken>, TableError> {
+    /// Rows as they are now, also those that somebody is just about to change; and how many of them are a success.
+    async fn take(
+        &mut self,
+        table: &Table,
+        statement: &Statement,
+    ) -> Result<(Vec<Taken>, usize), TableError> {
         let rows = async {
             self.link.begin(For::Writing).await?;
             self.link.rows(statement).await
@@ -501,7 +508,9 @@ impl Opened {
         // Also those that are no longer open: they would be changed with the others.
         let keys: Vec<Key> = rows.iter().filter_map(|row| Key::of(row.first()?)).collect();
         self.tell_apart(table, keys.iter())?;
-        Ok(taken(&self.shape, rows))
+        let is_success = |row: &&Vec<Cell>| matches!(row.get(1), Some(Cell::Text(word)) if word == "s");
+        let succeeded = rows.iter().filter(is_success).count();
+        Ok((taken(&self.shape, rows), succeeded))
     }
 
     /// How many there are.

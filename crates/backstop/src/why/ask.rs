@@ -31,10 +31,19 @@ impl Backstop {
     /// Why a job does not run. `max_attempts` tells how many runs the job may have: its own policy says so, or whoever serves its
     /// queue. Errors of handlers are shown with their secrets hidden.
     pub async fn why(&self, id: JobId, max_attempts: impl FnOnce(&Job) -> Option<u32>) -> Answer<Explained> {
+        match self.job(id).await? {
+            Some(job) => self.why_of(job, max_attempts).await,
+            None => Ok(Explained { id, job: None, why: Why::NotFound }),
+        }
+    }
+
+    /// Why a job that was found does not run, as [`Backstop::why`] tells it.
+    pub async fn why_of(
+        &self,
+        job: Job,
+        max_attempts: impl FnOnce(&Job) -> Option<u32>,
+    ) -> Answer<Explained> {
         let (store, now) = (self.store(), self.now());
-        let Some(job) = store.job(id, now).await? else {
-            return Ok(Explained { id, job: None, why: Why::NotFound });
-        };
         let queues = store.queues(now).await?;
         let workers = store.workers(LIVE_WITHIN, now).await?;
         let guards = self.breakers().before(&job.queue, &job.kind).await?;
@@ -54,7 +63,7 @@ impl Backstop {
             max_attempts: max_attempts(&job),
             now,
         });
-        Ok(Explained { id, job: Some(job), why: answer.redacted(&self.redaction()) })
+        Ok(Explained { id: job.id, job: Some(job), why: answer.redacted(&self.redaction()) })
     }
 
     /// Who holds the unique key of a job that has ended.

@@ -2,7 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, at_noon, create, create_indexes, due, fresh, insert, minutes, noon, run, table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_indexes, due, fresh, insert, minutes, noon,
+    run, table,
 };
 use backstop::core::table::date::read_text;
 use backstop::core::table::{Fate, OpenRow};
@@ -229,5 +230,62 @@ async fn a_form_that_a_column_cannot_have_is_refused() {
         let refused =
             test.backstop.adopted(&said).due(noon(), None).await.expect_err("no numbers").to_string();
         assert!(refused.contains("DATE_INSERTED") || refused.contains("date_inserted"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
+    for database in Database::all() {
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Rfc3339);
+            let done: Vec<(i64, &str, OpenRow)> =
+                (3..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
+            insert(&database, Dates::Rfc3339, &done);
+            // The first looks later than the second, and is five hours older.
+            let texts = ["2026-03-01T11:30:00+05:00", "2026-03-01T11:00:00Z"].map(str::to_owned);
+            let [first, second] = texts;
+            insert_texts(&database, &[(1, first, 0, None), (2, second, 0, None)]);
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, strategy).max_records(1).expect("one");
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            for _ in 0..2 {
+                run(&adopted, noon()).await;
+            }
+            assert_eq!(calls.keys(), [json!(2), json!(1)], "{} {strategy}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_number_for_ever_does_not_change_what_the_others_mean() {
+    for database in Database::all() {
+        create(&database, Dates::Seconds);
+        let rows: Vec<(i64, &str, OpenRow)> = (1..=9).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
+        insert(&database, Dates::Seconds, &rows);
+        database.sql("INSERT INTO BACKLOG VALUES (10, 'PARKED', 9999999999999, 0, NULL, 'n')");
+        let (test, calls) = (at_noon(), Calls::default());
+        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let pass = run(&adopted, noon()).await;
+        assert_eq!((pass.failed, pass.expired), (9, 0), "{}", database.url());
+        let written = format!("BACKLOG WHERE LAST_FAILURE = {}", Dates::Seconds.literal(noon()));
+        assert_eq!(database.count(&written), 9, "in seconds: {}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dates_are_what_somebody_said_they_are() {
+    for database in Database::all() {
+        create(&database, Dates::Millis);
+        // So long ago that they would be taken for seconds.
+        database.sql("INSERT INTO BACKLOG VALUES (1, 'NEW', 90000000000, 0, NULL, 'n')");
+        let at = Time::from_millis(90_000_060_000);
+        let (test, calls) = (at_noon(), Calls::default());
+        let said = table(&database, FIBONACCI).dates(Some(backstop::tables::Dates::Millis));
+        let adopted = test.backstop.adopted(&calls.table(said, |_| true));
+        assert_eq!(run(&adopted, at).await.failed, 1, "{}", database.url());
+        assert_eq!(database.count("BACKLOG WHERE LAST_FAILURE = 90000060000"), 1, "{}", database.url());
+        let checked = adopted.check().await.expect("checked");
+        assert!(checked.columns[2].dates.as_deref().is_some_and(|dates| dates.contains("milliseconds")));
     }
 }

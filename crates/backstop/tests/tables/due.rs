@@ -3,7 +3,7 @@
 use crate::databases::Database;
 use crate::ground::{
     Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_indexes, due, fresh, insert, leave_desk,
-    minutes, noon, run, states, table,
+    minutes, noon, policy, run, states, table,
 };
 use backstop::core::table::{Fate, OpenRow};
 use backstop::tables::{Columns, Row};
@@ -134,6 +134,14 @@ async fn check_due(database: &Database, dates: Dates, strategy: &str, rows: &[(i
         let at = minutes(minute);
         assert_eq!(due(&adopted, at).await, expected(at, None), "{}", told(at));
     }
+    // As after a pass that left many: the newest are looked at first.
+    leave_desk(&test.backstop, r#"{"is_cut":true}"#).await;
+    for max in [1, 3, 10, 40] {
+        let listed = adopted.due(noon(), Some(max)).await.expect("due rows");
+        let listed: Vec<Value> = listed.into_iter().map(|row| row.key).collect();
+        let all = expected(noon(), None);
+        assert_eq!(listed, all[..max.min(all.len())], "{max} of many, {}", told(noon()));
+    }
     let status = adopted.status(noon()).await.expect("a status");
     let open = rows.iter().filter(|(_, status, _)| matches!(*status, "NEW" | "ERROR"));
     let fates: Vec<Fate> = open.map(|(_, _, row)| table.rules().judge(*row, None, noon())).collect();
@@ -146,7 +154,18 @@ async fn check_due(database: &Database, dates: Dates, strategy: &str, rows: &[(i
         0,
     );
     assert_eq!(counted, judged, "{}", told(noon()));
-    assert_eq!(adopted.expired(noon(), 1_000).await.expect("a list").len() as u64, judged.2);
+    let mut expired: Vec<(Time, i64)> = rows
+        .iter()
+        .filter(|(_, status, _)| matches!(*status, "NEW" | "ERROR"))
+        .filter(|(_, _, row)| table.rules().judge(*row, None, noon()) == Fate::Expired)
+        .map(|(id, _, row)| (row.inserted, *id))
+        .collect();
+    expired.sort_unstable();
+    let expired: Vec<Value> = expired.into_iter().map(|(_, id)| json!(id)).collect();
+    for max in [1, 7, 1_000] {
+        let listed = adopted.expired(noon(), max).await.expect("a list");
+        assert_eq!(listed, expired[..max.min(expired.len())], "the oldest first, {}", told(noon()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -453,5 +472,63 @@ async fn a_table_may_be_adopted_without_trying_at_once_what_is_in_it() {
         adopted.skip_to(minutes(1)).await.expect("skipped");
         assert_eq!(due(&adopted, minutes(4)).await, [] as [Value; 0], "{}", database.url());
         assert_eq!(due(&adopted, minutes(5)).await, [json!(1)], "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_very_many_are_due_at_once_the_newest_come_first_and_nobody_is_left_out() {
+    for database in Database::all() {
+        for (is_indexed, waiting) in [(false, 150), (true, 100), (true, 150)] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Native);
+            if is_indexed {
+                create_indexes(&database);
+            }
+            // The newest errors wait: fewer of them than are looked at first, or more. The others are due, and some new rows lie among them.
+            let row = |id: i64| {
+                let failures = if id <= waiting { 9 } else { 1 };
+                let failed = OpenRow { failures, last_failure: Some(minutes(-2)), ..fresh(minutes(-id)) };
+                if id % 40 == 0 { (id, "NEW", fresh(minutes(-id))) } else { (id, "ERROR", failed) }
+            };
+            insert(&database, Dates::Native, &(1..=230).map(row).collect::<Vec<_>>());
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, FIBONACCI).max_records(6).expect("a number");
+            let table = table.concurrency(1).expect("one");
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let expected: Vec<i64> = (1..=230).filter(|id| *id > waiting || id % 40 == 0).collect();
+            for part in expected.chunks(6) {
+                let before = calls.keys().len();
+                run(&adopted, noon()).await;
+                let taken: Vec<i64> = calls.keys()[before..].iter().filter_map(Value::as_i64).collect();
+                assert_eq!(taken, part, "{}", database.url());
+            }
+            assert_eq!(run(&adopted, noon()).await.due, 0, "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_age_the_next_row_is_one_that_is_young_enough_by_then() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let check = async |rows: &[(i64, &str, OpenRow)], max_age: Span, next: Option<Time>| {
+            database.sql("DELETE FROM BACKLOG");
+            insert(&database, Dates::Native, rows);
+            let test = at_noon();
+            let table = table(&database, PROGRESSIVE);
+            let table = table.strategy(&policy(PROGRESSIVE), Some(max_age)).expect("a strategy");
+            let adopted = test.backstop.adopted(&table);
+            adopted.skip_to(noon()).await.expect("skipped");
+            let status = adopted.status(noon()).await.expect("a status");
+            assert_eq!(status.next_due, next, "{} {max_age}", database.url());
+        };
+        let (day, three) = (Span::days(1), Span::days(3));
+        let old = (1, "ERROR", fresh(minutes(-2 * 1_440)));
+        check(&[old], three, Some(minutes(60))).await;
+        check(&[old], day, None).await;
+        check(&[old], Span::days(2), None).await;
+        let young = (2, "NEW", fresh(minutes(-30)));
+        check(&[old, young], three, Some(minutes(5))).await;
+        check(&[old, young], day, Some(minutes(5))).await;
     }
 }

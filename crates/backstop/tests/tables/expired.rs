@@ -2,13 +2,14 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, at_noon, create, fresh, insert, leave_desk, minutes, noon, run, table,
+    Calls, Dates, FIBONACCI, at_noon, create, create_indexes, fresh, insert, leave_desk, minutes, noon, run,
+    table,
 };
 use backstop::core::table::OpenRow;
 use backstop::tables::{OnExpired, Row};
 use backstop::{Fail, Span, State};
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_row_becomes_one_dead_letter() {
@@ -120,5 +121,60 @@ async fn a_row_that_expires_behind_those_that_were_copied_is_copied_too() {
         assert_eq!(run(&adopted, noon()).await.buried, 0);
         let letters = test.backstop.dead().stats().await.expect("stats");
         assert_eq!(letters.total, 3, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_too_old_and_rows_that_failed_too_often_all_become_dead_letters() {
+    const TWICE: &str = r#"{"kind":"constant","every":"1m","max_attempts":2}"#;
+    for database in Database::all() {
+        for is_indexed in [false, true] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            create(&database, Dates::Native);
+            if is_indexed {
+                create_indexes(&database);
+            }
+            // Some are both, some of them came in together, and some are neither.
+            let row = |id: i64| {
+                let inserted = minutes(if id % 3 == 0 { -5 } else { -31 * 1_440 - id / 4 });
+                let failed = OpenRow { failures: 2, last_failure: Some(minutes(-5)), ..fresh(inserted) };
+                let row = if id % 2 == 0 { failed } else { fresh(inserted) };
+                (id, if id % 5 == 0 { "NEW" } else { "ERROR" }, row)
+            };
+            let rows: Vec<(i64, &str, OpenRow)> = (1..=900).map(row).collect();
+            insert(&database, Dates::Native, &rows);
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, TWICE).on_expired(OnExpired::Dead).max_records(1).expect("one");
+            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let mut passes = Vec::new();
+            for _ in 0..3 {
+                let pass = run(&adopted, noon()).await;
+                passes.push((pass.expired, pass.buried));
+            }
+            assert_eq!(passes, [(750, 500), (750, 250), (750, 0)], "{} {is_indexed}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_letter_of_a_row_counts_its_last_failure_too() {
+    const TWICE: &str = r#"{"kind":"constant","every":"1m","max_attempts":2}"#;
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let once = OpenRow { failures: 1, last_failure: Some(minutes(-5)), ..fresh(minutes(-9)) };
+        insert(&database, Dates::Native, &[(1, "ERROR", once)]);
+        let (test, seen) = (at_noon(), Arc::new(Mutex::new(None)));
+        let id = Arc::clone(&seen);
+        let table = table(&database, TWICE).on_expired(OnExpired::Dead).handler(move |row: Row| {
+            *id.lock().expect("an id") = Some(row.id());
+            async { Err(Fail::retry("no such customer")) }
+        });
+        assert_eq!(run(&test.backstop.adopted(&table), noon()).await.buried, 1, "{}", database.url());
+        let id = seen.lock().expect("an id").expect("a row");
+        let letter = test.backstop.job(id).await.expect("an answer").expect("a letter");
+        assert_eq!((letter.state, letter.attempt), (State::Dead, 2), "{}", database.url());
+        let failures = letter.history.failures();
+        assert_eq!((failures.len(), failures[0].attempt), (1, 2), "{}", database.url());
+        assert_eq!(failures[0].error.message, "no such customer");
     }
 }

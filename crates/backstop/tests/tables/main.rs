@@ -9,6 +9,7 @@ mod dates;
 mod due;
 mod expired;
 mod ground;
+mod handlers;
 mod names;
 mod places;
 mod rows;

@@ -5,7 +5,7 @@ use crate::ground::{
     Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create_indexes, due, minutes, noon, policy, run, states,
     table,
 };
-use backstop::tables::{Columns, Row, Table};
+use backstop::tables::{Columns, Row, States, Table};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
@@ -167,6 +167,118 @@ async fn a_key_that_cannot_be_noted_down_is_told_of_and_hides_no_other() {
             let status = adopted.status(noon()).await.expect("a status");
             assert_eq!((status.unkeyed, status.undated), (2, 0), "{}", database.url());
             assert!(run(&adopted, noon()).await.unkeyed >= 1, "{}", database.url());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_type_are_claimed_and_written_back() {
+    for database in Database::all() {
+        let keys: &[(&str, [&str; 2])] = match &database {
+            Database::Sqlite(_) => &[
+                ("BLOB", ["x'00ff00000000000000000000000000aa'", "x'00ff00000000000000000000000000ab'"]),
+                ("TEXT", ["'0190a6c8-0000-7000-8000-000000000001'", "'it''s'"]),
+                ("INTEGER", ["-9223372036854775808", "9223372036854775807"]),
+            ],
+            Database::Postgres(_) => &[
+                ("bytea", ["'\\x00ff00000000000000000000000000aa'", "'\\x00ff00000000000000000000000000ab'"]),
+                (
+                    "uuid",
+                    ["'0190a6c8-0000-7000-8000-000000000001'", "'0190a6c8-0000-7000-8000-000000000002'"],
+                ),
+                ("numeric(20)", ["18446744073709551614", "18446744073709551615"]),
+                ("char(8)", ["'a'", "'b '"]),
+            ],
+            Database::Mariadb(_) => &[
+                (
+                    "BINARY(16)",
+                    ["x'00ff00000000000000000000000000aa'", "x'00ff00000000000000000000000000ab'"],
+                ),
+                ("VARBINARY(16)", ["x'6162'", "x'616200'"]),
+                ("BIGINT UNSIGNED", ["18446744073709551614", "18446744073709551615"]),
+                ("DECIMAL(20)", ["18446744073709551614", "18446744073709551615"]),
+            ],
+        };
+        for (type_name, [fails, succeeds]) in keys {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            let time = Dates::Native.type_name(&database);
+            database.sql(&format!(
+                "CREATE TABLE BACKLOG (ID {type_name} PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time}, NOTE VARCHAR(9));
+                 INSERT INTO BACKLOG VALUES ({fails}, 'NEW', '2026-03-01 11:00:00', 0, NULL, 'fails'), ({succeeds}, 'NEW', '2026-03-01 10:00:00', 0, NULL, 'works')"
+            ));
+            let told = format!("{} {type_name}", database.url());
+            let (test, calls) = (at_noon(), Calls::default());
+            let is_first =
+                |row: &Row| row.attempt == 1 && String::from_utf8_lossy(row.json()).contains("fails");
+            let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), is_first));
+            let pass = run(&adopted, noon()).await;
+            assert_eq!((pass.failed, pass.succeeded, pass.overtaken), (1, 1, 0), "{told}");
+            let failed = "BACKLOG WHERE NOTE = 'fails' AND STATUS = 'ERROR' AND FAILURES = 1";
+            assert_eq!(database.count(failed), 1, "{told}");
+            assert_eq!(run(&adopted, minutes(1)).await.succeeded, 1, "{told}");
+            assert_eq!(states(&adopted, minutes(1)).await, [0, 0, 2], "{told}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_bytes_are_one_line_of_base64_and_columns_made_of_others_are_there() {
+    for database in Database::all() {
+        let (time, blob) =
+            (Dates::Native.type_name(&database), database.dialect("BLOB", "bytea", "VARBINARY(200)"));
+        let zeros = "00".repeat(150);
+        let bytes = match &database {
+            Database::Postgres(_) => format!("'\\x{zeros}'"),
+            _ => format!("x'{zeros}'"),
+        };
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time}, DATA {blob},
+             DOUBLED BIGINT GENERATED ALWAYS AS (ID * 2) STORED);
+             INSERT INTO BACKLOG (ID, STATUS, DATE_INSERTED, FAILURES, DATA) VALUES (21, 'NEW', '2026-03-01 11:00:00', 0, {bytes})"
+        ));
+        if matches!(database, Database::Sqlite(_)) {
+            database.sql("ALTER TABLE BACKLOG ADD COLUMN TRIPLED BIGINT AS (ID * 3) VIRTUAL");
+        }
+        let seen = Arc::new(Mutex::new(serde_json::Value::Null));
+        let kept = Arc::clone(&seen);
+        let table = table(&database, FIBONACCI).handler(move |row: Row| {
+            let json = String::from_utf8(row.json().to_vec()).expect("text").to_lowercase();
+            *kept.lock().expect("seen") = serde_json::from_str(&json).expect("JSON");
+            async { Ok(()) }
+        });
+        let test = at_noon();
+        assert_eq!(run(&test.backstop.adopted(&table), noon()).await.succeeded, 1, "{}", database.url());
+        let row = seen.lock().expect("seen").clone();
+        assert_eq!(row["data"], json!("a".repeat(200)), "{}", database.url());
+        assert_eq!(row["doubled"], json!(42), "{}", database.url());
+        if matches!(database, Database::Sqlite(_)) {
+            assert_eq!(row["tripled"], json!(63));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_words_of_a_status_may_be_numbers() {
+    for database in Database::all() {
+        for strategy in [FIBONACCI, PROGRESSIVE] {
+            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+            let time = Dates::Native.type_name(&database);
+            database.sql(&format!(
+                "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS INTEGER NOT NULL, DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time});
+                 INSERT INTO BACKLOG VALUES (1, 0, '2026-03-01 11:00:00', 0, NULL), (2, 10, '2026-03-01 10:00:00', 0, NULL), (3, 7, '2026-03-01 09:00:00', 0, NULL)"
+            ));
+            create_indexes(&database);
+            let [new, error, success] = ["0", "10", "20"].map(str::to_owned);
+            let words = States { new, error, success };
+            let (test, calls) = (at_noon(), Calls::default());
+            let table = table(&database, strategy).states(words).expect("states");
+            let adopted = test.backstop.adopted(&calls.table(table, |row| row.key == json!(2)));
+            assert!(adopted.check().await.expect("checked").is_fine(), "{}", database.url());
+            assert_eq!(due(&adopted, noon()).await, [json!(1), json!(2)], "{}", database.url());
+            let pass = run(&adopted, noon()).await;
+            assert_eq!((pass.succeeded, pass.failed, pass.overtaken), (1, 1, 0), "{}", database.url());
+            assert_eq!(states(&adopted, noon()).await, [0, 1, 1], "{}", database.url());
+            assert_eq!(database.count("BACKLOG WHERE STATUS = 20"), 1, "{}", database.url());
         }
     }
 }

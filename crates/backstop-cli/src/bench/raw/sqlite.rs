@@ -43,7 +43,7 @@ fn open(path: &Path, durability: Durability) -> Result<Connection> {
     };
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", synchronous)?;
-    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 16_000)?;
     connection.execute_batch(SCHEMA)?;
     Ok(connection)
 }

@@ -69,7 +69,9 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
     let backstop = context.look().await?;
     let selection = args.selection.selection("delete", backstop.now())?;
     let meant = match &selection {
-        DeadSelection::Ids(ids) => counted(ids.len() as u64, "dead letter"),
+        DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => {
+            counted(ids.len() as u64, "dead letter")
+        }
         DeadSelection::Oldest { queue, count } => format!("the oldest {count} dead letters of {queue}"),
         DeadSelection::Matching(_) => "all dead letters that fit".to_owned(),
         DeadSelection::All => "all dead letters".to_owned(),

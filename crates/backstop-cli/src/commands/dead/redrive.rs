@@ -1,14 +1,15 @@
 //! `backstop dead redrive`: a few first, then the rest, or not.
 
-use super::letters;
-use super::select::FilterArgs;
+use super::{SelectionArgs, letters};
 use crate::context::Context;
 use crate::output::progress;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
-use backstop::dead::redrive::{Phase, Rate, Redrive, RedriveError, RedriveReport};
+use backstop::dead::redrive::{
+    CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport, THEN_RATE_USUAL,
+};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -25,18 +26,15 @@ const SPINNER: &str = "{spinner} {msg}";
 #[derive(Args, Debug)]
 pub(crate) struct RedriveArgs {
     #[command(flatten)]
-    filter: FilterArgs,
-    /// Every dead letter there is
-    #[arg(long)]
-    all: bool,
+    selection: SelectionArgs,
     /// So many go first and are watched
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = CANARY_USUAL)]
     canary: u32,
     /// More failures than these among them stop it
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = MAX_FAILURES_USUAL)]
     max_failures: u32,
     /// How fast the others follow: so many in a second, minute or hour
-    #[arg(long, value_name = "N/s|m|h", default_value = "10/s")]
+    #[arg(long, value_name = "N/s|m|h", default_value_t = THEN_RATE_USUAL)]
     then_rate: Rate,
     /// List redrives, the newest first
     #[arg(long, conflicts_with_all = ["stop", "resume"])]
@@ -53,9 +51,8 @@ pub(crate) struct RedriveArgs {
 pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let dead = letters(&backstop, context);
-    let filter = args.filter.filter(backstop.now());
     let names_one = args.list || args.stop.is_some() || args.resume.is_some();
-    if names_one && (args.all || !filter.is_empty()) {
+    if names_one && !args.selection.is_empty(backstop.now()) {
         return Err(Trouble::misuse(
             "--list, --stop and --resume take no letters; those are chosen once, at the start",
         ));
@@ -69,24 +66,13 @@ pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict
     }
     let id = match &args.resume {
         Some(id) => id.clone(),
-        None => start(args, filter, &dead).await?,
+        None => start(args, &dead, backstop.now()).await?,
     };
     drive(&dead, &id, context).await
 }
 
-async fn start(args: &RedriveArgs, filter: DeadFilter, dead: &DeadLetters) -> Result<String, Trouble> {
-    let selection = match (filter.is_empty(), args.all) {
-        (false, false) => DeadSelection::Matching(filter),
-        (true, true) => DeadSelection::All,
-        (true, false) => {
-            return Err(Trouble::misuse("which dead letters to redrive?")
-                .advise("backstop dead redrive --queue QUEUE, or another filter, or --all for every one"));
-        }
-        (false, true) => {
-            return Err(Trouble::misuse("filters and --all are two ways to say which; use one of them")
-                .advise("backstop dead redrive --help"));
-        }
-    };
+async fn start(args: &RedriveArgs, dead: &DeadLetters, now: Time) -> Result<String, Trouble> {
+    let selection = args.selection.selection("redrive", now)?;
     let RedriveArgs { canary, max_failures, then_rate, .. } = *args;
     dead.redrive(Redrive { canary, max_failures, then_rate, selection }).await.map_err(told)
 }
@@ -131,14 +117,22 @@ async fn bar(dead: &DeadLetters, id: &str, context: &Context) -> Result<Progress
     let Some(report) = reports.into_iter().find(|report| report.id == id) else {
         return Ok(ProgressBar::hidden());
     };
+    Ok(match about(dead, &report).await? {
+        Some(all) => progress::bar(is_shown, all, BAR),
+        None => progress::spinner(is_shown, SPINNER),
+    })
+}
+
+/// How many letters it is about in all, where that can be told.
+async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>, Trouble> {
+    if report.picked.is_some() {
+        return Ok(report.picked);
+    }
     let filter = match &report.plan.selection {
         DeadSelection::Matching(filter) => filter.clone(),
         _ => DeadFilter::default(),
     };
-    Ok(match dead.estimate(&filter).await? {
-        Some(left) => progress::bar(is_shown, report.requeued + left, BAR),
-        None => progress::spinner(is_shown, SPINNER),
-    })
+    Ok(dead.estimate(&filter).await?.map(|left| report.requeued + left))
 }
 
 fn words(report: &RedriveReport) -> String {
@@ -167,26 +161,39 @@ async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdic
     for report in reports {
         let plain = |text: String| (text, Tone::Plain);
         table.toned([
-            plain(report.id),
-            (report.phase.to_string(), tone(report.phase)),
+            plain(report.id.clone()),
+            (phase(&report), tone(&report)),
             plain(relative(report.started_at, now)),
-            plain(report.by),
+            plain(report.by.clone()),
             plain(count(report.requeued)),
             plain(count(report.done)),
             plain(count(report.died_again)),
             plain(count(report.open)),
-            plain(report.why.unwrap_or_default()),
+            plain(why(&report)),
         ]);
     }
     context.output.table(&table)?;
     Ok(Verdict::Fine)
 }
 
-const fn tone(phase: Phase) -> Tone {
-    match phase {
+fn phase(report: &RedriveReport) -> String {
+    if report.stalled { format!("{}, stalled", report.phase) } else { report.phase.to_string() }
+}
+
+/// Why it ended, or does not go on.
+fn why(report: &RedriveReport) -> String {
+    match &report.why {
+        None if report.stalled => format!("nobody runs it; try --resume {}", report.id),
+        why => why.clone().unwrap_or_default(),
+    }
+}
+
+const fn tone(report: &RedriveReport) -> Tone {
+    match report.phase {
         Phase::Done => Tone::Good,
         Phase::Stopped => Tone::Warning,
         Phase::Failed => Tone::Bad,
+        Phase::Canary | Phase::Watching | Phase::Rate if report.stalled => Tone::Warning,
         Phase::Canary | Phase::Watching | Phase::Rate => Tone::Plain,
     }
 }
@@ -199,7 +206,9 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
     context.output.line(words(report))?;
     if report.refused > 0 {
         let refused = counted(report.refused, "letter");
-        context.output.warn(format!("{refused} could not be requeued: another job holds their unique key"));
+        context.output.warn(format!(
+            "{refused} could not be requeued: another job holds their unique key, or they are not dead"
+        ));
     }
     if report.damaged > 0 {
         context.output.warn(format!("{} could not be read", counted(report.damaged, "letter")));

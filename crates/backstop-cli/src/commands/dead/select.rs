@@ -92,12 +92,21 @@ impl FilterArgs {
 }
 
 impl SelectionArgs {
+    /// Whether they say nothing.
+    pub(super) fn is_empty(&self, now: Time) -> bool {
+        self.ids.is_empty() && self.oldest.is_none() && !self.all && self.filter.filter(now).is_empty()
+    }
+
     /// What they say at `now`; `word` is what is to be done.
     pub(super) fn selection(&self, word: &str, now: Time) -> Result<DeadSelection, Trouble> {
         let filter = self.filter.filter(now);
         match (self.ids.is_empty(), filter.is_empty(), self.oldest, self.all) {
-            (false, true, None, false) => {
-                Ok(DeadSelection::Ids(self.ids.iter().map(|id| JobId::from_text(id)).collect()))
+            (false, _, None, false) if is_by_queue(&filter) => {
+                let ids = self.ids.iter().map(|id| JobId::from_text(id)).collect();
+                Ok(match filter.queue {
+                    Some(queue) => DeadSelection::Within { queue, ids },
+                    None => DeadSelection::Ids(ids),
+                })
             }
             (true, false, None, false) => Ok(DeadSelection::Matching(filter)),
             (true, true, None, true) => Ok(DeadSelection::All),
@@ -106,16 +115,20 @@ impl SelectionArgs {
                 "backstop dead {word} ID…, or --oldest N --queue QUEUE, or filters such as --queue and --since, \
                  or --all for every one"
             ))),
-            _ => Err(Trouble::misuse("ids, --oldest, filters and --all are ways to say which; use one of them")
+            _ => Err(Trouble::misuse("ids, --oldest, filters and --all are ways to say which; use one of them, or ids with --queue")
                 .advise(format!("backstop dead {word} --help"))),
         }
     }
 }
 
+/// Whether it names a queue at most.
+fn is_by_queue(filter: &DeadFilter) -> bool {
+    *filter == DeadFilter { queue: filter.queue.clone(), ..DeadFilter::default() }
+}
+
 fn oldest(filter: &DeadFilter, count: usize, word: &str) -> Result<DeadSelection, Trouble> {
-    let by_queue = DeadFilter { queue: filter.queue.clone(), ..DeadFilter::default() };
     match filter.queue.clone() {
-        Some(queue) if *filter == by_queue && count > 0 => Ok(DeadSelection::Oldest { queue, count }),
+        Some(queue) if is_by_queue(filter) && count > 0 => Ok(DeadSelection::Oldest { queue, count }),
         _ => Err(Trouble::misuse("--oldest takes 1 or more, the --queue they are of, and no other filter")
             .advise(format!("backstop dead {word} --oldest 10 --queue emails"))),
     }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
-use backstop_core::amend::{Action, Selection};
+use backstop_core::amend::{Action, Filter, Selection};
 use backstop_server::wire::job::AmendedShape;
 
 /// Refusals told one by one to people; programs get all of them.
@@ -33,14 +33,23 @@ pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context)
 fn selection(args: &SelectionArgs, action: &Action) -> Result<Selection, Trouble> {
     let filter = args.filter.filter();
     let word = word(action);
+    let by_queue = Filter { queue: filter.queue.clone(), ..Filter::default() };
     match (args.ids.is_empty(), filter.is_empty(), args.all) {
-        (false, true, false) => Ok(Selection::Ids(args.ids.iter().map(|id| JobId::from_text(id)).collect())),
+        (false, _, false) if filter == by_queue => {
+            let ids = args.ids.iter().map(|id| JobId::from_text(id)).collect();
+            Ok(match filter.queue {
+                Some(queue) => Selection::Within(queue, ids),
+                None => Selection::Ids(ids),
+            })
+        }
         (true, false, false) => Ok(Selection::Matching(filter)),
         (true, true, true) => Ok(Selection::All),
         (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?"))
             .advise(format!("backstop job {word} ID…, or --queue, --kind, --state, or --all for every job"))),
-        _ => Err(Trouble::misuse("ids, filters and --all are three ways to say which jobs; use one of them")
-            .advise(format!("backstop job {word} --help"))),
+        _ => Err(Trouble::misuse(
+            "ids, filters and --all are three ways to say which jobs; use one of them, or ids with --queue",
+        )
+        .advise(format!("backstop job {word} --help"))),
     }
 }
 

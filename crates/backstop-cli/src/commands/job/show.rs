@@ -1,6 +1,6 @@
 //! `backstop job show`: everything about one job.
 
-use super::not_found;
+use super::{IdArg, not_found};
 use crate::context::Context;
 use crate::output::words::{instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
@@ -10,9 +10,9 @@ use backstop_core::failure::Failure;
 use backstop_server::wire::job::JobShape;
 
 /// Shows one job.
-pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let job = backstop.store().job(id, backstop.now()).await?.ok_or_else(|| not_found(id))?;
+    let job = args.job(&backstop).await?.ok_or_else(|| not_found(JobId::from_text(&args.id)))?;
     let max_attempts = context.config.max_attempts(&job);
     if context.output.is_json() {
         context.output.json(&JobShape::new(&job, max_attempts, &context.config.redaction))?;

@@ -1,16 +1,20 @@
 //! `backstop job why`: the one gate a job stands before, and what opens it.
 
+use super::IdArg;
 use crate::context::Context;
 use crate::output::words::to_the_millisecond;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
-use backstop::why::Why;
+use backstop::why::{Explained, Why};
 use backstop_server::wire::why::WhyShape;
 
 /// Answers; exits 1 if there is no such job.
-pub(crate) async fn run(id: JobId, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let explained = backstop.why(id, |job| context.config.max_attempts(job)).await?;
+    let explained = match args.job(&backstop).await? {
+        Some(job) => backstop.why_of(job, |job| context.config.max_attempts(job)).await?,
+        None => Explained { id: JobId::from_text(&args.id), job: None, why: Why::NotFound },
+    };
     if context.output.is_json() {
         context.output.json(&WhyShape::new(&explained))?;
     } else {

@@ -58,7 +58,8 @@ pub(crate) struct CheckArgs {
 pub(super) async fn run(args: &CheckArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
-    let checked = backstop.adopted(table).check().await.map_err(|error| failed(table, error))?;
+    let mut checked = backstop.adopted(table).check().await.map_err(|error| failed(table, error))?;
+    checked.notes.extend(table.unshared(&context.config.store));
     if context.output.is_json() {
         context.output.json(&shape(&checked))?;
     } else {

@@ -64,6 +64,7 @@ struct PassShape<'a> {
     unkeyed: u64,
     is_cut: bool,
     failures: Vec<FailureShape<'a>>,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -80,10 +81,14 @@ pub(super) async fn run(args: &RunArgs, context: &Context) -> Result<Verdict, Tr
     let ended = pass(&adopted, args.table.at, &bar, context).await;
     bar.finish_and_clear();
     let pass = ended?;
+    let note = table.unshared(&context.config.store);
     if context.output.is_json() {
-        context.output.json(&shape(&pass))?;
+        context.output.json(&shape(&pass, note))?;
     } else {
         tell(&table, &pass, context)?;
+        if let Some(note) = note {
+            context.output.note(format!("note: {note}"));
+        }
     }
     Ok(if pass.unwritten > 0 { Verdict::FallsShort } else { Verdict::Fine })
 }
@@ -146,7 +151,7 @@ fn show(bar: &ProgressBar, progress: PassProgress) {
     bar.set_message(format!("{succeeded} succeeded, {failed} failed"));
 }
 
-fn shape(pass: &Pass) -> PassShape<'_> {
+fn shape(pass: &Pass, note: Option<String>) -> PassShape<'_> {
     PassShape {
         at: pass.at,
         took_ms: pass.took.as_millis(),
@@ -164,6 +169,7 @@ fn shape(pass: &Pass) -> PassShape<'_> {
         unkeyed: pass.unkeyed,
         is_cut: pass.is_cut,
         failures: pass.failures.iter().map(failure_shape).collect(),
+        notes: note.into_iter().collect(),
     }
 }
 

@@ -26,6 +26,8 @@ const HELP: &str = "\
 j/k or ↑/↓   row
 h/l          page
 g/G          first, last row
+x            select a row, or no longer
+A            select all rows shown, or none
 /            filter rows; Esc shows all again
 r            read the store now
 ?            this
@@ -34,7 +36,11 @@ q            quit
 Capital letters change something:
 P            pause a queue, or resume it
 R            requeue a group of dead letters,
-             or reset a breaker; asks first";
+             or reset a breaker; asks first
+Both do it to all rows that are selected.";
+
+/// Deeds of several that a question names.
+const DEEDS_TOLD_MAX: usize = 10;
 
 /// Draws all of it; notes in `state` how many rows fit.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
@@ -52,7 +58,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     frame.render_widget(footline(state), foot);
     match &state.mode {
         Mode::Helped => over(frame, " Keys ", HELP),
-        Mode::Asked(deed) => over(frame, " Sure? ", &question(deed)),
+        Mode::Asked(deeds) => over(frame, " Sure? ", &question(deeds)),
         Mode::Looking | Mode::Filtering => {}
     }
 }
@@ -134,7 +140,7 @@ fn chart(frame: &mut Frame<'_>, state: &State, area: Rect) -> Rect {
 }
 
 fn rows(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
-    let sheet = state.sheet();
+    let sheet = with_selection(state.sheet(), state);
     state.rows_fit = usize::from(area.height.saturating_sub(1)).max(1);
     if sheet.rows.is_empty() {
         let told = if state.filter.is_empty() { sheet.empty } else { "no row has this; Esc shows all again" };
@@ -145,6 +151,19 @@ fn rows(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
     let marked = Style::new().add_modifier(Modifier::REVERSED);
     let mut chosen = TableState::default().with_selected(state.at());
     frame.render_stateful_widget(table(&sheet).row_highlight_style(marked), area, &mut chosen);
+}
+
+/// With a star before the rows that were selected, as soon as there are some.
+fn with_selection(mut sheet: Sheet, state: &State) -> Sheet {
+    if sheet.rows.iter().any(|row| state.is_selected(row)) {
+        for row in &mut sheet.rows {
+            let mark = if state.is_selected(row) { "* " } else { "  " };
+            if let Some((text, _)) = row.cells.first_mut() {
+                text.insert_str(0, mark);
+            }
+        }
+    }
+    sheet
 }
 
 const fn below_head(area: Rect) -> Rect {
@@ -196,7 +215,8 @@ fn footline(state: &State) -> Line<'static> {
         (None, Some(Notice::Failed(told))) => Line::styled(told.clone(), style(Tone::Bad)),
         (None, Some(Notice::Done(told))) => Line::styled(told.clone(), style(Tone::Good)),
         (None, None) => {
-            let keys = "←/→ view  j/k row  h/l page  / filter  ? help  q quit  P pause  R requeue or reset";
+            let keys =
+                "←/→ view  j/k row  x select  A all  / filter  ? help  q quit  P pause  R requeue or reset";
             let filter = &state.filter;
             let shown = if filter.is_empty() {
                 keys.to_owned()
@@ -209,8 +229,15 @@ fn footline(state: &State) -> Line<'static> {
 }
 
 /// What is asked before it is done.
-fn question(deed: &Deed) -> String {
-    let what = match deed {
+fn question(deeds: &[Deed]) -> String {
+    let mut told: Vec<String> = deeds.iter().take(DEEDS_TOLD_MAX).map(asked).collect();
+    let more = deeds.len().saturating_sub(told.len());
+    told.extend((more > 0).then(|| format!("… and {more} more?")));
+    format!("{}\n\ny  yes\nany other key  no", told.join("\n"))
+}
+
+fn asked(deed: &Deed) -> String {
+    match deed {
         Deed::SetGate(queue, Gate::Paused) => format!("Pause {queue}?"),
         Deed::SetGate(queue, Gate::Open) => format!("Resume {queue}?"),
         Deed::Requeue { queue, fingerprint, count } => {
@@ -220,8 +247,7 @@ fn question(deed: &Deed) -> String {
             )
         }
         Deed::Reset(name) => format!("Reset {name}?\nWhat it keeps back runs at once."),
-    };
-    format!("{what}\n\ny  yes\nany other key  no")
+    }
 }
 
 /// A box over the middle.

@@ -108,23 +108,36 @@ impl Live {
                 Wish::Draw => {}
                 Wish::Quit => return Ok(()),
                 Wish::Read => self.now.notify_one(),
-                Wish::Do(deed) => self.perform(deed),
+                Wish::Do(deeds) => self.perform(deeds),
             }
         }
     }
 
     /// Does it beside the drawing: a slow store must not hold up keys.
-    fn perform(&self, deed: Deed) {
+    fn perform(&self, deeds: Vec<Deed>) {
         let (changes, letters, sender) = (self.changes.clone(), self.letters.clone(), self.notices.0.clone());
         tokio::spawn(async move {
-            let notice = match done(&deed, &changes, &letters).await {
-                Ok(told) => Notice::Done(told),
-                Err(error) => Notice::Failed(error.to_string()),
-            };
+            let notice = performed(&deeds, &changes, &letters).await;
             // Whoever asked may have left.
             let _ = sender.send(notice).await;
         });
     }
+}
+
+/// Does it, and says how it went. Of several the first that fails is the last that is tried.
+async fn performed(deeds: &[Deed], changes: &Changes, letters: &DeadLetters) -> Notice {
+    let mut told = Vec::with_capacity(deeds.len());
+    for deed in deeds {
+        match done(deed, changes, letters).await {
+            Ok(done) => told.push(done),
+            Err(error) if deeds.len() == 1 => return Notice::Failed(error.to_string()),
+            Err(error) => {
+                let (done, all) = (told.len(), deeds.len());
+                return Notice::Failed(format!("{done} of {all} were done, then: {error}"));
+            }
+        }
+    }
+    Notice::Done(told.join("; "))
 }
 
 async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<String> {

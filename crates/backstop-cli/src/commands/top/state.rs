@@ -9,6 +9,7 @@ use backstop::core::Fingerprint;
 use backstop::core::port::Gate;
 use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::collections::BTreeSet;
 
 /// Characters a filter may have; nobody types more.
 const FILTER_CHARS_MAX: usize = 64;
@@ -62,8 +63,8 @@ pub(super) enum Mode {
     Looking,
     /// Typing a filter.
     Filtering,
-    /// Answering whether this is really meant.
-    Asked(Deed),
+    /// Answering whether all of this is really meant.
+    Asked(Vec<Deed>),
     /// Reading what keys there are.
     Helped,
 }
@@ -95,8 +96,8 @@ pub(super) enum Wish {
     Quit,
     /// A new reading, now.
     Read,
-    /// This.
-    Do(Deed),
+    /// These, one after another.
+    Do(Vec<Deed>),
 }
 
 /// A line about what was done, or what went wrong.
@@ -132,6 +133,8 @@ pub(super) struct State {
     /// The row, by what it is: when others come and go before it, it stays chosen.
     chosen: Option<String>,
     at: usize,
+    /// Rows that were selected, by what they are.
+    selected: BTreeSet<String>,
 }
 
 impl State {
@@ -149,6 +152,7 @@ impl State {
             rows_fit: 1,
             chosen: None,
             at: 0,
+            selected: BTreeSet::new(),
         }
     }
 
@@ -178,6 +182,11 @@ impl State {
         self.at
     }
 
+    /// Whether a row was selected.
+    pub(super) fn is_selected(&self, row: &Row) -> bool {
+        self.selected.contains(&row.id)
+    }
+
     /// What a key does.
     pub(super) fn press(mut self, key: KeyEvent) -> (Self, Wish) {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
@@ -187,7 +196,7 @@ impl State {
         let wish = match std::mem::take(&mut self.mode) {
             Mode::Looking => self.look(key.code),
             Mode::Filtering => self.type_filter(key.code),
-            Mode::Asked(deed) => self.answer(key.code, deed),
+            Mode::Asked(deeds) => self.answer(key.code, deeds),
             // Whatever the key, the help goes away.
             Mode::Helped => Wish::Draw,
         };
@@ -200,8 +209,11 @@ impl State {
             KeyCode::Char('r') => return Wish::Read,
             KeyCode::Char('P') => return self.turn_gate(),
             KeyCode::Char('R') => self.ask(),
+            KeyCode::Char('x') => self.select(),
+            KeyCode::Char('A') => self.select_all(),
             KeyCode::Char('?') => self.mode = Mode::Helped,
             KeyCode::Char('/') => self.mode = Mode::Filtering,
+            KeyCode::Esc if self.filter.is_empty() => self.selected.clear(),
             KeyCode::Esc => self.refilter(String::new()),
             KeyCode::Right | KeyCode::Tab => self.show(self.view.turned(1)),
             KeyCode::Left | KeyCode::BackTab => self.show(self.view.turned(View::ALL.len() - 1)),
@@ -239,9 +251,9 @@ impl State {
     }
 
     /// Only `y` means yes.
-    fn answer(&mut self, code: KeyCode, deed: Deed) -> Wish {
+    fn answer(&mut self, code: KeyCode, deeds: Vec<Deed>) -> Wish {
         if code == KeyCode::Char('y') {
-            return Wish::Do(deed);
+            return self.wish(deeds);
         }
         self.notice = Some(Notice::Done("nothing was changed".to_owned()));
         Wish::Draw
@@ -251,8 +263,30 @@ impl State {
         if view != self.view {
             (self.view, self.chosen, self.at) = (view, None, 0);
             self.filter.clear();
+            self.selected.clear();
             self.settle();
         }
+    }
+
+    /// Selects the chosen row, or no longer.
+    fn select(&mut self) {
+        let Some(row) = self.row() else { return };
+        if !self.selected.remove(&row.id) {
+            self.selected.insert(row.id);
+        }
+    }
+
+    /// Selects all rows that are shown, or none if they are selected already.
+    fn select_all(&mut self) {
+        let rows = self.sheet().rows;
+        let is_all = rows.iter().all(|row| self.is_selected(row));
+        self.selected = rows.into_iter().filter(|_| !is_all).map(|row| row.id).collect();
+    }
+
+    /// What is done is done to those that were selected: they are not selected for the next.
+    fn wish(&mut self, deeds: Vec<Deed>) -> Wish {
+        self.selected.clear();
+        Wish::Do(deeds)
     }
 
     fn refilter(&mut self, filter: String) {
@@ -278,25 +312,38 @@ impl State {
         self.sheet().rows.into_iter().nth(self.at)
     }
 
-    /// Pausing loses nothing and is undone by the same key: a capital letter is enough.
+    /// The rows that are meant: those that were selected, else the chosen one. What is not shown is never meant.
+    fn meant(&self) -> Vec<Row> {
+        let mut rows = self.sheet().rows;
+        rows.retain(|row| self.is_selected(row));
+        if rows.is_empty() { self.row().into_iter().collect() } else { rows }
+    }
+
+    /// Pausing loses nothing and is undone by the same key: for one queue a capital letter is enough.
     fn turn_gate(&mut self) -> Wish {
-        let queue = self.row().and_then(|row| row.queue);
-        let status = queue
-            .and_then(|name| self.figures.as_ref()?.queues.iter().find(|queue| queue.name == name).cloned());
-        let Some(status) = status else {
-            self.notice = Some(Notice::Failed("P pauses a queue: choose one in Queues or Rates".to_owned()));
-            return Wish::Draw;
-        };
-        let gate = match status.gate {
-            Gate::Open => Gate::Paused,
-            Gate::Paused => Gate::Open,
-        };
-        Wish::Do(Deed::SetGate(status.name, gate))
+        let names: BTreeSet<QueueName> = self.meant().into_iter().filter_map(|row| row.queue).collect();
+        let known = self.figures.iter().flat_map(|figures| &figures.queues);
+        let queues: Vec<_> = known.filter(|queue| names.contains(&queue.name)).collect();
+        // Of several, none is opened while another gets paused by the same key.
+        let is_open = queues.iter().any(|queue| queue.gate == Gate::Open);
+        let (meant, gate) = if is_open { (Gate::Open, Gate::Paused) } else { (Gate::Paused, Gate::Open) };
+        let turned = queues.iter().filter(|queue| queue.gate == meant);
+        let deeds: Vec<Deed> = turned.map(|queue| Deed::SetGate(queue.name.clone(), gate)).collect();
+        match deeds.len() {
+            0 => {
+                let told = "P pauses a queue: choose one in Queues or Rates";
+                self.notice = Some(Notice::Failed(told.to_owned()));
+            }
+            1 => return self.wish(deeds),
+            _ => self.mode = Mode::Asked(deeds),
+        }
+        Wish::Draw
     }
 
     fn ask(&mut self) {
-        if let Some(deed) = self.row().and_then(|row| row.again) {
-            self.mode = Mode::Asked(deed);
+        let deeds: Vec<Deed> = self.meant().into_iter().filter_map(|row| row.again).collect();
+        if !deeds.is_empty() {
+            self.mode = Mode::Asked(deeds);
             return;
         }
         let told = "R requeues a group of dead letters, or resets a breaker: choose one in its view";

@@ -70,7 +70,7 @@ impl Bars<'_> {
     fn drawing(&self) -> String {
         let most = self.bars.iter().map(Bar::total).max().unwrap_or_default().max(1) as f64;
         let height = 10.0 + ROW * self.bars.len().max(1) as f64;
-        let mut svg = Svg::new(self.id, "bar-chart", WIDTH, height, self.title, &self.told());
+        let mut svg = Svg::new(self.id, "bar-chart", (WIDTH, height), self.title, &self.told());
         for (at, bar) in self.bars.iter().enumerate() {
             let y = 6.0 + ROW * at as f64;
             svg.text("chart-label", (LEFT - 10.0, y + 15.0), Anchor::End, &bar.name);

@@ -73,13 +73,13 @@ impl Calendar<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]
     fn drawing(&self) -> String {
         let told = format!("{}, a column each", counted(self.days.len() as u64, "day"));
-        let mut svg = Svg::new(self.id, "calendar", WIDTH, HEIGHT, self.title, &told);
+        let mut svg = Svg::with_links(self.id, "calendar", (WIDTH, HEIGHT), self.title, &told);
         let step = (RIGHT - LEFT) / self.days.len().max(1) as f64;
         let named = self.days.len().div_ceil(NAMES_MAX).max(1);
         for (at, day) in self.days.iter().enumerate() {
             let x = LEFT + step * at as f64;
             let width = (step - 3.0).max(1.0);
-            svg.link(&day.address);
+            svg.link(&day.address, &day.told());
             let class = if day.is_chosen { "calendar-day chosen" } else { "calendar-day" };
             svg.rect(class, Place { x, y: TOP, width, height: BOTTOM - TOP }, &day.told());
             fill(&mut svg, day, x, width);

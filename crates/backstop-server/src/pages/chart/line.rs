@@ -73,7 +73,7 @@ impl LineChart<'_> {
         let most = self.lines.iter().filter_map(|line| line.series.most()).map(sound).fold(0.0, f64::max);
         let marks = marks(most, self.unit);
         let field = Field { from, until, top: marks.last().copied().unwrap_or(1.0) };
-        let mut svg = Svg::new(self.id, "line-chart", WIDTH, HEIGHT, self.title, &self.told());
+        let mut svg = Svg::new(self.id, "line-chart", (WIDTH, HEIGHT), self.title, &self.told());
         self.axes(&mut svg, &field, &marks);
         if self.lines.iter().all(|line| line.series.is_empty()) {
             let middle = (LEFT.midpoint(RIGHT), TOP.midpoint(BOTTOM));

@@ -7,11 +7,20 @@ use std::fmt::{self, Write as _};
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// Begins a drawing of this size.
-    pub(super) fn new(id: &str, class: &str, width: f64, height: f64, title: &str, told: &str) -> Self {
-        let (id, class) = (escaped(id), escaped(class));
+    /// Begins a drawing of this size: one picture, for who cannot see it.
+    pub(super) fn new(id: &str, class: &str, size: (f64, f64), title: &str, told: &str) -> Self {
+        Self::begin("img", id, class, size, title, told)
+    }
+
+    /// Begins a drawing with links in it. A picture's parts are not told of; those of a group are.
+    pub(super) fn with_links(id: &str, class: &str, size: (f64, f64), title: &str, told: &str) -> Self {
+        Self::begin("group", id, class, size, title, told)
+    }
+
+    fn begin(role: &str, id: &str, class: &str, size: (f64, f64), title: &str, told: &str) -> Self {
+        let (id, class, (width, height)) = (escaped(id), escaped(class), size);
         Self(format!(
-            "<svg class=\"chart {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {width} {height}\" role=\"{role}\" \
              aria-labelledby=\"{id}-title {id}-told\"><title id=\"{id}-title\">{}</title>\
              <desc id=\"{id}-told\">{}</desc>",
             escaped(title),
@@ -57,8 +66,8 @@ impl Svg {
     }
 
     /// Begins a link; what is drawn until [`Svg::end_link`] leads there.
-    pub(super) fn link(&mut self, address: &str) {
-        self.push(format_args!("<a href=\"{}\">", escaped(address)));
+    pub(super) fn link(&mut self, address: &str, name: &str) {
+        self.push(format_args!("<a href=\"{}\" aria-label=\"{}\">", escaped(address), escaped(name)));
     }
 
     /// Ends a link.

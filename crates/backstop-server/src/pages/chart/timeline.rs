@@ -80,7 +80,7 @@ impl TimeLine<'_> {
         let places: u64 = self.marks.iter().map(Mark::width).sum();
         let step = (RIGHT - LEFT) / places.max(1) as f64;
         let step = step.min(64.0);
-        let mut svg = Svg::new(self.id, "held-line", WIDTH, HEIGHT, self.title, &self.told());
+        let mut svg = Svg::new(self.id, "held-line", (WIDTH, HEIGHT), self.title, &self.told());
         svg.path("held-line-axis", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
         let mut named_to = 0.0;
         let mut at = 0;

@@ -3,7 +3,9 @@
 use super::filter::{LetterFilter, count};
 use super::letters;
 use crate::bulk::{Plan, Target};
-use crate::pages::jobs::{Chip, Counted, capital, handed_on, outcome, picked, short, start};
+use crate::pages::jobs::{
+    Chip, Counted, capital, handed_on, is_meant, outcome, picked, short, start, unmeant,
+};
 use crate::pages::link::Link;
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
@@ -29,6 +31,7 @@ struct Page {
     chips: Vec<Chip>,
     is_all: bool,
     is_matching: bool,
+    must_type: bool,
     act: String,
     redrive: String,
     fields: Vec<(String, String)>,
@@ -101,6 +104,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter.0.is_empty(),
         is_matching,
+        must_type: is_matching && asked == Asked::Delete,
         act: view.at("/dead/act"),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
         fields: handed_on(verb, &filter.on(String::new()), &ids, is_matching),
@@ -129,6 +133,9 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         (Asked::Requeue | Asked::Move, _) => Action::Retry,
     };
     if posted.get("all").is_some() {
+        if !is_meant(&posted, &action) {
+            return Ok(unmeant(&view, filter.on(view.at("/dead/confirm"))));
+        }
         let expected = view.ask(count(&letters(&view), &filter.0)).await?.map(|counted| counted.count);
         let target = Target::letters(&filter.selection(), &action);
         return start(&view, Plan { target, expected, back: back.to_string() }, &back).await;

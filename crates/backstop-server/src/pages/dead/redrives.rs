@@ -10,13 +10,11 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::{CANARY_MAX, Phase, Redrive, RedriveError, RedriveReport};
+use backstop::dead::redrive::{
+    CANARY_MAX, CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Redrive, RedriveError, RedriveReport,
+    THEN_RATE_USUAL,
+};
 use backstop_core::Time;
-
-/// What is proposed: ten go first, one of them may die, then a hundred a second.
-const CANARY: u32 = 10;
-const FAILURES: u32 = 1;
-const RATE: &str = "100/s";
 
 #[derive(Template)]
 #[template(path = "redrive_plan.html")]
@@ -71,6 +69,7 @@ struct Shown {
     refused: u64,
     damaged: u64,
     is_ended: bool,
+    is_stalled: bool,
 }
 
 /// The form: which letters, how many first, how fast then.
@@ -78,7 +77,9 @@ pub(super) async fn plan(view: View) -> Result<Response, PageFailure> {
     let filter = LetterFilter::of(&view)?;
     let counted = view.ask(count(&letters(&view), &filter.0)).await?;
     let back = filter.on(view.at("/dead"));
-    let said = |name: &str, usual: &str| view.query(name).unwrap_or(usual).to_owned();
+    let said = |name: &str, usual: &dyn ToString| {
+        view.query(name).map_or_else(|| usual.to_string(), ToOwned::to_owned)
+    };
     let page = PlanPage {
         frame: view.frame(Section::Dead, "Redrive dead letters"),
         chips: filter.chips(&back),
@@ -86,10 +87,10 @@ pub(super) async fn plan(view: View) -> Result<Response, PageFailure> {
         is_all: filter.0.is_empty(),
         act: view.at("/dead/redrive"),
         fields: filter.on(String::new()).pairs().to_vec(),
-        canary: said("canary", &CANARY.to_string()),
+        canary: said("canary", &CANARY_USUAL),
         canary_max: CANARY_MAX,
-        failures: said("max_failures", &FAILURES.to_string()),
-        rate: said("then_rate", RATE),
+        failures: said("max_failures", &MAX_FAILURES_USUAL),
+        rate: said("then_rate", &THEN_RATE_USUAL),
         back: back.to_string(),
     };
     view.show(&page)
@@ -137,18 +138,29 @@ pub(super) async fn list(view: View) -> Result<Response, PageFailure> {
 /// One of them, live.
 pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
     let report = found(&view, &id).await?;
-    let filter = match &report.plan.selection {
-        DeadSelection::Matching(filter) => LetterFilter(filter.clone()),
-        _ => LetterFilter::default(),
-    };
-    let chips = filter.on(String::new()).pairs().to_vec();
     let page = OnePage {
         frame: view.frame(Section::Dead, "Redrive").live(),
         it: Shown::of(&view, &report, view.now()),
-        chips,
+        chips: chips(&report),
         steps: steps(report.phase),
     };
     view.show(&page)
+}
+
+/// Which letters, in parts; none for all of them.
+fn chips(report: &RedriveReport) -> Vec<(String, String)> {
+    let picked = || report.picked.unwrap_or_default();
+    match &report.plan.selection {
+        DeadSelection::Matching(filter) => LetterFilter(filter.clone()).on(String::new()).pairs().to_vec(),
+        DeadSelection::Oldest { queue, .. } => {
+            vec![("queue".to_owned(), queue.to_string()), ("the oldest".to_owned(), text::count(picked()))]
+        }
+        DeadSelection::Ids(_) => vec![("picked by id".to_owned(), text::count(picked()))],
+        DeadSelection::Within { queue, .. } => {
+            vec![("queue".to_owned(), queue.to_string()), ("picked by id".to_owned(), text::count(picked()))]
+        }
+        DeadSelection::All => Vec::new(),
+    }
 }
 
 async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
@@ -161,12 +173,8 @@ async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
 
 pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
     found(&view, &id).await?;
-    let audit = view.app().backstop().audit(view.who());
-    let dead = letters(&view);
-    let change = async { dead.stop_redrive(&id).await.map(|report| (1, report)) };
-    let selection = serde_json::json!({ "redrive": id });
     let here = view.at(&format!("/dead/redrives/{id}"));
-    let note = match audit.around("redrive stop", selection, change).await {
+    let note = match letters(&view).stop_redrive(&id).await {
         Ok(_) => Note::done("It stops before its next step; what was requeued stays requeued."),
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
         Err(other) => Note::refused(format!("Not stopped: {other}.")),
@@ -174,20 +182,20 @@ pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response,
     Ok(note.on(view.app().base(), &here))
 }
 
-/// Lets one go on whose runner is gone. If it has one, that one goes on.
+/// Lets one go on whose runner is gone. If it has one, it stays that one's.
 pub(super) async fn resume(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let report = found(&view, &id).await?;
+    found(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
-    if report.phase.is_ended() {
-        return Ok(Note::refused("It has ended; start another one.").on(view.app().base(), &here));
-    }
     let dead = letters(&view);
-    match dead.leave_redrive(&id).await {
-        Ok(()) => redrives::run(view.app(), dead, id),
+    let note = match dead.leave_redrive(&id).await {
+        Ok(()) => {
+            redrives::run(view.app(), dead, id);
+            Note::done("It goes on, and any server of the store goes on with it from now on.")
+        }
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
-        Err(other) => return Ok(Note::refused(format!("Not resumed: {other}.")).on(view.app().base(), &here)),
-    }
-    Ok(Note::done("It goes on, unless a runner that is alive has it.").on(view.app().base(), &here))
+        Err(other) => Note::refused(format!("Nothing was changed: {other}.")),
+    };
+    Ok(note.on(view.app().base(), &here))
 }
 
 /// The phases, and how each is drawn.
@@ -226,6 +234,7 @@ impl Shown {
                 Phase::Done => "good",
                 Phase::Failed => "bad",
                 Phase::Stopped => "warn",
+                Phase::Canary | Phase::Watching | Phase::Rate if report.stalled => "warn",
                 Phase::Canary | Phase::Watching | Phase::Rate => "accent",
             },
             sentence: report.why.clone().unwrap_or_else(|| doing(report)),
@@ -242,6 +251,7 @@ impl Shown {
             refused: report.refused,
             damaged: report.damaged,
             is_ended: report.phase.is_ended(),
+            is_stalled: report.stalled,
         }
     }
 
@@ -257,6 +267,9 @@ impl Shown {
 
 /// What it does, in a sentence.
 fn doing(report: &RedriveReport) -> String {
+    if report.stalled {
+        return "nobody runs it: its runner is gone, or left it in the middle".to_owned();
+    }
     match report.phase {
         Phase::Canary => format!("the first {} are being requeued", report.plan.canary),
         Phase::Watching => format!("{} of the first {} have not ended yet", report.open, report.requeued),

@@ -14,6 +14,7 @@ use backstop_core::limits::AMEND_MAX;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
+#[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
 struct Page {
     frame: Frame,
     verb: &'static str,
@@ -24,6 +25,7 @@ struct Page {
     ids: Vec<(String, String)>,
     chips: Vec<Chip>,
     is_all: bool,
+    must_type: bool,
     act: String,
     fields: Vec<(String, String)>,
     back: String,
@@ -93,6 +95,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         ids: ids.iter().map(|id| (short(*id), view.at(&format!("/jobs/{id}")))).collect(),
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter == JobFilter::default(),
+        must_type: is_matching && action == Action::Delete,
         act: view.at("/jobs/act"),
         fields,
         back: back.to_string(),
@@ -129,6 +132,9 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         _ => filter.link(&view),
     };
     if posted.get("all").is_some() {
+        if !is_meant(&posted, &action) {
+            return Ok(unmeant(&view, filter.on(view.at("/jobs/confirm"))));
+        }
         let queues = view.ask(view.store().queues(view.now())).await?;
         let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
         let plan =
@@ -143,6 +149,17 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && changed.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
     Ok(outcome(&action, changed.count, &changed.refused).on(view.app().base(), &back.to_string()))
+}
+
+/// Whether all that match may be changed: to remove them, whoever asks has typed the word. One click too many is no word.
+pub(in crate::pages) fn is_meant(posted: &Posted, action: &Action) -> bool {
+    *action != Action::Delete || posted.get("typed") == Some(told(action).0)
+}
+
+/// Back to the question, which names what it is about.
+pub(in crate::pages) fn unmeant(view: &View, question: Link) -> Response {
+    let note = Note::refused("Nothing was deleted: to delete all that match, type the word delete.");
+    note.on(view.app().base(), &question.with("action", "delete").with("all", "matching").to_string())
 }
 
 /// Starts a run in the background, and shows it.
@@ -198,6 +215,7 @@ const fn advice(refusal: Refusal) -> &'static str {
         Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
         Refusal::Running => "Cancel it, then try again.",
         Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => "Nothing needs to be done.",
+        Refusal::Ambiguous => "`backstop job` does it with --queue NAME.",
         Refusal::Alive | Refusal::Elsewhere(_) => "Look at it again before you go on.",
     }
 }

@@ -6,24 +6,21 @@ use crate::pages::View;
 use crate::pages::workers::Health;
 use crate::wire::worker::LISTED;
 use backstop::breakers::GuardStatus;
+use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
-use backstop_core::amend::Filter;
+use backstop_core::limits::GROUPS_MAX;
 use backstop_core::port::{
-    Answer, Group, GroupQuery, KeyStatus, PageQuery, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
+    Answer, Group, GroupQuery, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::Standing;
-use backstop_core::{Job, QueueName, ScheduleName, Span, State, StreamName, Time};
+use backstop_core::{QueueName, ScheduleName, Span, StreamName, Time};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Groups of deaths that are looked at.
-const GROUPS_MAX: usize = 20;
-/// Running jobs that are looked at for leases that are over.
-const RUNNING_MAX: usize = 50;
 /// Streams and keys of each that are looked at for a halt.
 const STREAMS_MAX: usize = 10;
-const KEYS_MAX: usize = 50;
+const KEYS_MAX: usize = 1_000;
 /// Schedules that are looked at.
 const SCHEDULES_MAX: usize = 100;
 /// Tables that are looked at.
@@ -45,23 +42,35 @@ pub(super) struct Facts {
     /// Those heard of within the hour.
     pub(super) workers: Vec<WorkerStatus>,
     pub(super) guards: Vec<GuardStatus>,
+    /// As many as the store tells: the largest come first, and those of now may be small.
     pub(super) groups: Vec<Group>,
-    /// Running jobs whose lease is over.
-    pub(super) overdue: Vec<Job>,
+    /// For how long the lease that ended first has not been taken over.
+    pub(super) overdue: Option<Span>,
     pub(super) streams: Vec<StreamStatus>,
-    /// Streams with keys that stand still, and how many of those were seen.
-    pub(super) halted: Vec<(StreamName, u64)>,
+    /// Streams with keys that stand still.
+    pub(super) halted: Vec<Halted>,
     pub(super) missed: BTreeMap<ScheduleName, usize>,
-    /// What the doctor says; `None` while nothing is known yet.
-    pub(super) opinion: Option<Opinion>,
+    /// What the doctor says.
+    pub(super) opinion: Opinion,
     /// How each queue went in the last minutes, as far as this server saw it.
     pub(super) recent: BTreeMap<QueueName, QueueSeries>,
     /// The same of each stream.
     pub(super) recent_streams: BTreeMap<StreamName, StreamSeries>,
+    /// Redrives that have not ended and that nobody runs.
+    pub(super) stalled: Vec<RedriveReport>,
     /// Tables whose passes fail.
     pub(super) failing: Vec<(String, Failing)>,
     /// Queues that this server handles by itself.
     pub(super) handled: Vec<QueueName>,
+}
+
+/// Keys of a stream that stand still.
+pub(super) struct Halted {
+    pub(super) stream: StreamName,
+    /// How many were seen.
+    pub(super) count: u64,
+    /// Whether there are keys that were not looked at.
+    pub(super) is_partial: bool,
 }
 
 impl Facts {
@@ -69,13 +78,6 @@ impl Facts {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
-        let running = PageQuery {
-            filter: Filter { state: Some(State::Running), ..Filter::default() },
-            limit: RUNNING_MAX,
-            ..PageQuery::default()
-        };
-        let running = store.jobs(running, now).await?.jobs;
-        let is_over = |job: &Job| job.held_by.as_ref().is_some_and(|holder| holder.until < now);
         let config = view.app().config();
         let handled = config.queues.iter().filter(|(_, entry)| entry.handler.is_some());
         let recent = queues
@@ -88,10 +90,11 @@ impl Facts {
             workers: store.workers(LISTED, now).await?,
             guards: backstop.breakers().list().await?,
             groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
-            overdue: running.into_iter().filter(is_over).collect(),
+            overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
             halted: halted(view, &streams).await?,
             missed: missed.look(view, now).await?,
             opinion: view.app().doctor().opinion(view.app()),
+            stalled: stalled(view).await?,
             failing: failing(view).await?,
             recent: recent.collect(),
             recent_streams: recent_streams.collect(),
@@ -117,6 +120,11 @@ impl Facts {
     }
 }
 
+async fn stalled(view: &View) -> Answer<Vec<RedriveReport>> {
+    let redrives = view.app().backstop().dead().redrives().await?;
+    Ok(redrives.into_iter().filter(|redrive| redrive.stalled).collect())
+}
+
 /// The tables of the configuration whose passes fail.
 async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
     let (config, backstop) = (view.app().config(), view.app().backstop());
@@ -129,7 +137,7 @@ async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
 }
 
 /// Keys that stand still, of the first keys that hold something.
-async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<(StreamName, u64)>> {
+async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<Halted>> {
     let mut halted = Vec::new();
     for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
         let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
@@ -138,7 +146,8 @@ async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<(StreamName
             |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
         let count = keys.iter().filter(is_halted).count() as u64;
         if count > 0 {
-            halted.push((status.name.clone(), count));
+            let is_partial = status.holding > keys.len() as u64;
+            halted.push(Halted { stream: status.name.clone(), count, is_partial });
         }
     }
     Ok(halted)

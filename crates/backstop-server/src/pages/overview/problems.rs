@@ -8,6 +8,7 @@ use crate::pages::link::{Link, part};
 use crate::pages::text;
 use crate::pages::workers::Health;
 use backstop::breakers::GuardStatus;
+use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Finding, Gate, Grade, QueueStatus};
@@ -69,6 +70,7 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
     found.extend(overdue(facts, base));
     found.extend(streams(facts, base));
     found.extend(missed(facts, base));
+    found.extend(redrives(facts, base));
     found.extend(tables(facts, base));
     found.extend(doctor(facts, base));
     found.sort_by_key(|problem| problem.weight);
@@ -265,14 +267,12 @@ fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Jobs whose lease is over and that nobody took over.
 fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
-    let longest =
-        facts.overdue.iter().filter_map(|job| job.held_by.as_ref()).map(|holder| holder.until).min()?;
-    let jobs = text::many(facts.overdue.len() as u64, "running job has", "running jobs have");
+    let sentence = "Jobs in hand have lost their worker; any live worker of their queues takes them over.";
     Some(Problem {
         weight: Weight::Warn,
         kind: "lease over",
-        sentence: format!("{jobs} lost their worker; any live worker takes them over."),
-        number: text::span(facts.now.since(longest)),
+        sentence: sentence.to_owned(),
+        number: text::span(facts.overdue?),
         link: Link::to(format!("{base}/jobs")).with("state", State::Running).to_string(),
         deed: "Look at them",
     })
@@ -281,12 +281,19 @@ fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
 /// Keys that stand still, and positions that were given up lately.
 fn streams(facts: &Facts, base: &str) -> Vec<Problem> {
     let at = |name: &str| format!("{base}/streams/{}", part(name));
-    let halted = facts.halted.iter().map(|(name, count)| Problem {
+    let halted = facts.halted.iter().map(|halted| Problem {
         weight: Weight::Bad,
         kind: "halted keys",
-        sentence: format!("In stream {name} a record failed for good, and its key waits for somebody."),
-        number: text::many(*count, "key", "keys"),
-        link: at(name.as_str()),
+        sentence: format!(
+            "In stream {} a record failed for good, and its key waits for somebody.",
+            halted.stream
+        ),
+        number: format!(
+            "{}{}",
+            if halted.is_partial { "at least " } else { "" },
+            text::many(halted.count, "key", "keys")
+        ),
+        link: at(halted.stream.as_str()),
         deed: "Set it going",
     });
     let misses = facts.recent_streams.iter().filter_map(|(name, series)| {
@@ -314,6 +321,22 @@ fn missed(facts: &Facts, base: &str) -> Vec<Problem> {
         deed: "See its ledger",
     };
     facts.missed.iter().map(told).collect()
+}
+
+/// Redrives that stand still.
+fn redrives(facts: &Facts, base: &str) -> Vec<Problem> {
+    let told = |redrive: &RedriveReport| Problem {
+        weight: Weight::Warn,
+        kind: "redrive stalled",
+        sentence: format!(
+            "Nobody runs the redrive that {} started: its runner is gone, or left it in the middle.",
+            redrive.by
+        ),
+        number: text::many(redrive.requeued, "letter requeued", "letters requeued"),
+        link: format!("{base}/dead/redrives/{}", part(&redrive.id)),
+        deed: "Go on with it",
+    };
+    facts.stalled.iter().map(told).collect()
 }
 
 /// Tables whose passes fail: none of their rows is tried meanwhile.
@@ -344,11 +367,11 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
         let weight = if finding.grade == Grade::Bad { Weight::Bad } else { Weight::Warn };
         problem(weight, format!("{}.{advice}", finding.what))
     };
-    match facts.opinion.as_ref().map(|opinion| opinion.findings.as_ref()) {
-        None => Vec::new(),
-        Some(Ok(findings)) => {
-            findings.iter().filter(|finding| finding.grade != Grade::Good).map(told).collect()
-        }
-        Some(Err(why)) => vec![problem(Weight::Warn, format!("The store could not be examined: {why}."))],
-    }
+    let findings = facts.opinion.found.iter().flat_map(|found| found.findings.iter());
+    let failed = facts.opinion.failed.iter();
+    let failed = failed.map(|why| problem(Weight::Warn, format!("The store could not be examined: {why}.")));
+    findings.filter(|finding| finding.grade != Grade::Good).map(told).chain(failed).collect()
 }
+
+#[cfg(test)]
+mod tests;

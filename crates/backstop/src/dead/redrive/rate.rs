@@ -28,6 +28,9 @@ enum Per {
 }
 
 impl Rate {
+    /// Ten in a second.
+    pub(super) const TEN_A_SECOND: Self = Self::per_second(NonZeroU32::MIN.saturating_add(9));
+
     /// So many in a second.
     pub const fn per_second(count: NonZeroU32) -> Self {
         Self { count, per: Per::Second }

@@ -63,10 +63,32 @@ impl Record {
         Self { report, stop_asked: false, is_unattended, runner: None, pending: Vec::new() }
     }
 
-    /// Whether it waits for a server to go on with it: its runner is gone, or never came.
+    /// Until when somebody has it: its runner, or whoever wrote it down and is about to run it.
+    fn held_until(&self) -> Time {
+        self.runner.map_or_else(|| self.report.started_at.after(LEASE), |runner| runner.until)
+    }
+
+    /// Whether it has not ended and nobody runs it: its runner is gone, or never came.
+    fn is_stalled(&self, now: Time) -> bool {
+        !self.report.phase.is_ended() && self.held_until() <= now
+    }
+
+    /// Whether it waits for a server to go on with it.
     pub(super) fn is_left(&self, now: Time) -> bool {
-        let until = self.runner.map_or_else(|| self.report.started_at.after(LEASE), |runner| runner.until);
-        self.is_unattended && !self.report.phase.is_ended() && until <= now
+        self.is_unattended && self.is_stalled(now)
+    }
+
+    /// Leaves it to servers, if nobody has it.
+    pub(super) fn leave(&mut self, now: Time) -> Result<(), RedriveError> {
+        let id = || self.report.id.clone();
+        if self.report.phase.is_ended() {
+            return Err(RedriveError::Ended { id: id(), phase: self.report.phase });
+        }
+        if self.held_until() > now {
+            return Err(RedriveError::Busy { id: id(), until: self.held_until() });
+        }
+        self.is_unattended = true;
+        Ok(())
     }
 
     /// Takes the redrive for the runner of this number, if nobody else has it.
@@ -158,7 +180,9 @@ impl DeadLetters {
     async fn redrives_that(&self, fits: impl Fn(&Record) -> bool) -> Answer<Vec<RedriveReport>> {
         let cells = cells(&self.backstop, PREFIX).await?;
         let records = cells.iter().filter_map(read::<Record>).filter(fits);
-        let mut reports: Vec<_> = records.map(|record| record.report).collect();
+        let now = self.backstop.now();
+        let told = |record: Record| RedriveReport { stalled: record.is_stalled(now), ..record.report };
+        let mut reports: Vec<_> = records.map(told).collect();
         reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
         Ok(reports)
     }
@@ -200,7 +224,8 @@ impl DeadLetters {
 
     /// Once a redrive has ended, its numbers are enough.
     pub(super) async fn forget_redriven(&self, id: &str) -> Answer<()> {
-        remove(&self.backstop, &cells(&self.backstop, &parts_of(id)).await?).await
+        remove(&self.backstop, &cells(&self.backstop, &parts_of(id)).await?).await?;
+        self.forget_picked(id).await
     }
 }
 

@@ -1,11 +1,12 @@
 //! Runs redrives: looks, lets [`decide`] say what follows, does it.
 
+use super::letters::{Letters, Reached};
 use super::record::{Record, Runner};
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
-use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
+use crate::dead::{Changed, DeadLetters, DeadSelection};
 use backstop_core::amend::Action;
-use backstop_core::port::{Order, StoreError};
+use backstop_core::port::StoreError;
 use backstop_core::{JobId, Time};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,26 +31,42 @@ impl DeadLetters {
         self.write_down(plan, true).await
     }
 
-    /// Leaves a redrive to the servers of the store from now on.
+    /// Leaves a redrive that nobody runs to the servers of the store from now on. One that has a runner stays that one's.
     pub async fn leave_redrive(&self, id: &str) -> Result<(), RedriveError> {
+        self.noted(id, "redrive leave", Record::leave).await.map(drop)
+    }
+
+    /// Changes a redrive on somebody's behalf, between the two halves of an entry of the audit.
+    async fn noted(
+        &self,
+        id: &str,
+        what: &str,
+        mut change: impl FnMut(&mut Record, Time) -> Result<(), RedriveError>,
+    ) -> Result<Record, RedriveError> {
         let known = self.record(id).await?;
-        let leave = |record: &mut Record| {
-            record.is_unattended = true;
-            Ok(())
+        let changed = async {
+            let change = |record: &mut Record| change(record, self.backstop.now());
+            self.update_record(&known, change).await.map(|record| (1, record))
         };
-        self.update_record(&known, leave).await.map(drop)
+        self.log.around(what, serde_json::json!({ "redrive": id }), changed).await
     }
 
     async fn write_down(&self, plan: Redrive, is_unattended: bool) -> Result<String, RedriveError> {
         plan.check()?;
         self.forget_old_redrives().await?;
+        let (id, now) = (self.backstop.new_id().to_string(), self.backstop.now());
+        let picked = self.pick(&plan.selection, now).await?;
+        // Before the redrive itself: whoever runs it finds all of them.
+        self.keep_picked(&id, picked.as_deref().unwrap_or_default()).await?;
         let report = RedriveReport {
-            id: self.backstop.new_id().to_string(),
+            id,
             phase: Phase::Canary,
             by: self.log.who().to_owned(),
-            started_at: self.backstop.now(),
+            started_at: now,
             ended_at: None,
-            plan,
+            plan: plan.in_short(),
+            picked: picked.map(|picked| picked.len() as u64),
+            stalled: false,
             requeued: 0,
             done: 0,
             died_again: 0,
@@ -71,8 +88,7 @@ impl DeadLetters {
     ) -> Result<RedriveReport, RedriveError> {
         let number = self.backstop.random().bits();
         let mut run = Run::take(self, id, number).await?;
-        let selection = serde_json::to_value(&run.record.report.plan.selection).unwrap_or_default();
-        let noted = match self.log.note(&format!("redrive {id}"), selection).await {
+        let noted = match self.log.note(&format!("redrive {id}"), told(&run.record.report)).await {
             Ok(noted) => noted,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.
@@ -99,13 +115,25 @@ impl DeadLetters {
 
     /// Asks a redrive to stop; its runner does so at its next step.
     pub async fn stop_redrive(&self, id: &str) -> Result<RedriveReport, RedriveError> {
-        let known = self.record(id).await?;
-        let record = self.update_record(&known, |record| record.ask_to_stop(self.backstop.now())).await?;
+        let record = self.noted(id, "redrive stop", Record::ask_to_stop).await?;
         if record.report.phase.is_ended() {
             self.forget_redriven(id).await?;
         }
         Ok(record.report)
     }
+}
+
+/// For the audit: what was asked for, and of how many ids a report does not tell.
+fn told(report: &RedriveReport) -> serde_json::Value {
+    let selection = &report.plan.selection;
+    let mut told = serde_json::to_value(selection).unwrap_or_default();
+    if let (DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. }, Some(picked)) =
+        (selection, report.picked)
+        && picked > ids.len() as u64
+    {
+        told["more"] = (picked - ids.len() as u64).into();
+    }
+    told
 }
 
 /// A redrive under way.
@@ -116,34 +144,24 @@ struct Run<'a> {
     record: Record,
     watch: Watch,
     /// Which letters: only those that were dead when it started.
-    filter: DeadFilter,
-    /// What was read so far of those that wait; `None` before the first look.
-    reached: Option<Reached>,
+    letters: Letters,
+    reached: Reached,
     free_at: Time,
     /// Whether what the store knows is known here.
     is_loaded: bool,
-}
-
-/// How far the list of letters was read.
-struct Reached {
-    next: Option<String>,
 }
 
 impl<'a> Run<'a> {
     async fn take(dead: &'a DeadLetters, id: &str, number: u64) -> Result<Self, RedriveError> {
         let known = dead.record(id).await?;
         let record = dead.update_record(&known, |record| record.take(number, dead.backstop.now())).await?;
-        let filter = match &record.report.plan.selection {
-            DeadSelection::Matching(filter) => filter.clone(),
-            _ => DeadFilter::default(),
-        };
         Ok(Self {
-            filter: filter.as_of(record.report.started_at),
+            letters: Letters::of(&record.report.plan.selection, record.report.started_at),
             dead,
             number,
             record,
             watch: Watch::default(),
-            reached: None,
+            reached: Reached::Nothing,
             free_at: dead.backstop.now(),
             is_loaded: false,
         })
@@ -187,7 +205,7 @@ impl<'a> Run<'a> {
     fn observed(&self) -> Observed {
         Observed {
             stop_asked: self.record.stop_asked,
-            has_more: self.reached.as_ref().is_none_or(|reached| reached.next.is_some()),
+            has_more: self.reached != Reached::End,
             free_at: self.free_at,
         }
     }
@@ -197,6 +215,10 @@ impl<'a> Run<'a> {
         if !self.is_loaded {
             for redriven in self.dead.redriven(&self.record.report.id).await? {
                 self.watch.add(redriven);
+            }
+            if let Letters::Picked(picked) = &mut self.letters {
+                *picked = self.dead.picked(&self.record.report.id).await?;
+                picked.retain(|id| !self.watch.knows(*id));
             }
             self.record.report.refused = 0;
             self.record.report.damaged = 0;
@@ -221,16 +243,18 @@ impl<'a> Run<'a> {
     /// Requeues the next letters, at most `count`. What is about to happen is written down first: that is also where a
     /// runner that was replaced finds out.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
-        let cursor = self.reached.as_ref().and_then(|reached| reached.next.clone());
-        let found = self.dead.find(&self.filter, cursor, count, Order::Oldest).await?;
-        let letters = found.jobs.iter().filter(|job| !self.watch.knows(job.id));
-        self.record.pending = letters.map(|job| Redriven(job.id, job.requeues)).collect();
+        let started_at = self.record.report.started_at;
+        let next = self.dead.next_letters(&self.letters, &self.reached, count, started_at).await?;
+        let is_new = |redriven: &Redriven| !self.watch.knows(redriven.0);
+        self.record.pending = next.letters.into_iter().filter(is_new).collect();
         if !self.record.pending.is_empty() {
             self.save().await?;
             self.requeue_pending().await?;
         }
-        self.record.report.damaged += found.damaged.len() as u64;
-        self.reached = Some(Reached { next: found.next });
+        let alive = next.alive.iter().filter(|id| !self.watch.knows(**id)).count();
+        self.record.report.refused += alive as u64;
+        self.record.report.damaged += next.damaged;
+        self.reached = next.reached;
         Ok(())
     }
 

@@ -19,6 +19,8 @@ fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveRep
             then_rate: "100/s".parse().unwrap(),
             selection: DeadSelection::All,
         },
+        picked: None,
+        stalled: false,
         requeued,
         done: requeued - died_again - open,
         died_again,
@@ -95,12 +97,16 @@ fn it_ends_when_nothing_is_left_or_somebody_wants_it_to() {
 fn a_plan_that_makes_no_sense_is_refused() {
     let plan = report(Phase::Canary, 0, 0, 0).plan;
     assert_eq!(plan.check(), Ok(()));
+    let oldest = |count| DeadSelection::Oldest { queue: "q".parse().unwrap(), count };
+    assert_eq!(Redrive { selection: oldest(100_000), ..plan.clone() }.check(), Ok(()));
     let matching = |filter| Redrive { selection: DeadSelection::Matching(filter), ..plan.clone() };
     for wrong in [
         Redrive { canary: 0, ..plan.clone() },
         Redrive { canary: CANARY_MAX + 1, ..plan.clone() },
         Redrive { max_failures: 5, ..plan.clone() },
         Redrive { selection: DeadSelection::Ids(vec![]), ..plan.clone() },
+        Redrive { selection: oldest(0), ..plan.clone() },
+        Redrive { selection: oldest(100_001), ..plan.clone() },
         matching(DeadFilter::default()),
         matching(DeadFilter { text: Some("x".repeat(1_025)), ..DeadFilter::default() }),
     ] {

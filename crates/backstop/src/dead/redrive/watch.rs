@@ -17,6 +17,11 @@ pub(super) enum Fate {
 }
 
 impl Redriven {
+    /// A letter that is about to be redriven.
+    pub(super) const fn of(letter: &Job) -> Self {
+        Self(letter.id, letter.requeues)
+    }
+
     /// How it stands, by what the store knows of it.
     pub(super) fn fate(self, job: Option<&Job>) -> Fate {
         match job {

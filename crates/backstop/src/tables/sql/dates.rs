@@ -166,9 +166,13 @@ impl Sql {
     pub(super) fn in_form(&mut self, column: &DateColumn, form: TextForm) -> &mut Self {
         let name = super::quoted(self.dialect, &column.column.name);
         let separator = form.separator;
-        self.say(&format!("substr({name}, 11, 1) = '{separator}' AND "));
+        // Not `=`: MySQL takes nothing for a space then.
+        self.say(&format!("substr({name}, 11, 1) LIKE '{separator}' AND "));
         let part = if form.digits == 0 { 0 } else { usize::from(form.digits) + 1 };
         match form.zone {
+            Zone::Unsaid if self.dialect == Dialect::Mysql => {
+                self.say(&format!("substr({name}, 20) NOT REGEXP '[^.0-9]'"))
+            }
             Zone::Unsaid => self.say(&format!("ltrim(substr({name}, 20), '.0123456789') = ''")),
             Zone::Letter => self.say(&format!("substr({name}, {}) = 'Z'", 20 + part)),
             Zone::Offset => self.say(&format!("substr({name}, {}) = '+00:00'", 20 + part)),

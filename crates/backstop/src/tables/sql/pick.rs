@@ -57,13 +57,10 @@ pub(in crate::tables) fn pick(
         return None;
     }
     let mut sql = Sql::new(shape.dialect);
-    // Names that no column has: of two that are alike, an order would be by ours.
     sql.say("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
         sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ");
-        sql.key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted).say(" AS backstop_i, ");
-        sql.ordinal(&shape.inserted).say(" AS backstop_o, ").name(&shape.id).say(" AS backstop_d");
-        sql.say(" FROM ");
+        sql.place_columns(shape).say(" FROM ");
         put_groups(&mut sql, shape, &branch.condition);
         sql.say(&shape.catalogue.quoted).say(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
@@ -75,13 +72,53 @@ pub(in crate::tables) fn pick(
             put_until(&mut sql, shape, place);
         }
         if branch.is_ordered {
-            sql.say(" ORDER BY ").ordinal(&shape.inserted).say(" DESC, ").name(&shape.id).say(" DESC");
-            sql.say(" LIMIT ").number(max);
+            put_newest_first(&mut sql, shape, max);
         }
         sql.say(") AS b").number(at);
     }
     sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ").number(max);
     Some(sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index())))
+}
+
+/// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the newest `among` errors; newest first, and at
+/// most `max` of each. If there are `max` errors among them the first `max` of all are those that [`pick`] gives: an error that was not
+/// looked at is older than all of these. `None` if [`pick`] reads no more than that anyway, or if no index gives rows in order.
+///
+/// Where very many errors are due at once, as after an outage, an index by failures leads to all of them, to be sorted for the newest few.
+pub(in crate::tables) fn pick_newest(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    max: usize,
+    among: usize,
+) -> Option<Statement> {
+    let is_in_order = shape.has_order_index() && !shape.inserted.is_mixed();
+    let failed = shape.failed.as_ref().filter(|_| is_in_order && shape.has_failure_index())?;
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT backstop_k, backstop_i, backstop_s FROM (SELECT * FROM (SELECT ").place_columns(shape);
+    sql.say(", 'n' AS backstop_s FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    let new = Branch { states: &[Open::New], is_ordered: true, condition: Condition::AnyGroup };
+    put_branch(&mut sql, table, shape, criteria, &new);
+    sql.say(" AND ").usable_key(&shape.id);
+    put_newest_first(&mut sql, shape, max);
+    sql.say(") AS b0 UNION ALL SELECT * FROM (SELECT ").place_columns(shape);
+    sql.say(", 'e' AS backstop_s FROM (SELECT ").name(&shape.id).say(", ").name(&shape.inserted.column);
+    sql.say(", ").name(&failed.failures).say(", ").name(&failed.last_failure.column).say(" FROM ");
+    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+    status_is(&mut sql, shape, &table.states.error);
+    sql.say(" AND ").at_or_after(&shape.inserted, criteria.inserted_from);
+    sql.say(" AND ").usable_key(&shape.id);
+    put_newest_first(&mut sql, shape, among);
+    sql.say(") AS s WHERE ");
+    put_condition(&mut sql, shape, criteria, &Condition::AnyGroup);
+    put_newest_first(&mut sql, shape, max);
+    sql.say(") AS b1) AS u ORDER BY backstop_o DESC, backstop_d DESC");
+    Some(sql.done_indexed(true))
+}
+
+fn put_newest_first(sql: &mut Sql, shape: &Shape, max: usize) {
+    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(" DESC, ").name(&shape.id).say(" DESC");
+    sql.say(" LIMIT ").number(max);
 }
 
 fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
@@ -184,11 +221,16 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
         sql.say("+");
     }
     sql.at_or_after(&shape.inserted, criteria.inserted_from).say(" AND ");
+    put_condition(sql, shape, criteria, &branch.condition);
+}
+
+/// How often a row failed, and when last.
+fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &Condition) {
     let (Some(failed), DueRows::ByFailures { groups, max_failures }) = (&shape.failed, &criteria.due) else {
         sql.say("1 = 0");
         return;
     };
-    match &branch.condition {
+    match condition {
         Condition::AnyGroup => put_any_group(sql, failed, groups),
         Condition::Fresh => put_fresh(sql, failed),
         Condition::Unfailed => {
@@ -262,26 +304,27 @@ fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
 
 /// Behind a place: inserted before it, or at the same time and with a lower key.
 fn put_behind(sql: &mut Sql, shape: &Shape, place: &Place) {
-    put_beside(sql, shape, place, ["<=", "<", "<"]);
+    put_beside(sql, shape, place, "", ["<=", "<", "<"]);
 }
 
 /// Not behind a place.
 fn put_until(sql: &mut Sql, shape: &Shape, place: &Place) {
-    put_beside(sql, shape, place, [">=", ">", ">="]);
+    put_beside(sql, shape, place, "", [">=", ">", ">="]);
 }
 
 /// Ahead of a place in the other order, the oldest first.
-pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place) {
-    put_beside(sql, shape, place, [">=", ">", ">"]);
+pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str) {
+    put_beside(sql, shape, place, lead, [">=", ">", ">"]);
 }
 
-/// On one side of a place. The first comparison says no more than the others, in the way that an index is asked.
-fn put_beside(sql: &mut Sql, shape: &Shape, place: &Place, [roughly, apart, alike]: [&str; 3]) {
+/// On one side of a place. The first comparison says no more than the others, in the way that an index is asked; unless `lead` keeps it from
+/// that.
+fn put_beside(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str, [roughly, apart, alike]: [&str; 3]) {
     let (inserted, id) = (&shape.inserted, &shape.id);
     let put = |sql: &mut Sql, sign: &str| {
         sql.ordinal(inserted).say(" ").say(sign).say(" ").place(place.inserted.param(), inserted);
     };
-    sql.say(" AND ");
+    sql.say(" AND ").say(lead);
     put(sql, roughly);
     sql.say(" AND (");
     put(sql, apart);

@@ -5,7 +5,6 @@ use crate::tables::Table;
 use crate::tables::link::Statement;
 use crate::tables::shape::{DateColumn, Shape};
 use backstop_core::Time;
-use backstop_core::sweep::Dialect;
 use backstop_core::table::date::Form;
 
 /// Counts, of open rows: those whose dates or failures cannot be read; of the others those without a key that can be noted down; and those
@@ -43,10 +42,10 @@ fn put_undated(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
     sql.say(")");
 }
 
-/// It says when, in a form that does not sort with the others. Only SQLite is helped by an order of texts.
+/// It says when, in a form that does not sort with the others.
 fn put_foreign(sql: &mut Sql, column: &DateColumn) {
     match column.form {
-        Form::Text(form) if form.is_uniform && sql.dialect == Dialect::Sqlite => {
+        Form::Text(form) if form.is_uniform => {
             sql.say("(").readable(column).say(" AND NOT (").in_form(column, form).say("))");
         }
         _ => {

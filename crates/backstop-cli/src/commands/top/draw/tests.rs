@@ -99,6 +99,20 @@ async fn a_question_names_what_would_be_done() {
 }
 
 #[tokio::test]
+async fn selected_rows_have_a_star_and_a_question_names_each_of_them() {
+    let (_test, mut state) = place().await;
+    for letter in ['1', 'x', 'j', 'x'] {
+        (state, _) = state.press(KeyEvent::from(KeyCode::Char(letter)));
+    }
+    let shown = screen(&mut state, 100, 24);
+    assert!(shown.contains("* emails") && shown.contains("* images"), "{shown}");
+    assert!(shown.contains("  webhooks") && shown.contains("x select  A all"), "{shown}");
+    (state, _) = state.press(KeyEvent::from(KeyCode::Char('P')));
+    let shown = screen(&mut state, 100, 24);
+    assert!(shown.contains("Pause emails?") && shown.contains("Pause images?"), "{shown}");
+}
+
+#[tokio::test]
 async fn a_store_that_fails_is_told_in_the_last_line() {
     let (_test, mut state) = place().await;
     state.unread("listing queues: no answer within 10s".to_owned());

@@ -123,10 +123,10 @@ async fn a_capital_p_pauses_the_chosen_queue_and_resumes_it() {
     let test = place().await;
     let (mut state, wish) = press(looking_at(&test, View::Queues).await, "j P");
     let images = QueueName::new("images").unwrap();
-    assert_eq!(wish, Wish::Do(Deed::SetGate(images.clone(), Gate::Paused)));
+    assert_eq!(wish, Wish::Do(vec![Deed::SetGate(images.clone(), Gate::Paused)]));
     test.backstop.store().set_gate(images.clone(), Gate::Paused, test.backstop.now()).await.unwrap();
     read(&mut state, &test).await;
-    assert_eq!(press(state, "P").1, Wish::Do(Deed::SetGate(images, Gate::Open)));
+    assert_eq!(press(state, "P").1, Wish::Do(vec![Deed::SetGate(images, Gate::Open)]));
     let (state, wish) = press(looking_at(&test, View::Workers).await, "P");
     assert_eq!(wish, Wish::Draw);
     assert!(matches!(state.notice, Some(Notice::Failed(_))), "it says where there are queues");
@@ -148,15 +148,70 @@ async fn a_group_is_requeued_after_a_yes_and_only_then() {
     let test = place().await;
     let (state, wish) = press(looking_at(&test, View::Dead).await, "R");
     assert_eq!(wish, Wish::Draw);
-    assert!(matches!(&state.mode, Mode::Asked(Deed::Requeue { count: 2, .. })), "{:?}", state.mode);
+    let is_group = |deeds: &[Deed]| matches!(deeds, [Deed::Requeue { count: 2, .. }]);
+    assert!(matches!(&state.mode, Mode::Asked(deeds) if is_group(deeds)), "{:?}", state.mode);
     for no in ["n", "enter", "esc", "Y", "q", "R"] {
         let (after, wish) = press(state.clone(), no);
         assert_eq!((after.mode, wish), (Mode::Looking, Wish::Draw), "{no}");
     }
     let (_, wish) = press(state, "y");
-    assert!(matches!(wish, Wish::Do(Deed::Requeue { count: 2, .. })), "{wish:?}");
+    assert!(matches!(&wish, Wish::Do(deeds) if is_group(deeds)), "{wish:?}");
     let (state, wish) = press(looking_at(&test, View::Queues).await, "R y");
     assert_eq!((state.mode, wish), (Mode::Looking, Wish::Draw), "a queue is no group");
+}
+
+/// The first cells of the rows that are selected.
+fn selected(state: &State) -> Vec<String> {
+    let rows = state.sheet().rows.into_iter().filter(|row| state.is_selected(row));
+    rows.map(|row| row.cells[0].0.clone()).collect()
+}
+
+#[tokio::test]
+async fn x_selects_rows_and_a_capital_a_all_that_are_shown() {
+    let test = place().await;
+    let cases: [(&str, &[&str]); 8] = [
+        ("x", &["emails"]),
+        ("x j j x", &["emails", "reports"]),
+        ("x x", &[]),
+        ("A", &["emails", "images", "reports", "webhooks"]),
+        ("A A", &[]),
+        ("x A", &["emails", "images", "reports", "webhooks"]),
+        ("/ m a enter A esc", &["emails", "images"]),
+        ("A esc", &[]),
+    ];
+    for (keys, expected) in cases {
+        let (state, wish) = press(looking_at(&test, View::Queues).await, keys);
+        assert_eq!(
+            (selected(&state), wish),
+            (expected.iter().map(ToString::to_string).collect(), Wish::Draw),
+            "{keys}"
+        );
+    }
+    let (state, _) = press(looking_at(&test, View::Queues).await, "A right left");
+    assert!(selected(&state).is_empty(), "another view begins with none");
+}
+
+#[tokio::test]
+async fn what_a_capital_letter_does_is_done_to_all_that_are_selected_after_a_yes() {
+    let test = place().await;
+    let queue = |name: &str, gate| Deed::SetGate(QueueName::new(name).unwrap(), gate);
+    let (state, wish) = press(looking_at(&test, View::Queues).await, "x j x P");
+    let both = vec![queue("emails", Gate::Paused), queue("images", Gate::Paused)];
+    assert_eq!((&state.mode, wish), (&Mode::Asked(both.clone()), Wish::Draw));
+    assert_eq!(press(state.clone(), "n").1, Wish::Draw);
+    let (mut state, wish) = press(state, "y");
+    assert_eq!((wish, selected(&state)), (Wish::Do(both), Vec::new()));
+    test.backstop.changes("t").pause(&QueueName::new("emails").unwrap()).await.unwrap();
+    read(&mut state, &test).await;
+    let (state, wish) = press(state, "A / m a enter P");
+    assert_eq!(
+        wish,
+        Wish::Do(vec![queue("images", Gate::Paused)]),
+        "what is hidden, or paused already, stays"
+    );
+    assert!(selected(&state).is_empty());
+    let (_, wish) = press(looking_at(&test, View::Dead).await, "A R y");
+    assert!(matches!(&wish, Wish::Do(deeds) if deeds.len() == 2), "{wish:?}");
 }
 
 #[tokio::test]

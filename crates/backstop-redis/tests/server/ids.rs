@@ -1,0 +1,67 @@
+//! One id in several queues: it is unique within each of them only.
+
+use crate::place::Place;
+use backstop_core::amend::{Action, Refusal, Selection};
+use backstop_core::port::Amended;
+use backstop_core::{Job, State};
+use backstop_testkit::given::{Scene, dead, filter, id, job, queue};
+use backstop_testkit::servers;
+
+/// A dead job in `a`, and one of the same id in `b`.
+async fn twice(place: &Place<'_>) -> Scene {
+    let mut scene = place.scene();
+    for name in ["a", "b"] {
+        scene.insert_and_end(job(name, "same"), dead()).await;
+    }
+    scene
+}
+
+async fn all(scene: &Scene) -> Vec<Job> {
+    scene.list(&filter(None, None)).await
+}
+
+fn refused(refusal: Refusal) -> Amended {
+    Amended { refused: vec![(id("same"), refusal)], ..Amended::default() }
+}
+
+#[tokio::test]
+async fn an_id_that_several_queues_know_is_refused_and_nothing_changes() {
+    let place = Place::on(servers::redis()).await;
+    let scene = twice(&place).await;
+    let before = all(&scene).await;
+    assert_eq!(before.len(), 2);
+    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("c"))] {
+        let amended = scene.amend_named(&["same"], action.clone()).await;
+        assert_eq!(amended, refused(Refusal::Ambiguous), "{action:?}");
+        assert_eq!(all(&scene).await, before, "{action:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_its_queue_named_only_that_job_is_changed() {
+    let place = Place::on(servers::redis()).await;
+    let scene = twice(&place).await;
+    let amended = scene.amend(Selection::Within(queue("b"), vec![id("same")]), Action::Retry).await;
+    assert_eq!(amended.applied, 1);
+    let mut states: Vec<_> = all(&scene).await.into_iter().map(|job| (job.queue, job.state)).collect();
+    states.sort_by_key(|(queue, _)| queue.clone());
+    assert_eq!(states, [(queue("a"), State::Dead), (queue("b"), State::Ready)]);
+    scene.amend(Selection::Within(queue("b"), vec![id("same")]), Action::Delete).await;
+    assert_eq!(scene.amend_named(&["same"], Action::Delete).await.applied, 1, "one is left");
+    assert_eq!(all(&scene).await, []);
+}
+
+#[tokio::test]
+async fn a_job_is_not_moved_onto_another_of_its_id() {
+    let place = Place::on(servers::redis()).await;
+    let scene = twice(&place).await;
+    let before = all(&scene).await;
+    for selection in [
+        Selection::Within(queue("a"), vec![id("same")]),
+        Selection::Matching(filter(Some("a"), Some(State::Dead))),
+    ] {
+        let amended = scene.amend(selection, Action::Move(queue("b"))).await;
+        assert_eq!(amended, refused(Refusal::Twin(id("same"))));
+        assert_eq!(all(&scene).await, before, "both stay");
+    }
+}

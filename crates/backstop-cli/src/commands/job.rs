@@ -135,7 +135,7 @@ impl IdArg {
             None => {
                 let mut found = backstop.namesakes(id).await?;
                 if found.len() > 1 {
-                    return Err(ambiguous(&self.id, &found));
+                    return Err(ambiguous(&found));
                 }
                 found.pop()
             }
@@ -150,7 +150,7 @@ impl FilterArgs {
 }
 
 /// Several queues have a job of one id.
-fn ambiguous(id: &str, found: &[Job]) -> Trouble {
+fn ambiguous(found: &[Job]) -> Trouble {
     let queues: Vec<&str> = found.iter().map(|job| job.queue.as_str()).collect();
     let first = queues.first().copied().unwrap_or_default();
     Trouble::new(format!("several queues have a job of this id: {}", queues.join(", ")))

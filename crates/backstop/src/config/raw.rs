@@ -151,7 +151,7 @@ impl RawHandler {
                     .to_owned(),
             ),
             (Some(argv), None) => self.command(argv),
-            (None, Some(address)) => self.service(&address).map_err(|problem| format!("`http`: {problem}")),
+            (None, Some(address)) => service(self, &address).map_err(|problem| format!("`http`: {problem}")),
         }
     }
 
@@ -170,26 +170,26 @@ impl RawHandler {
             ),
         }
     }
+}
 
-    #[cfg(feature = "http")]
-    fn service(self, address: &str) -> Result<HandlerConfig, String> {
-        let link_local =
-            if self.allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
-        let mut http = Http::new(address).map_err(|problem| problem.to_string())?.link_local(link_local);
-        if let Some(allow) = self.allow {
-            http = http.allow(networks(&allow)?);
-        }
-        if let Some(file) = self.ca {
-            http = http.ca(file);
-        }
-        http.check().map_err(|problem| problem.to_string())?;
-        Ok(HandlerConfig::Http(http))
+#[cfg(feature = "http")]
+fn service(handler: RawHandler, address: &str) -> Result<HandlerConfig, String> {
+    let link_local =
+        if handler.allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
+    let mut http = Http::new(address).map_err(|problem| problem.to_string())?.link_local(link_local);
+    if let Some(allow) = handler.allow {
+        http = http.allow(networks(&allow)?);
     }
+    if let Some(file) = handler.ca {
+        http = http.ca(file);
+    }
+    http.check().map_err(|problem| problem.to_string())?;
+    Ok(HandlerConfig::Http(http))
+}
 
-    #[cfg(not(feature = "http"))]
-    fn service(self, _: &str) -> Result<HandlerConfig, String> {
-        Err("this program was built without the feature `http`".to_owned())
-    }
+#[cfg(not(feature = "http"))]
+fn service(_: RawHandler, _: &str) -> Result<HandlerConfig, String> {
+    Err("this program was built without the feature `http`".to_owned())
 }
 
 #[cfg(feature = "http")]

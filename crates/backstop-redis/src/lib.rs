@@ -160,6 +160,10 @@ impl Operator for RedisStore {
         view::job(self.base(), id).await
     }
 
+    async fn namesakes(&self, id: JobId, _now: Time) -> Answer<Vec<Job>> {
+        view::namesakes(self.base(), id).await
+    }
+
     async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
         check_ids(&ids)?;
         view::find(self.base(), queue, &ids).await

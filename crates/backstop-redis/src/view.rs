@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::lines::Spot;
+use crate::moves::{Whereabouts, locate};
 use crate::record::{self, Record, state_of};
 use crate::reply;
 use crate::script::{FETCH, LOOK, Script};
@@ -24,6 +25,19 @@ pub(crate) async fn job(base: &Base, id: JobId) -> Answer<Option<Job>> {
     let spots: Vec<Spot> = (0..queues.len()).map(|queue| Spot { queue, id }).collect();
     let views = views_at(base, doing, &queues, &spots).await?;
     views.into_iter().next().map(|view| whole(doing, view)).transpose()
+}
+
+/// All jobs of an id, by their queues. One that goes from a queue to another at this moment is one job.
+pub(crate) async fn namesakes(base: &Base, id: JobId) -> Answer<Vec<Job>> {
+    let doing = "reading jobs of an id";
+    let queues = base.queues(doing).await?;
+    let spots: Vec<Spot> = match locate(base, doing, &queues, &[id]).await?.first() {
+        None | Some(Whereabouts::Nowhere) => Vec::new(),
+        Some(Whereabouts::In(queue) | Whereabouts::Leaving(queue)) => vec![Spot { queue: *queue, id }],
+        Some(Whereabouts::Several) => (0..queues.len()).map(|queue| Spot { queue, id }).collect(),
+    };
+    let views = views_at(base, doing, &queues, &spots).await?;
+    views.into_iter().map(|view| whole(doing, view)).collect()
 }
 
 /// Jobs of a queue, in the order of `ids`.

@@ -24,6 +24,7 @@ macro_rules! forward_operator {
     ($wrapper:ty) => {
         crate::forward::forward_port!($wrapper, Operator {
             job(id: JobId, now: Time) -> Option<Job>;
+            namesakes(id: JobId, now: Time) -> Vec<Job>;
             find(queue: QueueName, ids: Vec<JobId>, now: Time) -> Vec<Option<Job>>;
             jobs(query: PageQuery, now: Time) -> Page;
             amend(amendment: Amendment, now: Time) -> Amended;

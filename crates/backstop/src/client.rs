@@ -180,6 +180,11 @@ impl Backstop {
         self.store.job(id, self.now()).await
     }
 
+    /// All jobs of an id, by their queues: on Redis several queues may have one each.
+    pub async fn namesakes(&self, id: JobId) -> Answer<Vec<Job>> {
+        self.store.namesakes(id, self.now()).await
+    }
+
     /// A job of a queue: on Redis others may have one of the same id.
     pub async fn job_in(&self, queue: &QueueName, id: JobId) -> Answer<Option<Job>> {
         Ok(self.store.find(queue.clone(), vec![id], self.now()).await?.pop().flatten())

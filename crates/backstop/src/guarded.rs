@@ -100,6 +100,10 @@ impl Operator for Guarded {
         self.within("reading a job", |store| async move { store.job(id, now).await }).await
     }
 
+    async fn namesakes(&self, id: JobId, now: Time) -> Answer<Vec<Job>> {
+        self.within("reading jobs of an id", |store| async move { store.namesakes(id, now).await }).await
+    }
+
     async fn find(&self, queue: QueueName, ids: Vec<JobId>, now: Time) -> Answer<Vec<Option<Job>>> {
         self.within("finding jobs", |store| async move { store.find(queue, ids, now).await }).await
     }

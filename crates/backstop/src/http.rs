@@ -12,6 +12,7 @@
 
 mod answer;
 mod dial;
+mod network;
 mod target;
 
 use crate::handler::{Handler, Run};
@@ -21,11 +22,13 @@ use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::limits::RESPONSE_CHARS_MAX;
 use backstop_core::verdict::{Advice, Ending};
 use backstop_core::{Span, Time};
+pub use network::{Network, NotANetwork};
 use reqwest::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use target::Target;
 use tokio::time::{Instant, timeout_at};
@@ -46,8 +49,16 @@ const BODY_BYTES_MAX: usize = 4 * RESPONSE_CHARS_MAX + 1;
 pub struct Http {
     target: Target,
     timeout: Span,
-    link_local: LinkLocal,
+    places: Places,
     ca: Option<PathBuf>,
+}
+
+/// Where a service may be.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    link_local: LinkLocal,
+    /// In these networks only; anywhere if there are none.
+    allow: Arc<[Network]>,
 }
 
 /// Whether a service may be at a link-local address, which is where clouds hand out the credentials of a machine.
@@ -77,6 +88,9 @@ pub enum BadHttp {
         "{0} is link-local or like it, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside it"
     )]
     LinkLocal(IpAddr),
+    /// An address outside of the networks that are allowed.
+    #[error("{0} is in none of the networks of `allow`; add its own, or leave `allow` out")]
+    NotAllowed(IpAddr),
     /// Roots for a service without TLS.
     #[error(
         "`ca` is for https:// addresses, and this one begins with http://; leave it out or change the address"
@@ -94,7 +108,7 @@ impl Http {
     /// The service at an `http://` or `https://` address.
     pub fn new(address: &str) -> Result<Self, BadHttp> {
         let target = Target::parse(address)?;
-        Ok(Self { target, timeout: TIMEOUT_USUAL, link_local: LinkLocal::default(), ca: None })
+        Ok(Self { target, timeout: TIMEOUT_USUAL, places: Places::default(), ca: None })
     }
 
     /// With so long for an answer, the connection included; 30 s unless said otherwise.
@@ -107,7 +121,15 @@ impl Http {
     /// With link-local addresses allowed or refused.
     #[must_use]
     pub fn link_local(mut self, link_local: LinkLocal) -> Self {
-        self.link_local = link_local;
+        self.places.link_local = link_local;
+        self
+    }
+
+    /// In these networks only: whatever its name resolves to, no other address is called. None of them means anywhere. An address
+    /// that is link-local must be allowed as such beside.
+    #[must_use]
+    pub fn allow(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
+        self.places.allow = networks.into_iter().collect();
         self
     }
 
@@ -124,11 +146,10 @@ impl Http {
             return Err(BadHttp::CaWithoutTls);
         }
         // No resolver is asked about an address that is already a number, so it is judged here.
-        match self.target.ip() {
-            Some(ip) if self.link_local == LinkLocal::Refused && dial::has_credentials(ip) => {
-                Err(BadHttp::LinkLocal(ip))
-            }
-            _ => Ok(()),
+        match self.target.ip().and_then(|ip| self.places.judge(ip).err()) {
+            Some(dial::Forbidden::LinkLocal(ip)) => Err(BadHttp::LinkLocal(ip)),
+            Some(dial::Forbidden::NotAllowed(ip)) => Err(BadHttp::NotAllowed(ip)),
+            None => Ok(()),
         }
     }
 
@@ -144,7 +165,7 @@ impl Http {
             (None, true) => dial::Roots::Machine,
             (None, false) => dial::Roots::None,
         };
-        let client = dial::client(names, self.link_local, roots)?;
+        let client = dial::client(names, self.places.clone(), roots)?;
         Ok(HttpHandler { client, target: self.target.clone(), timeout: self.timeout })
     }
 }

@@ -70,7 +70,23 @@ mod shared;
 mod source;
 mod spill;
 pub mod streams;
+#[cfg_attr(
+    not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what only some databases have is said for all of them; with all, nothing is unused"
+    )
+)]
 pub mod sweeps;
+#[cfg_attr(
+    not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what only some databases have is said for all of them; with all, nothing is unused"
+    )
+)]
 pub mod tables;
 pub mod testing;
 pub mod trace;
@@ -90,7 +106,7 @@ pub use draft::{BadDraft, Draft};
 pub use exec::{BadExec, Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 #[cfg(feature = "http")]
-pub use http::{BadHttp, Http, HttpHandler, LinkLocal};
+pub use http::{BadHttp, Http, HttpHandler, LinkLocal, Network, NotANetwork};
 pub use open::{Durability, NotADurability, OpenError};
 pub use random::Random;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
-use backstop::core::port::CellQuery;
+use backstop::core::port::{CellQuery, Swap};
 use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
 use backstop::testing::VirtualClock;
@@ -10,6 +10,7 @@ use backstop::{
     Backstop, Fail, JobId, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
 };
 use backstop_memory::MemoryStore;
+use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Flaky, Odds};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -338,6 +339,70 @@ async fn the_oldest_are_picked_when_it_is_written_down() {
     let query = CellQuery { prefix: "picked/".to_owned(), after: None, limit: 10 };
     assert!(scene.backstop.store().list_cells(query).await.unwrap().is_empty(), "nothing is left behind");
     worker.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked_for_at_once() {
+    let mut scene = scene(&[true; 500]).await;
+    let counted = Arc::new(Counted::new(Arc::<MemoryStore>::clone(&scene.store)));
+    let (store, clock) = (Arc::<Counted>::clone(&counted), Arc::<VirtualClock>::clone(&scene.clock));
+    scene.backstop = Backstop::on(store, clock, Random::seeded(8));
+    let ids: Vec<JobId> = (0..510).map(id).collect();
+    let within = DeadSelection::Within { queue: "q".parse().unwrap(), ids: ids.clone() };
+    let elsewhere = DeadSelection::Within { queue: "r".parse().unwrap(), ids };
+    let worker = scene.worker();
+    let none =
+        scene.dead().redrive(Redrive { selection: elsewhere, canary: 500, ..all("1000/s") }).await.unwrap();
+    let report = scene.run(&none).await.unwrap();
+    let told = (report.phase, report.picked, report.requeued, report.refused);
+    assert_eq!(told, (Phase::Done, Some(510), 0, 510), "{report:?}");
+    assert_eq!(scene.dead_now().await, 500, "those of another queue stay");
+    let id = scene.dead().redrive(Redrive { selection: within, canary: 500, ..all("1000/s") }).await.unwrap();
+    let report = scene.run(&id).await.unwrap();
+    let told = (report.phase, report.picked, report.requeued, report.refused);
+    assert_eq!(told, (Phase::Done, Some(510), 500, 10), "{report:?}");
+    assert_eq!(counted.take_calls().get("job"), None, "none was asked for by itself");
+    worker.stop();
+}
+
+/// The names of the cells that a redrive keeps beside its report.
+async fn kept(scene: &Scene) -> Vec<String> {
+    let mut names = Vec::new();
+    for prefix in ["picked/", "redriven/"] {
+        let query = CellQuery { prefix: prefix.to_owned(), after: None, limit: 100 };
+        let cells = scene.backstop.store().list_cells(query).await.unwrap();
+        names.extend(cells.into_iter().map(|cell| cell.name));
+    }
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
+    let scene = scene(&[true; 20]).await;
+    let picked = |n: usize| DeadSelection::Ids(vec![id(n)]);
+    // Two that stand, and the cells of one that was never written down.
+    let alive = scene.dead().redrive(Redrive { selection: picked(1), ..all("1/s") }).await.unwrap();
+    let orphan = scene.dead().redrive(Redrive { selection: picked(2), ..all("1/s") }).await.unwrap();
+    let name = format!("redrive/{orphan}");
+    let seen = scene.backstop.store().cells(vec![name.clone()]).await.unwrap().remove(0).unwrap().version;
+    let gone = Swap { name, seen: Some(seen), version: 1, value: None };
+    scene.backstop.store().swap(vec![gone]).await.unwrap();
+    let of = |id: &str| format!("picked/{id}/000000");
+    tokio::time::sleep(Duration::from_mins(59)).await;
+    let young = scene.dead().redrive(Redrive { selection: picked(3), ..all("1/s") }).await.unwrap();
+    assert_eq!(kept(&scene).await, [of(&alive), of(&orphan), of(&young)], "it may be on its way");
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    scene.start(0, "1/s").await;
+    assert_eq!(kept(&scene).await, [of(&alive), of(&young)], "what goes on keeps its own");
+    // And of one that has ended: its runner was killed before it had cleared up.
+    let ended = scene.dead().stop_redrive(&alive).await.unwrap();
+    assert_eq!(ended.phase, Phase::Stopped);
+    let back = Swap { name: of(&alive), seen: None, version: 2, value: Some(b"[]".to_vec()) };
+    let parts = Swap { name: format!("redriven/{alive}/000000"), ..back.clone() };
+    scene.backstop.store().swap(vec![back, parts]).await.unwrap();
+    assert_eq!(kept(&scene).await.len(), 3);
+    scene.start(0, "1/s").await;
+    assert_eq!(kept(&scene).await, [of(&young)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,11 +8,12 @@ mod redrive;
 mod select;
 mod show;
 
+use super::job::IdArg;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
 use backstop::dead::DeadLetters;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use select::SelectionArgs;
 
 /// Look at what was given up, bring it back, remove it, carry it elsewhere.
@@ -46,7 +47,8 @@ is told on stderr (in JSON under `damaged`) and hides no other.")]
     #[command(after_help = "\
 Examples:
   backstop dead show order-17
-  backstop dead show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
+  backstop dead show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json
+  backstop dead show order-17 --queue emails       on Redis, where several queues have a job of that id")]
     Show(IdArg),
     /// Run dead letters again, in their queues and with all attempts anew
     #[command(after_help = "\
@@ -123,21 +125,13 @@ An entry without a count was cut off before it ended.")]
     Audit(look::AuditArgs),
 }
 
-/// Which letter.
-#[derive(Args, Debug)]
-pub(crate) struct IdArg {
-    /// Its id, or the name its job was pushed under
-    #[arg(value_name = "ID")]
-    id: String,
-}
-
 /// Does what was asked for.
 pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
         DeadCommand::Stats => look::stats(context).await,
         DeadCommand::Groups(args) => look::groups(args, context).await,
         DeadCommand::List(args) => list::run(args, context).await,
-        DeadCommand::Show(args) => show::run(&args.id, context).await,
+        DeadCommand::Show(args) => show::run(args, context).await,
         DeadCommand::Requeue(args) => change::requeue(args, context).await,
         DeadCommand::Move(args) => change::move_to(args, context).await,
         DeadCommand::Delete(args) => change::delete(args, context).await,

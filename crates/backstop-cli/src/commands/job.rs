@@ -122,12 +122,23 @@ pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdi
 }
 
 impl IdArg {
+    /// Its id as it was written.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The job that is meant.
-    async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, Trouble> {
+    pub(super) async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, Trouble> {
         let id = JobId::from_text(&self.id);
         Ok(match &self.queue {
             Some(queue) => backstop.job_in(queue, id).await?,
-            None => backstop.job(id).await?,
+            None => {
+                let mut found = backstop.namesakes(id).await?;
+                if found.len() > 1 {
+                    return Err(ambiguous(&found));
+                }
+                found.pop()
+            }
         })
     }
 }
@@ -136,6 +147,14 @@ impl FilterArgs {
     fn filter(&self) -> Filter {
         Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state, ..Filter::default() }
     }
+}
+
+/// Several queues have a job of one id.
+fn ambiguous(found: &[Job]) -> Trouble {
+    let queues: Vec<&str> = found.iter().map(|job| job.queue.as_str()).collect();
+    let first = queues.first().copied().unwrap_or_default();
+    Trouble::new(format!("several queues have a job of this id: {}", queues.join(", ")))
+        .advise(format!("--queue {first}"))
 }
 
 /// There is no such job.

@@ -164,3 +164,20 @@ fn a_full_queue_refuses_and_says_so(place: &Place) {
     place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
     assert_eq!(place.json(["push", "q", "8"])["result"], "inserted");
 }
+
+#[test]
+fn on_redis_an_id_of_two_queues_is_not_shown_by_guessing() {
+    let place = Place::at(backstop_testkit::servers::redis().fresh_url());
+    for queue in ["a", "b"] {
+        place.json(["push", queue, "1", "--id", "same"]);
+        place.run(["work", queue, "--exec", "exit 65", "--until-empty"]).exits(1);
+    }
+    for command in [["job", "show", "same"], ["job", "why", "same"], ["dead", "show", "same"]] {
+        let refused = place.run(command).exits(1);
+        let told = ["several queues have a job of this id: a, b", "--queue a"];
+        assert!(told.iter().all(|told| refused.stderr.contains(told)), "{refused:#?}");
+        let shown = place.run([&command[..], &["--queue", "b", "--json"]].concat()).succeeded().json();
+        assert!(shown.is_object(), "{shown}");
+    }
+    assert_eq!(place.json(["dead", "show", "same", "--queue", "b"])["queue"], "b");
+}

@@ -318,6 +318,12 @@ pub trait Operator: Send + Sync {
     /// One job.
     async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>>;
 
+    /// All jobs of an id, by their queues. Where a store knows ids by their queue, several queues may have one each; elsewhere there is
+    /// one or none.
+    async fn namesakes(&self, id: JobId, now: Time) -> Answer<Vec<Job>> {
+        Ok(self.job(id, now).await?.into_iter().collect())
+    }
+
     /// Jobs of a queue by their ids, in the order of `ids`; `None` where the queue has no such job. At most
     /// [`crate::limits::FIND_MAX`].
     async fn find(&self, queue: QueueName, ids: Vec<JobId>, now: Time) -> Answer<Vec<Option<Job>>>;

@@ -3,7 +3,7 @@
 use crate::place::Place;
 use backstop_core::amend::{Action, Refusal, Selection};
 use backstop_core::port::Amended;
-use backstop_core::{Job, State};
+use backstop_core::{Job, QueueName, State};
 use backstop_testkit::given::{Scene, dead, filter, id, job, queue};
 use backstop_testkit::servers;
 
@@ -35,6 +35,21 @@ async fn an_id_that_several_queues_know_is_refused_and_nothing_changes() {
         assert_eq!(amended, refused(Refusal::Ambiguous), "{action:?}");
         assert_eq!(all(&scene).await, before, "{action:?}");
     }
+}
+
+#[tokio::test]
+async fn all_jobs_of_an_id_are_told_by_their_queues() {
+    let place = Place::on(servers::redis()).await;
+    let scene = twice(&place).await;
+    scene.insert([job("b", "other")]).await;
+    let queues = async |scene: &Scene, name: &str| -> Vec<QueueName> {
+        let found = scene.store.namesakes(id(name), scene.now).await.unwrap();
+        assert!(found.iter().all(|job| job.id == id(name)), "{found:?}");
+        found.into_iter().map(|job| job.queue).collect()
+    };
+    assert_eq!(queues(&scene, "same").await, [queue("a"), queue("b")]);
+    assert_eq!(queues(&scene, "other").await, [queue("b")]);
+    assert_eq!(queues(&scene, "none").await, []);
 }
 
 #[tokio::test]

@@ -115,12 +115,21 @@ pub(crate) fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
     }
 }
 
+/// The host that a request names. Who names two, in two headers or in the address beside one, names none: what a proxy before us took for
+/// the host need not be what is looked at here.
+fn host(head: &Parts) -> Option<&str> {
+    let authority = head.uri.authority().map(axum::http::uri::Authority::as_str);
+    let headers = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or_default());
+    let mut named = headers.chain(authority);
+    let first = named.next()?;
+    Some(if named.all(|other| other.eq_ignore_ascii_case(first)) { first } else { "" })
+}
+
 fn told(head: &Parts) -> Told<'_> {
     let headers = &head.headers;
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let authority = head.uri.authority().map(axum::http::uri::Authority::as_str);
     Told {
-        host: text(HOST).or(authority),
+        host: host(head),
         origin: text(ORIGIN),
         site: text(HeaderName::from_static("sec-fetch-site")),
         mode: text(HeaderName::from_static("sec-fetch-mode")),

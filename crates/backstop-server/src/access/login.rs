@@ -6,7 +6,7 @@ use super::refusal::{Refusal, see_other};
 use super::remembered::Unknown;
 use super::sessions;
 use crate::App;
-use crate::pages::waiting;
+use crate::pages::{unfit, waiting};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use axum::http::request::Parts;
@@ -57,13 +57,24 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
             )
         }
         // The token was a right one: nothing is held against anybody.
-        Err(refusal @ (Refusal::StoreSilent | Refusal::Needs(_) | Refusal::OtherQueues(_))) => {
-            refusal.page(app.base())
+        Err(Refusal::StoreSilent) => Refusal::StoreSilent.page(app.base()),
+        Err(refusal @ (Refusal::Needs(_) | Refusal::OtherQueues(_))) => {
+            unfit(&app, &mut asked, why_unfit(&refusal)).await
         }
         Err(refusal) => match failed(&app, from, refusal) {
             Refusal::TooMany(wait) => waiting(&app, &mut asked, wait).await,
             _ => see_other(&refused_address(&app, &form.next)),
         },
+    }
+}
+
+/// Why a right token opens no page, and what to do.
+fn why_unfit(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::OtherQueues(limits) => format!(
+            "That token is a right one, but it is for {limits} only, and the pages here show all queues. Use one that was made without --queue. Programs go on using this one: the API under /v1 answers it for its queues."
+        ),
+        _ => "That token is a right one, but it does not let anybody look: it needs the scope read. `backstop token create --scope read` makes one.".to_owned(),
     }
 }
 

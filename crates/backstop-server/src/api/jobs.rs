@@ -95,6 +95,7 @@ pub(super) async fn list(
     responses(
         (status = 200, body = JobShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "Several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -184,6 +185,7 @@ pub(super) async fn cancel(
     responses(
         (status = 200, body = WhyShape),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "Several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]

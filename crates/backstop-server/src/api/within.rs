@@ -7,7 +7,7 @@ use backstop::core::Job;
 use backstop::core::amend::Refusal;
 use backstop::core::failure::Failure;
 use backstop::dead::{DeadLetter, DeadSelection};
-use backstop::{Backstop, JobId, QueueName};
+use backstop::{JobId, QueueName};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
@@ -82,20 +82,17 @@ pub(super) async fn meant_job(
             reach.check(queue)?;
             backstop.job_in(queue, id).await?
         }
-        (None, Reach::Everywhere) => backstop.job(id).await?,
-        (None, Reach::Queues(queues)) => one_of(backstop, queues, id).await?,
+        (None, Reach::Everywhere) => one_of(backstop.namesakes(id).await?)?,
+        (None, Reach::Queues(queues)) => {
+            let looks = queues.iter().map(|queue| backstop.job_in(queue, id));
+            one_of(try_join_all(looks).await?.into_iter().flatten().collect())?
+        }
     };
     found.ok_or_else(|| reach.no_such_job(id))
 }
 
-/// The job of an id in these queues; of several nobody knows which is meant.
-async fn one_of(
-    backstop: &Backstop,
-    queues: &BTreeSet<QueueName>,
-    id: JobId,
-) -> Result<Option<Job>, Problem> {
-    let looks = queues.iter().map(|queue| backstop.job_in(queue, id));
-    let mut found: Vec<Job> = try_join_all(looks).await?.into_iter().flatten().collect();
+/// The only job of an id; of several nobody knows which is meant.
+fn one_of(mut found: Vec<Job>) -> Result<Option<Job>, Problem> {
     match found.len() {
         0 | 1 => Ok(found.pop()),
         _ => Err(Problem::refused(Refusal::Ambiguous)),

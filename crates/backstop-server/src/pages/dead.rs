@@ -7,6 +7,7 @@ mod redrives;
 use super::jobs::{Chip, short, told};
 use super::link::{Link, part};
 use super::mark::When;
+use super::pick::Pick;
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -105,6 +106,7 @@ struct Letters {
 
 struct LetterRow {
     id: String,
+    pick: String,
     short: String,
     link: String,
     queue: String,
@@ -176,19 +178,19 @@ fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {
         Link::to(view.at(path)).with("queue", &group.queue).with("fingerprint", group.fingerprint)
     };
     GroupRow {
-        error_type: group.sample.error_type.clone().unwrap_or_default(),
-        error: truncated(group.sample.error.clone(), ERROR_MAX),
+        error_type: group.sample.error_type.as_deref().map(text::name).unwrap_or_default(),
+        error: truncated(text::name(&group.sample.error), ERROR_MAX),
         fingerprint: group.fingerprint.to_string(),
         queue: group.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(group.queue.as_str()))),
-        kind: group.sample.kind.as_ref().map(ToString::to_string).unwrap_or_default(),
+        kind: group.sample.kind.as_ref().map(|kind| text::name(kind.as_str())).unwrap_or_default(),
         count: text::count(group.count),
         first: When::new(group.first_at, now),
         last: When::new(group.last_at, now),
         link: of_group("/dead").to_string(),
         redrive: of_group("/dead/redrive").to_string(),
         requeue: of_group("/dead/confirm").with("action", "requeue").with("all", "matching").to_string(),
-        sample: view.at(&format!("/dead/{}", group.sample.id)),
+        sample: Pick::new(group.sample.id, &group.queue).link(view, "/dead").to_string(),
     }
 }
 
@@ -212,12 +214,14 @@ async fn page_of(
 }
 
 fn letter_row(view: &View, letter: &DeadLetter, now: Time) -> LetterRow {
+    let pick = Pick::new(letter.id, &letter.queue);
     LetterRow {
         id: letter.id.to_string(),
+        pick: pick.to_string(),
         short: short(letter.id),
-        link: view.at(&format!("/dead/{}", letter.id)),
+        link: pick.link(view, "/dead").to_string(),
         queue: letter.queue.to_string(),
-        kind: letter.kind.to_string(),
+        kind: text::name(letter.kind.as_str()),
         error_type: letter.error_type.clone().unwrap_or_default(),
         error: truncated(letter.error.clone(), ERROR_MAX),
         attempts: text::count(letter.attempt_count.into()),

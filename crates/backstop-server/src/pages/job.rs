@@ -6,6 +6,7 @@ use super::jobs::actions;
 use super::link::{Link, part};
 use super::mark::{StateMark, When};
 use super::payload::ShownPayload;
+use super::pick::Pick;
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -16,7 +17,7 @@ use axum::routing::{get, post};
 use backstop::why::Why;
 use backstop_core::failure::Context;
 use backstop_core::port::{Answer, KeyHolder};
-use backstop_core::{Fingerprint, Job, JobId, State, Time};
+use backstop_core::{Fingerprint, Job, JobId, QueueName, State, Time};
 use timeline::Moment;
 
 pub(super) fn routes() -> Router<App> {
@@ -31,7 +32,9 @@ pub(super) fn routes() -> Router<App> {
 struct Page {
     frame: Frame,
     id: String,
-    here: String,
+    /// The job and its queue, for what is done to it.
+    pick: String,
+    show_payload: String,
     is_letter: bool,
     state: StateMark,
     queue: String,
@@ -82,70 +85,137 @@ enum Showing {
     Whole,
 }
 
+/// Which job an address means.
+enum Meant {
+    One(Box<Job>),
+    /// One of these: their queues know ids each by itself, and none of them was named.
+    Several(Vec<Job>),
+}
+
 async fn page(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let id = JobId::from_text(&id);
-    let (job, why) = found(&view, id).await?;
-    show(&view, &job, &why, Section::Jobs, Showing::Redacted).await
+    match meant(&view, &id).await? {
+        Meant::One(job) => show(&view, *job, Section::Jobs, Showing::Redacted).await,
+        Meant::Several(jobs) => choose(&view, &jobs, "/jobs"),
+    }
 }
 
 /// A dead letter; one that is dead no longer is a job like any other.
 async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let id = JobId::from_text(&id);
-    let (job, why) = found(&view, id).await?;
-    if job.state != State::Dead {
-        return Ok(Redirect::to(&view.at(&format!("/jobs/{id}"))).into_response());
+    match meant(&view, &id).await? {
+        Meant::One(job) if job.state == State::Dead => {
+            show(&view, *job, Section::Dead, Showing::Redacted).await
+        }
+        Meant::One(job) => {
+            let link = Pick { id: job.id, queue: named(&view) }.link(&view, "/jobs");
+            Ok(Redirect::to(&link.to_string()).into_response())
+        }
+        Meant::Several(jobs) => choose(&view, &jobs, "/dead"),
     }
-    show(&view, &job, &why, Section::Dead, Showing::Redacted).await
 }
 
 /// The payload as it is: asked for in so many words, and written down before it is shown.
 async fn whole(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let id = JobId::from_text(&id);
-    let (job, why) = found(&view, id).await?;
+    let job = match meant(&view, &id).await? {
+        Meant::One(job) => job,
+        Meant::Several(jobs) => return choose(&view, &jobs, "/jobs"),
+    };
     let audit = view.app().backstop().audit(view.who());
     let shown = async { Ok::<_, backstop_core::port::StoreError>((1, ())) };
-    view.ask(audit.around("job payload", serde_json::json!({ "ids": [id] }), shown)).await?;
+    view.ask(audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown)).await?;
     let section = if job.state == State::Dead { Section::Dead } else { Section::Jobs };
-    show(&view, &job, &why, section, Showing::Whole).await
+    show(&view, *job, section, Showing::Whole).await
 }
 
-/// The job, and the one gate it stands before.
-async fn found(view: &View, id: JobId) -> Result<(Job, Why), PageFailure> {
-    let config = view.app().config();
-    let explained = view.ask(view.app().backstop().why(id, |job| config.max_attempts(job))).await?;
-    let gone =
-        || view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."));
-    Ok((explained.job.ok_or_else(gone)?, explained.why))
+/// The queue that the address names.
+fn named(view: &View) -> Option<QueueName> {
+    view.query("queue").and_then(|name| QueueName::new(name).ok())
 }
 
-async fn show(
-    view: &View,
-    job: &Job,
-    answer: &Why,
-    section: Section,
-    showing: Showing,
-) -> Result<Response, PageFailure> {
+/// The job that is meant: that of the queue that is named, or, if it has gone from there or none is, whichever there is.
+async fn meant(view: &View, id: &str) -> Result<Meant, PageFailure> {
+    let (id, backstop) = (JobId::from_text(id), view.app().backstop());
+    if let Some(queue) = named(view)
+        && let Some(job) = view.ask(backstop.job_in(&queue, id)).await?
+    {
+        return Ok(Meant::One(Box::new(job)));
+    }
+    let mut found = view.ask(backstop.namesakes(id)).await?;
+    match found.len() {
+        0 | 1 => found.pop().map(|job| Meant::One(Box::new(job))).ok_or_else(|| {
+            view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."))
+        }),
+        _ => Ok(Meant::Several(found)),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "namesakes.html")]
+struct Choice {
+    frame: Frame,
+    id: String,
+    rows: Vec<Namesake>,
+}
+
+/// One of several jobs of an id.
+struct Namesake {
+    link: String,
+    queue: String,
+    state: StateMark,
+    kind: String,
+    age: When,
+}
+
+/// The jobs of an id, to choose from.
+fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailure> {
     let now = view.now();
+    let row = |job: &Job| Namesake {
+        link: Pick::new(job.id, &job.queue).link(view, under).to_string(),
+        queue: job.queue.to_string(),
+        state: StateMark(job.state),
+        kind: text::name(job.kind.as_str()),
+        age: When::new(job.inserted_at, now),
+    };
+    let page = Choice {
+        frame: view.frame(Section::Jobs, "Which job?").live(),
+        id: jobs.first().map(|job| job.id.to_string()).unwrap_or_default(),
+        rows: jobs.iter().map(row).collect(),
+    };
+    view.show(&page)
+}
+
+/// Where the whole payload is asked for.
+fn payload_link(view: &View, pick: &Pick) -> String {
+    let path = view.at(&format!("/jobs/{}/payload", pick.id));
+    Link::to(path).with_some("queue", pick.queue.as_ref()).to_string()
+}
+
+async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Result<Response, PageFailure> {
+    let config = view.app().config();
+    let explained =
+        view.ask(view.app().backstop().why_of(job.clone(), |job| config.max_attempts(job))).await?;
+    let (job, answer) = (&job, &explained.why);
+    let (now, pick) = (view.now(), Pick::new(job.id, &job.queue));
     let holder = view.ask(holder(view, job, now)).await?;
     let queues = view.ask(view.store().queues(now)).await?;
-    let config = view.app().config();
     let shown = config.redaction.payload(job.payload.as_bytes());
     let is_hidden = showing == Showing::Redacted && shown != job.payload.as_bytes();
     let payload = match showing {
         Showing::Redacted => ShownPayload::of(&shown),
         Showing::Whole => ShownPayload::of(job.payload.as_bytes()),
     };
-    let frame = view.frame(section, format!("{} {}", job.kind, super::jobs::short(job.id)));
+    let frame =
+        view.frame(section, format!("{} {}", text::name(job.kind.as_str()), super::jobs::short(job.id)));
     let page = Page {
         // What was asked for once is not fetched again behind the caller's back.
         frame: if showing == Showing::Whole { frame } else { frame.live() },
         id: job.id.to_string(),
-        here: view.at(&format!("/jobs/{}", job.id)),
+        pick: pick.to_string(),
+        show_payload: payload_link(view, &pick),
         is_letter: section == Section::Dead,
         state: StateMark(job.state),
         queue: job.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
-        kind: job.kind.to_string(),
+        kind: text::name(job.kind.as_str()),
         kind_link: Link::to(view.at("/jobs")).with("queue", &job.queue).with("kind", &job.kind).to_string(),
         why: config.redaction.text(&sentence(answer)),
         next: next(view, answer, job),
@@ -225,8 +295,8 @@ fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&
         facts.push(("Unique key", Fact::Code(key.to_string())));
     }
     if let Some(holder) = holder {
-        let link = view.at(&format!("/jobs/{}", holder.job));
-        facts.push(("Held by a twin", Fact::Link(holder.job.to_string(), link)));
+        let link = Pick::new(holder.job, &job.queue).link(view, "/jobs");
+        facts.push(("Held by a twin", Fact::Link(holder.job.to_string(), link.to_string())));
     }
     if let Some(policy) = job.terms.retry() {
         facts.push(("Its own retry", Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned())));

@@ -5,9 +5,10 @@ mod filter;
 
 use super::link::{Link, part};
 use super::mark::{StateMark, When};
+use super::pick::Pick;
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-pub(super) use act::{capital, handed_on, is_meant, outcome, picked, see, start, unmeant};
+pub(super) use act::{Outcome, capital, handed_on, is_meant, see, start, unmeant};
 use askama::Template;
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -78,6 +79,7 @@ struct StateChip {
 /// One job of a list.
 struct Row {
     id: String,
+    pick: String,
     short: String,
     link: String,
     queue: String,
@@ -93,8 +95,9 @@ struct Row {
 
 async fn list(view: View) -> Result<Response, PageFailure> {
     if let Some(id) = view.query("id") {
-        let found = view.at(&format!("/jobs/{}", JobId::from_text(id)));
-        return Ok(Redirect::to(&found).into_response());
+        let queue = JobFilter::of(&view)?.queue;
+        let found = Pick { queue, ..Pick::read(id) }.link(&view, "/jobs");
+        return Ok(Redirect::to(&found.to_string()).into_response());
     }
     let filter = JobFilter::of(&view)?;
     let now = view.now();
@@ -173,15 +176,16 @@ pub(super) fn actions(state: Option<State>) -> Vec<&'static str> {
 
 impl Row {
     fn of(job: &Job, view: &View, redaction: &Redaction, now: Time) -> Self {
-        let jobs = Link::to(view.at("/jobs"));
+        let (jobs, pick) = (Link::to(view.at("/jobs")), Pick::new(job.id, &job.queue));
         Self {
             id: job.id.to_string(),
+            pick: pick.to_string(),
             short: short(job.id),
-            link: view.at(&format!("/jobs/{}", job.id)),
+            link: pick.link(view, "/jobs").to_string(),
             queue: job.queue.to_string(),
             queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
             kind_link: jobs.with("queue", &job.queue).with("kind", &job.kind).to_string(),
-            kind: job.kind.to_string(),
+            kind: text::name(job.kind.as_str()),
             state: StateMark(job.state),
             attempt: text::count(job.attempt.into()),
             time: time(job, now),

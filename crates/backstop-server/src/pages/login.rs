@@ -23,6 +23,8 @@ struct Page {
     frame: Frame,
     next: String,
     is_refused: bool,
+    /// Why a token that is a right one opens no page.
+    unfit: Option<String>,
     /// Seconds before a token is looked at again.
     wait_secs: Option<u32>,
 }
@@ -30,29 +32,36 @@ struct Page {
 /// The page, which leads on to the address `next`; `refused` says that the last token was not taken.
 async fn login(view: View, head: Parts) -> Result<Response, PageFailure> {
     let wait = access::login_wait(view.app(), &head);
-    page(&view, wait)
+    page(&view, wait, None)
 }
 
 /// The page for somebody who has to wait before any token is looked at, a right one included.
 pub(crate) async fn waiting(app: &App, head: &mut Parts, wait: Duration) -> Response {
     let Ok(view) = View::from_request_parts(head, app).await;
-    page(&view, Some(wait)).into_response()
+    page(&view, Some(wait), None).into_response()
 }
 
-fn page(view: &View, wait: Option<Duration>) -> Result<Response, PageFailure> {
+/// The page for somebody whose token is a right one and opens no page; `why` is a sentence.
+pub(crate) async fn unfit(app: &App, head: &mut Parts, why: String) -> Response {
+    let Ok(view) = View::from_request_parts(head, app).await;
+    page(&view, None, Some(why)).into_response()
+}
+
+fn page(view: &View, wait: Option<Duration>, unfit: Option<String>) -> Result<Response, PageFailure> {
     let mut frame = view.frame(Section::Outside, "Log in");
     // Who asks is not known, or does not matter here: there is nowhere to go but in.
     (frame.caller, frame.has_session) = (None, false);
     // Nor is it anybody's business yet what is behind it.
     frame.store.clear();
     let (is_refused, wait_secs) = (view.query("refused").is_some(), wait.map(access::seconds));
-    let page = Page { frame, next: view.query("next").unwrap_or_default().to_owned(), is_refused, wait_secs };
     let status = match wait {
         Some(_) => StatusCode::TOO_MANY_REQUESTS,
+        None if unfit.is_some() => StatusCode::FORBIDDEN,
         None if is_refused => StatusCode::UNAUTHORIZED,
         None => StatusCode::OK,
     };
-    let mut answer = view.show_as(status, &page)?;
+    let next = view.query("next").unwrap_or_default().to_owned();
+    let mut answer = view.show_as(status, &Page { frame, next, is_refused, unfit, wait_secs })?;
     if let Some(secs) = wait_secs {
         answer.headers_mut().insert(RETRY_AFTER, secs.into());
     }

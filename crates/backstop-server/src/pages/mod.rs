@@ -5,6 +5,7 @@
 //! | one request: who asks, parameters, the store's answers | `view.rs` |
 //! | what surrounds every page, and its sections | `frame.rs`, `section.rs`, `templates/frame.html` |
 //! | what the last action did, over the redirect | `note.rs` |
+//! | jobs picked one by one, with their queues | `pick.rs` |
 //! | pages that say what went wrong | `failure.rs` |
 //! | the style, the script, the icon | `assets.rs`, `assets/` |
 //! | numbers and times as people read them | `text.rs` |
@@ -31,6 +32,7 @@ mod mark;
 mod note;
 mod overview;
 mod payload;
+mod pick;
 mod policy;
 mod posted;
 mod queues;
@@ -47,7 +49,7 @@ mod workers;
 pub use failure::PageFailure;
 pub use frame::Frame;
 pub use link::{Link, part};
-pub(crate) use login::waiting;
+pub(crate) use login::{unfit, waiting};
 pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};
 pub use payload::ShownPayload;

@@ -26,12 +26,16 @@ impl ShownPayload {
     }
 }
 
-/// JSON with a line for each field and element. An empty list or object stays on its line.
+/// The beginning of JSON with a line for each field and element, all of it unless it is longer than is shown: a short list deep inside of
+/// others becomes a long text. An empty list or object stays on its line.
 fn indented(json: &str) -> String {
     let (mut out, mut depth, mut in_string, mut is_escaped) =
-        (String::with_capacity(json.len() * 2), 0, false, false);
+        (String::with_capacity(json.len().min(2 * CHARS_MAX)), 0, false, false);
     let mut rest = json.chars().peekable();
     while let Some(next) = rest.next() {
+        if out.len() > 4 * CHARS_MAX {
+            break;
+        }
         if in_string {
             out.push(next);
             in_string = is_escaped || next != '"';
@@ -108,5 +112,10 @@ mod tests {
         assert_eq!(shown.text.chars().count(), CHARS_MAX);
         assert_eq!(shown.size, "200,002 bytes");
         assert!(!ShownPayload::of(b"null").is_cut);
+        // At a depth of 128 each number has a line of more than 256 characters.
+        let deep = format!("{}{}{}", "[".repeat(128), "0,".repeat(400_000) + "0", "]".repeat(128));
+        assert!(indented(&deep).len() < 5 * CHARS_MAX, "no more is made than is shown");
+        let shown = ShownPayload::of(deep.as_bytes());
+        assert!(shown.is_cut && shown.text.chars().count() == CHARS_MAX);
     }
 }

@@ -17,6 +17,12 @@ impl Posted {
         named.map(|(_, value)| value.trim()).find(|value| !value.is_empty())
     }
 
+    /// The same to the letter: a name that begins or ends with a space is another name than one without it.
+    pub fn get_exact(&self, name: &str) -> Option<&str> {
+        let named = self.0.iter().filter(|(key, _)| key == name);
+        named.map(|(_, value)| value.as_str()).find(|value| !value.is_empty())
+    }
+
     /// All values of a field.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -50,9 +50,39 @@ pub fn many(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
 }
 
+/// A name or a message that somebody else gave, so that there is something to see and to click on: one of spaces and characters without a picture is
+/// written as their numbers.
+pub fn name(text: &str) -> String {
+    let is_blank = |letter: char| {
+        let is_format = matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{2800}' | '\u{3164}');
+        letter.is_whitespace() || letter.is_control() || is_format
+    };
+    if text.is_empty() {
+        return "(nothing)".to_owned();
+    }
+    if text.chars().all(is_blank) {
+        return text.escape_unicode().to_string();
+    }
+    text.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_can_be_seen() {
+        for (text, told) in [
+            ("welcome", "welcome"),
+            (" a ", " a "),
+            ("", "(nothing)"),
+            ("\u{202e}gnp", "\u{202e}gnp"),
+            (" ", "\\u{20}"),
+            ("\u{200b}\n", "\\u{200b}\\u{a}"),
+        ] {
+            assert_eq!(name(text), told);
+        }
+    }
 
     #[test]
     fn numbers_and_spans_are_told_as_people_write_them() {

@@ -74,6 +74,17 @@ impl View {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
+    /// The same to the letter: a name that begins or ends with a space is another name than one without it.
+    pub fn query_exact(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// All values of a parameter of the address.
+    pub fn query_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// All parameters of the address.
     pub fn queries(&self) -> &[(String, String)] {
         &self.query

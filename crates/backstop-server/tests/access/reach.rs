@@ -278,4 +278,8 @@ async fn the_dashboard_says_why_it_does_not_let_it_in() {
     let (got, text) = given.site.read(login(&given.token, "")).await;
     assert_eq!(got.status, StatusCode::FORBIDDEN);
     assert!(text.contains("for queue own only") && got.text(header::SET_COOKIE).is_empty(), "{text}");
+    // On the login page itself, with what to do and the field to do it in.
+    for said in ["role=\"alert\"", "without --queue", "name=\"token\"", "/v1"] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
 }

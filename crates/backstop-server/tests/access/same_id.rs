@@ -1,13 +1,17 @@
 //! One id in several queues, as Redis has it, and tokens for some of them.
 
-use crate::given::{GUARDED, Site, bearing, request};
+use crate::given::{GUARDED, HOST, Site, bearing, empty, request};
 use axum::body::Body;
-use axum::http::Method;
+use axum::http::{Method, StatusCode, header};
+use backstop::JobId;
+use backstop::dead::DeadSelection;
+use backstop::dead::redrive::{Redrive, RedriveReport};
 use backstop_core::port::Store;
 use backstop_redis::RedisStore;
 use backstop_server::access::Scope;
 use backstop_testkit::servers;
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A server on Redis with a dead job of one id in each of three queues.
@@ -118,4 +122,92 @@ async fn a_token_for_two_of_the_queues_is_asked_which() {
     given.ok(&both, Method::DELETE, "/v1/jobs/same?queue=second", Value::Null).await;
     given.ok(&both, Method::DELETE, "/v1/jobs/same", Value::Null).await;
     assert_eq!(given.standing().await, stand(&[("other", "dead")]));
+}
+
+impl Given {
+    /// A page, as somebody who has logged in sees it.
+    async fn page(&self, cookie: &str, address: &str) -> String {
+        let (got, text) =
+            self.site.read(empty(request(Method::GET, address).header(header::COOKIE, cookie))).await;
+        assert_eq!(got.status, StatusCode::OK, "{address}: {text}");
+        text
+    }
+
+    /// Sends a form; answers where it leads.
+    async fn send(&self, cookie: &str, address: &str, form: String) -> String {
+        let form = request(Method::POST, address)
+            .header(header::COOKIE, cookie)
+            .header(header::ORIGIN, format!("http://{HOST}"))
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Body::from(form));
+        self.site.ask(form.unwrap()).await.text(header::LOCATION)
+    }
+}
+
+#[tokio::test]
+async fn on_the_pages_the_queue_is_chosen_and_every_action_names_it() {
+    let given = Given::new().await;
+    let (cookie, id) = (given.site.log_in(&given.admin).await, JobId::named("same"));
+    for (address, under) in [("/jobs/same", "/jobs"), ("/dead/same", "/dead")] {
+        let page = given.page(&cookie, address).await;
+        assert!(page.contains("3 queues have a job of this id"), "{page}");
+        for queue in ["other", "own", "second"] {
+            assert!(page.contains(&format!("href=\"{under}/{id}?queue={queue}\"")), "{queue} in {page}");
+        }
+        assert!(!page.contains("Yes, "), "nothing can be done to one that is not chosen: {page}");
+    }
+    let page = given.page(&cookie, "/jobs/same?queue=own").await;
+    let forms: Vec<&str> = page.split("name=\"id\" value=\"").skip(1).collect();
+    assert!(forms.len() >= 3, "{page}");
+    assert!(forms.iter().all(|form| form.starts_with(&format!("{id}:own\""))), "{page}");
+    let list = given.page(&cookie, "/jobs?queue=second").await;
+    assert!(list.contains(&format!("value=\"{id}:second\"")), "{list}");
+    assert!(list.contains(&format!("href=\"/jobs/{id}?queue=second\"")), "{list}");
+    let letters = given.page(&cookie, "/dead?view=letters&queue=second").await;
+    assert!(letters.contains(&format!("value=\"{id}:second\"")), "{letters}");
+    let sure = given.page(&cookie, &format!("/dead/confirm?action=delete&id={id}:second")).await;
+    assert!(sure.contains(&format!("name=\"id\" value=\"{id}:second\"")), "{sure}");
+
+    let before = given.standing().await;
+    given.send(&cookie, "/jobs/act", format!("action=retry&id={id}&back=job")).await;
+    assert_eq!(given.standing().await, before, "whichever is meant is not guessed");
+    let back = given.send(&cookie, "/jobs/act", format!("action=retry&id={id}:own&back=job")).await;
+    assert_eq!(back, format!("/jobs/{id}?queue=own"));
+    assert_eq!(given.standing().await, stand(&[("other", "dead"), ("own", "ready"), ("second", "dead")]));
+    let moved = format!("action=move&id={id}:other&to=fresh&back=job");
+    assert_eq!(given.send(&cookie, "/dead/act", moved).await, format!("/jobs/{id}?queue=fresh"));
+    assert_eq!(given.standing().await, stand(&[("fresh", "ready"), ("own", "ready"), ("second", "dead")]));
+    let both = format!("action=delete&id={id}:second&id={id}:own");
+    given.send(&cookie, "/jobs/act", both).await;
+    assert_eq!(given.standing().await, stand(&[("fresh", "ready")]));
+    let page = given.page(&cookie, "/jobs/same?queue=own").await;
+    assert!(page.contains("/queues/fresh"), "one that has moved on is found where it is: {page}");
+}
+
+#[tokio::test]
+async fn an_id_of_several_queues_is_not_shown_by_guessing() {
+    let given = Given::new().await;
+    for address in ["/v1/jobs/same", "/v1/jobs/same/why"] {
+        let (status, problem) = given.ask(&given.admin, Method::GET, address, Value::Null).await;
+        assert_eq!(status, 409, "{address}: {problem}");
+        given.ok(&given.admin, Method::GET, &format!("{address}?queue=own"), Value::Null).await;
+    }
+}
+
+#[tokio::test]
+async fn a_redrive_of_a_queue_leaves_jobs_of_the_same_id_alone() {
+    let given = Given::new().await;
+    let plan =
+        |selection| Redrive { canary: 1, max_failures: 0, then_rate: "100/s".parse().unwrap(), selection };
+    let ids = vec![JobId::named("same"), JobId::named("unknown")];
+    let dead = given.site.backstop.dead().by("test");
+    let within = DeadSelection::Within { queue: "own".parse().unwrap(), ids };
+    let id = dead.redrive(plan(within)).await.unwrap();
+    // Left once the first is out: there is no worker that would run it.
+    let left = |report: &RedriveReport| {
+        if report.requeued == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let report = dead.run_redrive(&id, left).await.unwrap();
+    assert_eq!((report.requeued, report.open, report.refused), (1, 1, 0), "{report:?}");
+    assert_eq!(given.standing().await, stand(&[("other", "dead"), ("own", "ready"), ("second", "dead")]));
 }

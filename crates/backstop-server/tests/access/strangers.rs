@@ -99,6 +99,31 @@ async fn a_name_that_somebody_points_at_this_machine_leads_nowhere() {
 }
 
 #[tokio::test]
+async fn who_names_two_hosts_names_none_of_ours() {
+    let site = Site::new(OPEN);
+    let ours = "127.0.0.1:7007";
+    let asked = |address: &str, hosts: &[&str]| {
+        let mut builder = at(request(Method::GET, address), hosts[0]);
+        for host in &hosts[1..] {
+            builder.headers_mut().unwrap().append(header::HOST, host.parse().unwrap());
+        }
+        site.ask(empty(builder))
+    };
+    let foreign = "http://evil.example:7007/v1/queues";
+    for (address, hosts) in [
+        ("/v1/queues", &[ours, "evil.example:7007"][..]),
+        ("/v1/queues", &["evil.example:7007", ours]),
+        (foreign, &[ours]),
+    ] {
+        assert_foreign(&asked(address, hosts).await, &(address, hosts));
+    }
+    for (address, hosts) in [("/v1/queues", &[ours, ours][..]), ("http://127.0.0.1:7007/v1/queues", &[ours])]
+    {
+        assert_eq!(asked(address, hosts).await.status, StatusCode::OK, "{address} {hosts:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_proxy_before_an_open_server_is_told_what_is_missing() {
     let site = Site::new(OPEN);
     for name in ["x-forwarded-for", "x-forwarded-host", "forwarded"] {

@@ -91,7 +91,7 @@ fn a_group_of_dead_letters_is_requeued_after_a_question() {
         follow(&page, "link", "Requeue…");
         assert!(site.queue("dying").counts.of(State::Dead) > 0, "a question changes nothing");
         follow(&page, "button", "Yes, requeue");
-        assert_eq!(site.queue("dying").counts.of(State::Dead), 0);
+        page.wait_until("all are requeued", |_| site.queue("dying").counts.of(State::Dead) == 0);
     }
 }
 

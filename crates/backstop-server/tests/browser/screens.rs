@@ -11,7 +11,7 @@ const WIDTH: u64 = 360;
 /// What reaches beyond the screen, as far as nothing around it scrolls.
 const BEYOND: &str = "(() => { \
 const scrolls = (e) => e && e !== document.body && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement)); \
-return [...document.body.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e)) \
+return [...document.body.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('details:not([open])') && !scrolls(e)) \
 .slice(0, 5).map((e) => e.outerHTML.slice(0, 120)).join('\\n'); })()";
 
 #[test]

@@ -139,3 +139,29 @@ async fn what_a_cookie_says_is_text_too() {
     );
     assert!(!page.body.contains("data-theme"), "no theme of that name");
 }
+
+#[tokio::test]
+async fn a_kind_or_a_message_that_cannot_be_seen_is_written_in_numbers_and_filters_for_itself_alone() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    for (name, kind) in [("blank", " "), ("spaced", " a"), ("plain", "a"), ("hidden", "\u{200b}")] {
+        backstop.draft("q").id(name).kind(kind).payload("1").push().await.unwrap();
+    }
+    let list = site.page("/jobs").await;
+    for (link, shown) in [("kind=+\"", "\\u{20}"), ("kind=%E2%80%8B\"", "\\u{200b}"), ("kind=+a\"", " a")] {
+        assert!(list.contains(&format!("{link}>{shown}</a>")), "{shown} in {list}");
+    }
+    let rows = |page: &str| page.matches("type=\"checkbox\" name=\"id\"").count();
+    for kind in ["+", "+a", "a", "%E2%80%8B"] {
+        let page = site.page(&format!("/jobs?queue=q&kind={kind}")).await;
+        assert_eq!(rows(&page), 1, "{kind}: {page}");
+    }
+    drain_dead(backstop, "q", "w", ErrorReport::message("\u{200b}")).await;
+    let groups = site.page("/dead").await;
+    assert!(groups.contains(">\\u{200b}</a>"), "{groups}");
+    for kind in ["+", "+a", "a"] {
+        assert_eq!(rows(&site.page(&format!("/dead?kind={kind}&view=letters")).await), 1, "{kind}");
+        site.post("/dead/act", &format!("action=delete&all=matching&typed=delete&kind={kind}")).await;
+    }
+    crate::given::until_said(&site, "/dead", "1 in all").await;
+}

@@ -10,7 +10,7 @@ use super::{BadConfig, HandlerConfig, QueueConfig, Written};
 use crate::address::without_addresses;
 use crate::exec::Exec;
 #[cfg(feature = "http")]
-use crate::http::{Http, LinkLocal};
+use crate::http::{Http, LinkLocal, Network};
 use crate::open::Durability;
 use crate::worker::QueueSettings;
 use backstop_core::bounds::DEAD_MAX_USUAL;
@@ -71,6 +71,7 @@ pub(super) struct RawHandler {
     http: Option<String>,
     timeout: Option<Span>,
     allow_link_local: Option<bool>,
+    allow: Option<Vec<String>>,
     ca: Option<PathBuf>,
 }
 
@@ -150,13 +151,15 @@ impl RawHandler {
                     .to_owned(),
             ),
             (Some(argv), None) => self.command(argv),
-            (None, Some(address)) => service(&address, self.allow_link_local, self.ca),
+            (None, Some(address)) => service(self, &address).map_err(|problem| format!("`http`: {problem}")),
         }
     }
 
     fn command(self, argv: Vec<String>) -> Result<HandlerConfig, String> {
-        if self.allow_link_local.is_some() || self.ca.is_some() {
-            return Err("`allow_link_local` and `ca` mean nothing beside `exec`; leave them out".to_owned());
+        if self.allow_link_local.is_some() || self.allow.is_some() || self.ca.is_some() {
+            return Err(
+                "`allow_link_local`, `allow` and `ca` mean nothing beside `exec`; leave them out".to_owned()
+            );
         }
         let mut argv = argv.into_iter();
         match argv.next().filter(|program| !program.is_empty()) {
@@ -170,24 +173,32 @@ impl RawHandler {
 }
 
 #[cfg(feature = "http")]
-fn service(
-    address: &str,
-    allow_link_local: Option<bool>,
-    ca: Option<PathBuf>,
-) -> Result<HandlerConfig, String> {
-    let describe = || {
-        let link_local = if allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
-        let http = Http::new(address)?.link_local(link_local);
-        let http = match ca {
-            Some(file) => http.ca(file),
-            None => http,
-        };
-        http.check().map(|()| http)
-    };
-    describe().map(HandlerConfig::Http).map_err(|problem| format!("`http`: {problem}"))
+fn service(handler: RawHandler, address: &str) -> Result<HandlerConfig, String> {
+    let link_local =
+        if handler.allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
+    let mut http = Http::new(address).map_err(|problem| problem.to_string())?.link_local(link_local);
+    if let Some(allow) = handler.allow {
+        http = http.allow(networks(&allow)?);
+    }
+    if let Some(file) = handler.ca {
+        http = http.ca(file);
+    }
+    http.check().map_err(|problem| problem.to_string())?;
+    Ok(HandlerConfig::Http(http))
 }
 
 #[cfg(not(feature = "http"))]
-fn service(_: &str, _: Option<bool>, _: Option<PathBuf>) -> Result<HandlerConfig, String> {
-    Err("`http`: this program was built without the feature `http`".to_owned())
+fn service(_: RawHandler, _: &str) -> Result<HandlerConfig, String> {
+    Err("this program was built without the feature `http`".to_owned())
+}
+
+#[cfg(feature = "http")]
+fn networks(allow: &[String]) -> Result<Vec<Network>, String> {
+    if allow.is_empty() {
+        return Err(
+            "`allow` names no network, so nothing could be called; name one, or leave it out".to_owned()
+        );
+    }
+    let network = |text: &String| text.parse().map_err(|problem| format!("`allow`: {text:?} {problem}"));
+    allow.iter().map(network).collect()
 }

@@ -174,6 +174,8 @@ mod http {
         );
         let shown = handler("handler = { http = \"http://169.254.1.1/\", allow_link_local = true }");
         assert!(shown.contains("Allowed"), "{shown}");
+        let shown = handler("handler = { http = \"http://10.0.0.7/\", allow = [\"10.0.0.0/8\", \"::1\"] }");
+        assert!(shown.contains("10.0.0.0") && shown.contains("::1"), "{shown}");
     }
 
     #[test]
@@ -187,6 +189,13 @@ mod http {
             ("{ http = \"ftp://h/\" }", &["`http`: only http:// and https://"]),
             ("{ http = \"http://169.254.169.254/\" }", &["`http`: 169.254.169.254", "allow_link_local"]),
             ("{ http = \"http://h/\", ca = \"ca.pem\" }", &["`http`: `ca` is for https://"]),
+            ("{ http = \"http://h/\", allow = [] }", &["`http`: `allow` names no network"]),
+            ("{ http = \"http://h/\", allow = [\"h\"] }", &["`http`: `allow`: \"h\" is no network"]),
+            (
+                "{ http = \"http://127.0.0.1/\", allow = [\"10.0.0.0/8\"] }",
+                &["`http`: 127.0.0.1 is in none of the networks of `allow`"],
+            ),
+            ("{ exec = [\"a\"], allow = [\"::1\"] }", &["`allow`", "beside `exec`"]),
             ("{ exec = [\"a\"], ca = \"ca.pem\" }", &["`ca`", "beside `exec`"]),
             ("{ exec = [\"a\"], allow_link_local = true }", &["`allow_link_local`", "beside `exec`"]),
         ] {

@@ -118,7 +118,7 @@ impl DeadLetters {
     }
 
     /// Changes these of a queue, as far as they are dead.
-    async fn apply_within(
+    pub(super) async fn apply_within(
         &self,
         queue: &QueueName,
         ids: &[JobId],

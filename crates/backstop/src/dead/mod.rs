@@ -148,12 +148,16 @@ impl DeadLetters {
 
     /// One of them, with its payload whole.
     pub async fn show(&self, id: JobId) -> Answer<Shown> {
-        let job = self.backstop.store().job(id, self.backstop.now()).await?;
-        Ok(match job {
+        Ok(self.shown(self.backstop.job(id).await?.as_ref()))
+    }
+
+    /// What there is to show of a job that was looked for.
+    pub fn shown(&self, job: Option<&Job>) -> Shown {
+        match job {
             None => Shown::NotFound,
-            Some(job) if job.state == State::Dead => Shown::Letter(Box::new(self.whole(&job))),
+            Some(job) if job.state == State::Dead => Shown::Letter(Box::new(self.whole(job))),
             Some(job) => Shown::Elsewhere(job.state),
-        })
+        }
     }
 
     /// As it may be seen by whoever may see the job itself.

@@ -1,6 +1,6 @@
 //! The way to a service: which addresses may be called, whom to trust, and what went wrong on the way.
 
-use super::{BadHttp, LinkLocal};
+use super::{BadHttp, LinkLocal, Places};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, redirect};
 use rustls::pki_types::CertificateDer;
@@ -33,9 +33,9 @@ pub(super) enum Roots<'a> {
 }
 
 /// A client with a pool of its own.
-pub(super) fn client(names: Names, link_local: LinkLocal, roots: Roots<'_>) -> Result<Client, BadHttp> {
+pub(super) fn client(names: Names, places: Places, roots: Roots<'_>) -> Result<Client, BadHttp> {
     Client::builder()
-        .dns_resolver(Guard { names, link_local })
+        .dns_resolver(Guard { names, places })
         .tls_backend_preconfigured(tls(roots)?)
         .http1_only()
         .redirect(redirect::Policy::none())
@@ -101,39 +101,59 @@ impl Resolve for System {
     }
 }
 
-/// Lets no link-local address through. It answers with the very addresses that are then connected to, so a name that
+/// Lets only permitted addresses through. It answers with the very addresses that are then connected to, so a name that
 /// changes between two lookups gains nothing.
 struct Guard {
     names: Names,
-    link_local: LinkLocal,
+    places: Places,
 }
 
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let (found, link_local) = (self.names.resolve(name), self.link_local);
+        let (found, places) = (self.names.resolve(name), self.places.clone());
         Box::pin(async move {
-            let permitted = permitted(found.await?.collect(), link_local)?;
+            let permitted = places.permitted(found.await?.collect())?;
             Ok(Box::new(permitted.into_iter()) as Addrs)
         })
     }
 }
 
-/// A name that leads to link-local addresses alone.
+/// Why an address is not called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "was not called: its name leads to {0}, which is link-local or like it, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside the address"
-)]
-struct Forbidden(IpAddr);
+pub(super) enum Forbidden {
+    #[error(
+        "was not called: its name leads to {0}, which is link-local or like it, where clouds hand out a machine's credentials; if it is meant, write `allow_link_local = true` beside the address"
+    )]
+    LinkLocal(IpAddr),
+    #[error(
+        "was not called: its name leads to {0}, which is in none of the networks of `allow`; if it is meant, add its network there"
+    )]
+    NotAllowed(IpAddr),
+}
 
-fn permitted(found: Vec<SocketAddr>, link_local: LinkLocal) -> Result<Vec<SocketAddr>, Forbidden> {
-    if link_local == LinkLocal::Allowed {
-        return Ok(found);
+impl Places {
+    /// Whether a service may be at this address.
+    pub(super) fn judge(&self, ip: IpAddr) -> Result<(), Forbidden> {
+        if self.link_local == LinkLocal::Refused && has_credentials(ip) {
+            return Err(Forbidden::LinkLocal(ip));
+        }
+        let is_allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(ip));
+        is_allowed.then_some(()).ok_or(Forbidden::NotAllowed(ip))
     }
-    let (forbidden, permitted): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|address| has_credentials(address.ip()));
-    match forbidden.first() {
-        Some(address) if permitted.is_empty() => Err(Forbidden(address.ip())),
-        _ => Ok(permitted),
+
+    /// Those of the addresses of a name where a service may be; a name that leads nowhere else is refused.
+    fn permitted(&self, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Forbidden> {
+        let mut first_forbidden = None;
+        let mut permitted = found;
+        permitted.retain(|address| {
+            let judged = self.judge(address.ip());
+            first_forbidden = first_forbidden.or(judged.err());
+            judged.is_ok()
+        });
+        match first_forbidden {
+            Some(forbidden) if permitted.is_empty() => Err(forbidden),
+            _ => Ok(permitted),
+        }
     }
 }
 
@@ -146,7 +166,7 @@ const METADATA: [IpAddr; 4] = [
 ];
 
 /// Whether clouds hand out a machine's credentials at an address, also where an IPv6 address only wraps it.
-pub(super) fn has_credentials(ip: IpAddr) -> bool {
+fn has_credentials(ip: IpAddr) -> bool {
     let unwrapped = match ip {
         IpAddr::V6(v6) => wrapped(v6).map_or(ip, IpAddr::V4),
         IpAddr::V4(_) => ip,
@@ -304,9 +324,27 @@ mod tests {
     #[test]
     fn a_name_is_called_at_those_of_its_addresses_that_are_permitted() {
         let (home, link, mapped) = (address("127.0.0.1"), address("fe80::1"), address("::ffff:169.254.1.1"));
-        assert_eq!(permitted(vec![link, home, mapped], LinkLocal::Refused), Ok(vec![home]));
-        assert_eq!(permitted(vec![mapped, link], LinkLocal::Refused), Err(Forbidden(mapped.ip())));
-        assert_eq!(permitted(vec![mapped, link], LinkLocal::Allowed), Ok(vec![mapped, link]));
-        assert_eq!(permitted(vec![], LinkLocal::Refused), Ok(vec![]));
+        let (usual, open) =
+            (Places::default(), Places { link_local: LinkLocal::Allowed, ..Places::default() });
+        assert_eq!(usual.permitted(vec![link, home, mapped]), Ok(vec![home]));
+        assert_eq!(usual.permitted(vec![mapped, link]), Err(Forbidden::LinkLocal(mapped.ip())));
+        assert_eq!(open.permitted(vec![mapped, link]), Ok(vec![mapped, link]));
+        assert_eq!(usual.permitted(vec![]), Ok(vec![]));
+    }
+
+    #[test]
+    fn with_networks_named_a_service_is_called_there_only() {
+        let (inside, mapped, outside) =
+            (address("10.1.2.3"), address("::ffff:10.1.2.3"), address("127.0.0.1"));
+        let allow = |networks: &[&str]| Places {
+            allow: networks.iter().map(|network| network.parse().unwrap()).collect(),
+            ..Places::default()
+        };
+        let places = allow(&["10.0.0.0/8", "fd00::/8"]);
+        assert_eq!(places.permitted(vec![outside, inside, mapped]), Ok(vec![inside, mapped]));
+        assert_eq!(places.permitted(vec![outside]), Err(Forbidden::NotAllowed(outside.ip())));
+        // Wide as it is, it does not say that link-local is meant.
+        let link = address("169.254.169.254");
+        assert_eq!(allow(&["0.0.0.0/0"]).permitted(vec![link]), Err(Forbidden::LinkLocal(link.ip())));
     }
 }

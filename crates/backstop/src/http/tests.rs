@@ -390,6 +390,26 @@ async fn a_name_that_changes_between_two_lookups_gains_nothing() {
     assert_eq!(error.error_type.as_deref(), Some("HttpConnect"), "a name without addresses: {error:?}");
 }
 
+#[tokio::test]
+async fn a_name_that_leads_out_of_the_networks_allowed_is_not_called() {
+    let server =
+        Server::answers("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", Then::Next)
+            .await;
+    let http = Http::new(&format!("http://service.example:{}/", server.port)).unwrap();
+    let http = http.allow(["127.0.0.0/8".parse().unwrap()]);
+    let handler = http.handler_with(Answers::of(&["127.0.0.1", "10.0.0.1"])).unwrap();
+    assert_eq!(call_handler(&handler).await, Ending::Done);
+    let (error, advice, _) = failed(call_handler(&handler).await);
+    assert_eq!((error.error_type.as_deref(), advice), (Some("HttpRefused"), Advice::Retry));
+    assert!(
+        error.message.contains("leads to 10.0.0.1, which is in none of the networks"),
+        "{}",
+        error.message
+    );
+    let number = Http::new("http://127.0.0.1/").unwrap().allow(["10.0.0.0/8".parse().unwrap()]);
+    assert!(matches!(number.handler(), Err(BadHttp::NotAllowed(_))));
+}
+
 #[test]
 fn a_link_local_number_is_refused_before_anything_runs() {
     for host in ["169.254.169.254", "0xa9fea9fe", "2852039166", "[fe80::1]", "[::ffff:169.254.169.254]"] {

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 const POLL: Duration = Duration::from_secs(1);
 /// Looks follow hints no closer than this: many who wait must not all ask with every job of others.
 const HINT_GAP: Duration = Duration::from_millis(2);
-/// Jobs whose time has come are made ready no more often than this by one who waits.
+/// Jobs whose time has come are made ready no more often than this, by all who ask together: whoever asks again and again without
+/// waiting makes the store look no more often.
 const PROMOTE_GAP: Duration = Duration::from_millis(20);
 /// Claims of one look: what one queue does not have is asked of the others.
 const ROUNDS_MAX: usize = 4;
@@ -110,9 +111,14 @@ impl Remote<'_> {
     /// Makes jobs ready whose time has come; whether there were any, and when to do it again.
     async fn promote(&self) -> Answer<(bool, Duration)> {
         let now = self.backstop.now();
+        if let Some(next) = self.attendance.promoted_within(PROMOTE_GAP, now) {
+            return Ok((false, next));
+        }
         let promoted = self.backstop.store().promote(PROMOTE_MAX, now).await?;
         let next: Duration = promoted.next_due.map_or(POLL, |due| due.since(now).into());
-        Ok((promoted.moved > 0, next.clamp(PROMOTE_GAP, POLL)))
+        let next = next.clamp(PROMOTE_GAP, POLL);
+        self.attendance.note_promotion(now, next);
+        Ok((promoted.moved > 0, next))
     }
 
     /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already.

@@ -8,7 +8,7 @@
 //! | the gate of its kind | asked after a claim: what it keeps back goes back, not charged; told of deaths |
 //! | being a suspect, as [`backstop_core::blame`] says | at most one is handed out at a time, and noted before |
 //!
-//! Nothing is remembered here between two calls but when a worker was last seen: what ending a run needs to know travels with
+//! Nothing is remembered here between two calls but when a worker was last seen, and when jobs were last made ready: what ending a run needs to know travels with
 //! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
 
 mod back;
@@ -29,15 +29,28 @@ use backstop_core::port::{Answer, Beat};
 use backstop_core::{JobId, Lease, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
 /// Workers whose last note is remembered; with more of them, some are noted more often.
 const NOTED_MAX: usize = 10_000;
 
-/// When workers elsewhere were last noted as alive, and what they asked for: one for each process that speaks for them.
+/// When workers elsewhere were last noted as alive, what they asked for, and when jobs were last made ready for them: one for each
+/// process that speaks for them.
 #[derive(Debug, Default)]
-pub struct Attendance(Mutex<BTreeMap<WorkerName, Noted>>);
+pub struct Attendance {
+    noted: Mutex<BTreeMap<WorkerName, Noted>>,
+    promoted: Mutex<Option<Promotion>>,
+}
+
+/// A look for jobs whose time has come.
+#[derive(Clone, Copy, Debug)]
+struct Promotion {
+    at: Time,
+    /// How long after it the next one is due.
+    next: Duration,
+}
 
 #[derive(Debug)]
 struct Noted {
@@ -67,9 +80,25 @@ impl Attendance {
         self.noted().get(worker).map(|noted| noted.queues.clone()).unwrap_or_default()
     }
 
+    /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
+    /// next. However many ask, and however often, the store is asked once in a gap.
+    fn promoted_within(&self, gap: Duration, now: Time) -> Option<Duration> {
+        let mut promoted = self.promoted.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = promoted.filter(|last| last.at <= now && Duration::from(now.since(last.at)) < gap);
+        if fresh.is_none() {
+            *promoted = Some(Promotion { at: now, next: gap });
+        }
+        fresh.map(|last| last.next)
+    }
+
+    /// What a look said that was made at `at`.
+    fn note_promotion(&self, at: Time, next: Duration) {
+        *self.promoted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Promotion { at, next });
+    }
+
     fn noted(&self) -> MutexGuard<'_, BTreeMap<WorkerName, Noted>> {
         // One map, always whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@ use backstop_core::State;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending};
 use backstop_memory::MemoryStore;
+use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Fault, Flaky, Odds};
 use std::sync::Arc;
 
@@ -141,7 +142,7 @@ fn a_worker_is_noted_once_in_a_while_and_not_more_of_them_than_fit() {
     for n in 0..NOTED_MAX + 10 {
         assert!(noted(&WorkerName::new(&n.to_string()), at(6)), "none is kept from being seen");
     }
-    assert!(attendance.0.lock().unwrap().len() <= NOTED_MAX);
+    assert!(attendance.noted().len() <= NOTED_MAX);
     assert!(noted(&WorkerName::new("new"), at(60)));
     assert!(!noted(&WorkerName::new("new"), at(61)), "those that left made room");
 }
@@ -221,4 +222,38 @@ async fn a_failure_names_the_worker_that_had_the_job() {
     let failures = test.backstop.job(JobId::named("a")).await.unwrap().unwrap().history.failures();
     assert_eq!((failures[0].worker.as_str(), failures[0].attempt), ("elsewhere", 1));
     assert!(failures[0].retry_in.is_some());
+}
+
+#[tokio::test]
+async fn who_asks_again_and_again_makes_the_store_look_for_due_jobs_no_more_often() {
+    let test = start();
+    let store = Arc::new(Counted::new(Arc::new(MemoryStore::new())));
+    let backstop = Backstop::on(store.clone(), test.clock.clone(), Random::seeded(1));
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    backstop.draft("q").id("later").after(Span::millis(30)).push().await.unwrap();
+    store.take_calls();
+    for _ in 0..100 {
+        assert!(remote.lease(&ask(1)).await.unwrap().is_empty());
+    }
+    let calls = store.take_calls();
+    assert_eq!((calls["promote"], calls["beat"], calls["claim"]), (1, 1, 100), "{calls:?}");
+    test.clock.advance(Span::millis(30));
+    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "what is due is still handed out at once");
+    // A clock that was set back does not stop it.
+    let earlier = backstop.now().before(Span::hours(1));
+    assert_eq!(attendance.promoted_within(Duration::from_millis(20), earlier), None);
+}
+
+#[tokio::test]
+async fn the_work_of_one_request_is_bounded_however_many_queues_it_names() {
+    let test = start();
+    let store = Arc::new(Counted::new(Arc::new(MemoryStore::new())));
+    let backstop = Backstop::on(store.clone(), test.clock.clone(), Random::seeded(1));
+    let (config, attendance) = (config(""), Attendance::default());
+    let queues: Vec<QueueName> = (0..256).map(|n| QueueName::new(&format!("q{n}")).unwrap()).collect();
+    let ask = Ask { queues, ..ask(1_000) };
+    assert!(backstop.remote(&config, &attendance).lease(&ask).await.unwrap().is_empty());
+    let calls = store.take_calls();
+    assert!(calls.values().sum::<usize>() <= 8, "{calls:?}");
 }

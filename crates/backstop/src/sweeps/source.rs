@@ -30,7 +30,7 @@ pub(super) struct Search<'a> {
 /// The rows that a query finds.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
-    expect(clippy::unused_async, unused_variables, reason = "there is no database to look at")
+    expect(unused_variables, reason = "there is no database to look at")
 )]
 pub(super) async fn rows(source: &Source, search: Search<'_>) -> Result<Rows, FindError> {
     let found = match source.dialect() {

@@ -1,6 +1,7 @@
 //! `backstop dead show`: everything about one dead letter.
 
 use super::letters;
+use crate::commands::job::IdArg;
 use crate::context::Context;
 use crate::output::words::{instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
@@ -8,10 +9,11 @@ use backstop::dead::{DeadLetter, Shown};
 use backstop::{JobId, Time};
 
 /// Shows one.
-pub(super) async fn run(id: &str, context: &Context) -> Result<Verdict, Trouble> {
-    let id = JobId::from_text(id);
+pub(super) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
+    let id = JobId::from_text(args.id());
     let backstop = context.look().await?;
-    match letters(&backstop, context).show(id).await? {
+    let job = args.job(&backstop).await?;
+    match letters(&backstop, context).shown(job.as_ref()) {
         Shown::Letter(letter) if context.output.is_json() => context.output.json(&letter)?,
         Shown::Letter(letter) => tell(&letter, backstop.now(), context)?,
         Shown::Elsewhere(state) => {

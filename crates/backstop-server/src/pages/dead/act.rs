@@ -3,16 +3,14 @@
 use super::filter::{LetterFilter, count};
 use super::letters;
 use crate::bulk::{Plan, Target};
-use crate::pages::jobs::{
-    Chip, Counted, capital, handed_on, is_meant, outcome, picked, short, start, unmeant,
-};
-use crate::pages::link::Link;
+use crate::pages::jobs::{Chip, Counted, Outcome, capital, handed_on, is_meant, short, start, unmeant};
+use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
 use axum::response::Response;
 use backstop::dead::DeadSelection;
+use backstop_core::QueueName;
 use backstop_core::amend::Action;
-use backstop_core::{JobId, QueueName};
 
 #[derive(Template)]
 #[template(path = "dead_confirm.html")]
@@ -75,11 +73,10 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let asked = Asked::of(&view, view.query("action"))?;
     let (verb, consequence) = asked.told();
     let filter = LetterFilter::of(&view)?;
-    let ids =
-        picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
+    let picks = Pick::all(&view, view.query_all("id"))?;
     let is_matching = view.query("all").is_some();
     let back = filter.on(view.at("/dead")).with("view", "letters");
-    if ids.is_empty() && !is_matching {
+    if picks.is_empty() && !is_matching {
         let note =
             Note::refused("Nothing was selected: tick the boxes of some letters, or choose all that match.");
         return Ok(note.on(view.app().base(), &back.to_string()));
@@ -87,7 +84,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let counted = if is_matching {
         view.ask(count(&letters(&view), &filter.0)).await?
     } else {
-        Some(Counted { count: ids.len() as u64, is_exact: true })
+        Some(Counted { count: picks.len() as u64, is_exact: true })
     };
     let queues = view.ask(view.store().queues(view.now())).await?;
     let page = Page {
@@ -100,14 +97,14 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         consequence,
         is_exact: counted.is_some_and(|counted| counted.is_exact),
         count: counted.map(|counted| counted.to_string()),
-        ids: ids.iter().map(|id| (short(*id), view.at(&format!("/dead/{id}")))).collect(),
+        ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/dead").to_string())).collect(),
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter.0.is_empty(),
         is_matching,
         must_type: is_matching && asked == Asked::Delete,
         act: view.at("/dead/act"),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
-        fields: handed_on(verb, &filter.on(String::new()), &ids, is_matching),
+        fields: handed_on(verb, &filter.on(String::new()), &picks, is_matching),
         back: back.to_string(),
     };
     view.show(&page)
@@ -117,15 +114,16 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
 pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let asked = Asked::of(&view, posted.get("action"))?;
     let filter = LetterFilter::posted(&view, &posted)?;
-    let back = match posted.get("back") {
-        Some("job") => {
-            Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default()))))
-        }
-        _ => filter.on(view.at("/dead")).with("view", "letters"),
-    };
     let to = match asked {
         Asked::Move => Some(posted.read::<QueueName>(&view, "to")?),
         Asked::Requeue | Asked::Delete => None,
+    };
+    let back = match posted.get("back") {
+        Some("job") => {
+            let pick = Pick::read(posted.get("id").unwrap_or_default());
+            Pick { queue: to.clone().or(pick.queue), ..pick }.link(&view, "/jobs")
+        }
+        _ => filter.on(view.at("/dead")).with("view", "letters"),
     };
     let action = match (asked, &to) {
         (Asked::Move, Some(queue)) => Action::Move(queue.clone()),
@@ -140,15 +138,22 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         let target = Target::letters(&filter.selection(), &action);
         return start(&view, Plan { target, expected, back: back.to_string() }, &back).await;
     }
-    let ids = picked(&view, posted.all("id"))?;
-    if ids.is_empty() {
+    let picks = Pick::all(&view, posted.all("id"))?;
+    if picks.is_empty() {
         return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
     }
-    let (dead, selection) = (letters(&view), DeadSelection::Ids(ids));
-    let changed = match &action {
-        Action::Move(queue) => view.ask(dead.move_to(&selection, queue)).await?,
-        Action::Delete => view.ask(dead.delete(&selection)).await?,
-        Action::Retry | Action::Cancel => view.ask(dead.requeue(&selection)).await?,
-    };
-    Ok(outcome(&action, changed.count, &changed.refused).on(view.app().base(), &back.to_string()))
+    let (dead, mut outcome) = (letters(&view), Outcome::default());
+    for (queue, ids) in by_queue(&picks) {
+        let selection = match queue {
+            Some(queue) => DeadSelection::Within { queue, ids },
+            None => DeadSelection::Ids(ids),
+        };
+        let changed = match &action {
+            Action::Move(queue) => dead.move_to(&selection, queue).await,
+            Action::Delete => dead.delete(&selection).await,
+            Action::Retry | Action::Cancel => dead.requeue(&selection).await,
+        };
+        outcome.add(&view, changed.map(|changed| (changed.count, changed.refused)))?;
+    }
+    Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
 }

@@ -33,15 +33,19 @@ pub(super) struct Shown {
 impl LetterFilter {
     /// What an address says.
     pub(super) fn of(view: &View) -> Result<Self, PageFailure> {
-        Self::read(view, |name| view.query(name))
+        Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
     /// What a form says.
     pub(super) fn posted(view: &View, posted: &Posted) -> Result<Self, PageFailure> {
-        Self::read(view, |name| posted.get(name))
+        Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }
 
-    fn read<'a>(view: &View, said: impl Fn(&str) -> Option<&'a str>) -> Result<Self, PageFailure> {
+    fn read<'a>(
+        view: &View,
+        said: impl Fn(&str) -> Option<&'a str>,
+        exactly: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Self, PageFailure> {
         let bad = |error: &dyn std::fmt::Display| view.bad(error.to_string());
         let text = said("text").map(str::to_owned);
         if text.as_ref().is_some_and(|text| text.len() > TEXT_MAX) {
@@ -49,9 +53,9 @@ impl LetterFilter {
         }
         Ok(Self(DeadFilter {
             queue: said("queue").map(QueueName::new).transpose().map_err(|error| bad(&error))?,
-            kind: said("kind").map(Kind::new).transpose().map_err(|error| bad(&error))?,
+            kind: exactly("kind").map(Kind::new).transpose().map_err(|error| bad(&error))?,
             fingerprint: said("fingerprint").map(str::parse).transpose().map_err(|error| bad(&error))?,
-            error_type: said("error_type").map(str::to_owned),
+            error_type: exactly("error_type").map(str::to_owned),
             since: said("since").map(instant).transpose().map_err(|error| bad(&error))?,
             until: said("until").map(instant).transpose().map_err(|error| bad(&error))?,
             text,

@@ -4,13 +4,14 @@ use super::filter::{Counted, JobFilter};
 use super::{Chip, short};
 use crate::bulk::{Bulk, Plan, Target};
 use crate::pages::link::Link;
+use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop_core::JobId;
 use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::limits::AMEND_MAX;
+use backstop_core::port::Answer;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
@@ -69,11 +70,10 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let action = action(&view, view.query("action"))?;
     let (verb, consequence, is_danger) = told(&action);
     let filter = JobFilter::of(&view)?;
-    let ids =
-        picked(&view, view.queries().iter().filter(|(name, _)| name == "id").map(|(_, id)| id.as_str()))?;
+    let picks = Pick::all(&view, view.query_all("id"))?;
     let is_matching = view.query("all").is_some();
     let back = filter.link(&view);
-    if ids.is_empty() && !is_matching {
+    if picks.is_empty() && !is_matching {
         let note =
             Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
         return Ok(note.on(view.app().base(), &back.to_string()));
@@ -82,9 +82,9 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let count = if is_matching {
         filter.count(&queues, Some(&action))
     } else {
-        Some(Counted { count: ids.len() as u64, is_exact: true })
+        Some(Counted { count: picks.len() as u64, is_exact: true })
     };
-    let fields = handed_on(verb, &filter.on(String::new()), &ids, is_matching);
+    let fields = handed_on(verb, &filter.on(String::new()), &picks, is_matching);
     let page = Page {
         frame: view.frame(Section::Jobs, format!("{} jobs?", capital(verb))),
         verb,
@@ -92,7 +92,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         consequence,
         is_exact: count.is_some_and(|count| count.is_exact),
         count: count.map(|count| count.to_string()),
-        ids: ids.iter().map(|id| (short(*id), view.at(&format!("/jobs/{id}")))).collect(),
+        ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/jobs").to_string())).collect(),
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter == JobFilter::default(),
         must_type: is_matching && action == Action::Delete,
@@ -108,7 +108,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
 pub(in crate::pages) fn handed_on(
     verb: &str,
     filter: &Link,
-    ids: &[JobId],
+    picks: &[Pick],
     is_matching: bool,
 ) -> Vec<(String, String)> {
     let mut fields = vec![("action".to_owned(), verb.to_owned())];
@@ -116,7 +116,7 @@ pub(in crate::pages) fn handed_on(
     if is_matching {
         fields.push(("all".to_owned(), "matching".to_owned()));
     } else {
-        fields.extend(ids.iter().map(|id| ("id".to_owned(), id.to_string())));
+        fields.extend(picks.iter().map(|pick| ("id".to_owned(), pick.to_string())));
     }
     fields
 }
@@ -126,9 +126,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     let action = action(&view, posted.get("action"))?;
     let filter = JobFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
-        Some("job") => {
-            Link::to(view.at(&format!("/jobs/{}", JobId::from_text(posted.get("id").unwrap_or_default()))))
-        }
+        Some("job") => Pick::read(posted.get("id").unwrap_or_default()).link(&view, "/jobs"),
         _ => filter.link(&view),
     };
     if posted.get("all").is_some() {
@@ -141,14 +139,22 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
             Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
         return start(&view, plan, &back).await;
     }
-    let ids = picked(&view, posted.all("id"))?;
-    if ids.is_empty() {
+    let picks = Pick::all(&view, posted.all("id"))?;
+    if picks.is_empty() {
         return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
     }
-    let changed = view.ask(view.changes().amend(&Selection::Ids(ids.clone()), &action)).await?;
-    let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && changed.count > 0;
+    let mut outcome = Outcome::default();
+    for (queue, ids) in by_queue(&picks) {
+        let selection = match queue {
+            Some(queue) => Selection::Within(queue, ids),
+            None => Selection::Ids(ids),
+        };
+        let changed = view.changes().amend(&selection, &action).await;
+        outcome.add(&view, changed.map(|changed| (changed.count, changed.refused)))?;
+    }
+    let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
-    Ok(outcome(&action, changed.count, &changed.refused).on(view.app().base(), &back.to_string()))
+    Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
 }
 
 /// Whether all that match may be changed: to remove them, whoever asks has typed the word. One click too many is no word.
@@ -181,32 +187,52 @@ pub(in crate::pages) fn see(address: &str) -> Response {
     (StatusCode::SEE_OTHER, location).into_response()
 }
 
-/// The ids that were picked.
-pub(in crate::pages) fn picked<'a>(
-    view: &View,
-    ids: impl Iterator<Item = &'a str>,
-) -> Result<Vec<JobId>, PageFailure> {
-    let ids: Vec<JobId> = ids.filter(|id| !id.trim().is_empty()).map(JobId::from_text).collect();
-    if ids.len() > AMEND_MAX {
-        return Err(view
-            .bad(format!("At most {AMEND_MAX} jobs are picked one by one; choose all that match instead.")));
-    }
-    Ok(ids)
+/// What became of those that were picked, queue by queue.
+#[derive(Default)]
+pub(in crate::pages) struct Outcome {
+    pub(in crate::pages) count: u64,
+    refused: Vec<(JobId, Refusal)>,
+    /// What the store said where it failed in the middle.
+    broke_off: Option<String>,
 }
 
-/// What was done, in a sentence; what was refused, and why.
-pub(in crate::pages) fn outcome(action: &Action, count: u64, refused: &[(JobId, Refusal)]) -> Note {
-    let done = match action {
-        Action::Retry => "ready to run now",
-        Action::Cancel => "cancelled",
-        Action::Delete => "deleted",
-        Action::Move(_) => "moved",
-    };
-    let jobs = text::many(count, "job is", "jobs are");
-    let Some((id, why)) = refused.first() else { return Note::done(format!("{jobs} {done}.")) };
-    let left = text::many(refused.len() as u64, "was", "were");
-    let advice = advice(*why);
-    Note::refused(format!("{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"))
+impl Outcome {
+    /// With what was done in one more queue. A store that fails before anything was done has a page of its own.
+    pub(in crate::pages) fn add(
+        &mut self,
+        view: &View,
+        changed: Answer<(u64, Vec<(JobId, Refusal)>)>,
+    ) -> Result<(), PageFailure> {
+        match changed {
+            Ok((count, refused)) => {
+                self.count += count;
+                self.refused.extend(refused);
+            }
+            Err(error) if self.count == 0 => return Err(view.store_failed(error)),
+            Err(error) => self.broke_off = Some(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// What was done, in a sentence; what was refused, and why.
+    pub(in crate::pages) fn note(&self, action: &Action) -> Note {
+        let done = match action {
+            Action::Retry => "ready to run now",
+            Action::Cancel => "cancelled",
+            Action::Delete => "deleted",
+            Action::Move(_) => "moved",
+        };
+        let jobs = text::many(self.count, "job is", "jobs are");
+        if let Some(error) = &self.broke_off {
+            return Note::refused(format!(
+                "{jobs} {done}, then the store failed: {error}. Look at the others and go on with those."
+            ));
+        }
+        let Some((id, why)) = self.refused.first() else { return Note::done(format!("{jobs} {done}.")) };
+        let left = text::many(self.refused.len() as u64, "was", "were");
+        let advice = advice(*why);
+        Note::refused(format!("{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"))
+    }
 }
 
 /// What to do about a refusal.
@@ -215,7 +241,7 @@ const fn advice(refusal: Refusal) -> &'static str {
         Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
         Refusal::Running => "Cancel it, then try again.",
         Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => "Nothing needs to be done.",
-        Refusal::Ambiguous => "`backstop job` does it with --queue NAME.",
+        Refusal::Ambiguous => "Open it by its id and choose the queue.",
         Refusal::Alive | Refusal::Elsewhere(_) => "Look at it again before you go on.",
     }
 }

@@ -37,18 +37,22 @@ impl fmt::Display for Counted {
 impl JobFilter {
     /// What an address says.
     pub(super) fn of(view: &View) -> Result<Self, PageFailure> {
-        Self::read(view, |name| view.query(name))
+        Self::read(view, |name| view.query(name), view.query_exact("kind"))
     }
 
     /// What a form says.
     pub(super) fn posted(view: &View, posted: &Posted) -> Result<Self, PageFailure> {
-        Self::read(view, |name| posted.get(name))
+        Self::read(view, |name| posted.get(name), posted.get_exact("kind"))
     }
 
-    fn read<'a>(view: &View, said: impl Fn(&str) -> Option<&'a str>) -> Result<Self, PageFailure> {
+    fn read<'a>(
+        view: &View,
+        said: impl Fn(&str) -> Option<&'a str>,
+        kind: Option<&str>,
+    ) -> Result<Self, PageFailure> {
         Ok(Self {
             queue: said("queue").map(QueueName::new).transpose().map_err(|error| view.bad(error))?,
-            kind: said("kind").map(Kind::new).transpose().map_err(|error| view.bad(error))?,
+            kind: kind.map(Kind::new).transpose().map_err(|error| view.bad(error))?,
             state: said("state").map(str::parse).transpose().map_err(|error| view.bad(error))?,
         })
     }

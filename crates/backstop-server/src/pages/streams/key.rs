@@ -135,10 +135,10 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
     let line = TimeLine { id: "held", title: "What is held, and what is missing", marks };
     let late = |(position, at): &(i64, i64)| (position.to_string(), as_time(*position), seen(*at));
     Page {
-        frame: view.frame(Section::Streams, stored.key.to_string()).live(),
+        frame: view.frame(Section::Streams, text::name(stored.key.as_str())).live(),
         stream: name.to_string(),
         stream_link: link(view, name),
-        key: stored.key.to_string(),
+        key: text::name(stored.key.as_str()),
         actions: Some(key_link(view, name, &stored.key)).filter(|link| !link.contains('?')),
         state,
         tone,

@@ -238,7 +238,7 @@ fn shown(view: &View, stream: &StreamName, status: &KeyStatus, now: Time) -> Key
     let standing = Standing::from_bytes(&status.standing).ok();
     let (state, tone) = state(standing.as_ref(), status.records, status.holder.is_some());
     Key {
-        name: status.key.to_string(),
+        name: text::name(status.key.as_str()),
         link: key_link(view, stream, &status.key),
         state,
         tone,

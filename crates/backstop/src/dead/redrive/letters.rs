@@ -7,9 +7,11 @@ use crate::dead::{DeadFilter, DeadLetters, DeadSelection};
 use crate::shared::{cells, read, remove, update};
 use backstop_core::limits::{FIND_MAX, PAGE_MAX};
 use backstop_core::port::{Answer, Order, StoreError};
-use backstop_core::{JobId, QueueName, Time};
+use backstop_core::{Job, JobId, QueueName, Time};
 use serde::{Deserialize, Serialize};
 
+/// Begins the names of the cells that keep them.
+pub(super) const PICKED: &str = "picked/";
 /// Ids of one cell.
 const PART_MAX: usize = 500;
 
@@ -42,6 +44,13 @@ pub(super) struct Next {
     pub(super) reached: Reached,
 }
 
+/// How a job stands.
+pub(super) enum Seen {
+    Job(Option<Box<Job>>),
+    /// It cannot be read.
+    Damaged,
+}
+
 /// Some of those picked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Part(Vec<JobId>);
@@ -63,24 +72,13 @@ impl DeadLetters {
     /// The letters that a selection names one by one at `now`; `None` if it says what fits.
     pub(super) async fn pick(&self, selection: &DeadSelection, now: Time) -> Answer<Option<Vec<JobId>>> {
         Ok(match selection {
-            DeadSelection::Ids(ids) => Some(once(ids)),
-            DeadSelection::Within { queue, ids } => Some(self.known_in(queue, &once(ids), now).await?),
+            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => Some(once(ids)),
             DeadSelection::Oldest { queue, count } => {
                 let filter = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
                 Some(self.oldest(&filter.as_of(now), *count).await?)
             }
             DeadSelection::Matching(_) | DeadSelection::All => None,
         })
-    }
-
-    /// Those of the ids that the queue knows.
-    async fn known_in(&self, queue: &QueueName, ids: &[JobId], now: Time) -> Answer<Vec<JobId>> {
-        let mut known = Vec::new();
-        for part in ids.chunks(FIND_MAX) {
-            let found = self.backstop.store().find(queue.clone(), part.to_vec(), now).await?;
-            known.extend(found.into_iter().flatten().map(|job| job.id));
-        }
-        Ok(known)
     }
 
     async fn oldest(&self, filter: &DeadFilter, count: usize) -> Answer<Vec<JobId>> {
@@ -120,13 +118,19 @@ impl DeadLetters {
     pub(super) async fn next_letters(
         &self,
         letters: &Letters,
+        queue: Option<&QueueName>,
         reached: &Reached,
         count: usize,
         started_at: Time,
     ) -> Answer<Next> {
         match letters {
             Letters::Fitting(filter) => self.next_page(filter, reached, count).await,
-            Letters::Picked(ids) => self.next_picks(ids, reached, count, started_at).await,
+            Letters::Picked(ids) => {
+                let from = if let Reached::Picks(from) = reached { *from } else { 0 };
+                let to = ids.len().min(from + count);
+                let reached = if to < ids.len() { Reached::Picks(to) } else { Reached::End };
+                self.next_picks(&ids[from..to], queue, reached, started_at).await
+            }
         }
     }
 
@@ -144,29 +148,67 @@ impl DeadLetters {
     async fn next_picks(
         &self,
         ids: &[JobId],
-        reached: &Reached,
-        count: usize,
+        queue: Option<&QueueName>,
+        reached: Reached,
         started_at: Time,
     ) -> Answer<Next> {
-        let from = if let Reached::Picks(from) = reached { *from } else { 0 };
-        let to = ids.len().min(from + count);
-        let reached = if to < ids.len() { Reached::Picks(to) } else { Reached::End };
         let mut next = Next { letters: Vec::new(), alive: Vec::new(), damaged: 0, reached };
         let was_dead = DeadFilter::default().as_of(started_at);
-        for id in &ids[from..to] {
-            match self.backstop.store().job(*id, self.backstop.now()).await {
-                Ok(Some(job)) if was_dead.fits(&job, &self.redaction) => {
+        for (id, seen) in ids.iter().zip(self.see(queue, ids).await?) {
+            match seen {
+                Seen::Job(Some(job)) if was_dead.fits(&job, &self.redaction) => {
                     next.letters.push(Redriven::of(&job));
                 }
-                Ok(_) => next.alive.push(*id),
-                Err(StoreError::Corrupt { .. }) => next.damaged += 1,
-                Err(error) => return Err(error),
+                Seen::Job(_) => next.alive.push(*id),
+                Seen::Damaged => next.damaged += 1,
             }
         }
         Ok(next)
     }
+
+    /// How these jobs stand, in their order: those of the queue, where one is named, many at once.
+    pub(super) async fn see(&self, queue: Option<&QueueName>, ids: &[JobId]) -> Answer<Vec<Seen>> {
+        let mut seen = Vec::with_capacity(ids.len());
+        for part in ids.chunks(FIND_MAX) {
+            if let Some(jobs) = self.see_at_once(queue, part).await? {
+                seen.extend(jobs.into_iter().map(|job| Seen::Job(job.map(Box::new))));
+                continue;
+            }
+            for id in part {
+                seen.push(self.see_one(queue, *id).await?);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Many jobs in one call; `None` where they must be asked for one by one: no queue is named, or one that cannot be read hides
+    /// the others.
+    async fn see_at_once(
+        &self,
+        queue: Option<&QueueName>,
+        ids: &[JobId],
+    ) -> Answer<Option<Vec<Option<Job>>>> {
+        let Some(queue) = queue else { return Ok(None) };
+        match self.backstop.store().find(queue.clone(), ids.to_vec(), self.backstop.now()).await {
+            Ok(jobs) => Ok(Some(jobs)),
+            Err(StoreError::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn see_one(&self, queue: Option<&QueueName>, id: JobId) -> Answer<Seen> {
+        let job = match queue {
+            Some(queue) => self.backstop.job_in(queue, id).await,
+            None => self.backstop.job(id).await,
+        };
+        match job {
+            Ok(job) => Ok(Seen::Job(job.map(Box::new))),
+            Err(StoreError::Corrupt { .. }) => Ok(Seen::Damaged),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn picked_of(id: &str) -> String {
-    format!("picked/{id}/")
+    format!("{PICKED}{id}/")
 }

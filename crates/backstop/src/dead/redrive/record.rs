@@ -1,12 +1,14 @@
 //! A redrive as the store keeps it: its report and its runner in one cell, the jobs it redrove in others.
 
+use super::letters::PICKED;
 use super::watch::Redriven;
 use super::{Phase, RedriveError, RedriveReport};
 use crate::dead::DeadLetters;
-use crate::shared::{cells, read, remove, update};
+use crate::shared::{Walk, cells, read, remove, update};
 use backstop_core::port::{Answer, Cell};
-use backstop_core::{Span, Time};
+use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How long a runner that stopped beating is waited for.
 const LEASE: Span = Span::secs(15);
@@ -15,7 +17,11 @@ const ENDED_MAX: usize = 100;
 /// Jobs of one cell.
 const PART_MAX: usize = 500;
 
+/// What was kept for a redrive that is not there is left alone for so long.
+const LEFT_BEHIND_AFTER: Span = Span::hours(1);
+
 const PREFIX: &str = "redrive/";
+const PARTS: &str = "redriven/";
 
 /// What the cell of a redrive holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -187,15 +193,42 @@ impl DeadLetters {
         Ok(reports)
     }
 
-    /// Forgets the oldest of those that have ended, where there are too many.
+    /// Forgets the oldest of those that have ended, where there are too many, and what was left behind by those that were killed.
     pub(super) async fn forget_old_redrives(&self) -> Answer<()> {
         let cells = cells(&self.backstop, PREFIX).await?;
+        self.forget_left_behind(&cells).await?;
         let is_ended =
             |cell: &&Cell| read::<Record>(cell).is_none_or(|record| record.report.phase.is_ended());
         let ended: Vec<Cell> = cells.iter().filter(is_ended).cloned().collect();
         // Ids sort by time.
         let surplus = ended.len().saturating_sub(ENDED_MAX);
         remove(&self.backstop, &ended[..surplus]).await
+    }
+
+    /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed before it was written down, or its
+    /// runner was before it had cleared up. What is younger may be of one that is being written down at this moment.
+    async fn forget_left_behind(&self, records: &[Cell]) -> Answer<()> {
+        let goes_on =
+            |cell: &&Cell| read::<Record>(cell).is_none_or(|record| !record.report.phase.is_ended());
+        let alive: BTreeSet<&str> =
+            records.iter().filter(goes_on).filter_map(|cell| cell.name.strip_prefix(PREFIX)).collect();
+        // Ids sort by time.
+        let young = JobId::at(self.backstop.now().before(LEFT_BEHIND_AFTER), [0; 10]).to_string();
+        for prefix in [PARTS, PICKED] {
+            let mut walk = Walk::new(&self.backstop, prefix);
+            while let Some(page) = walk.next().await? {
+                let id_of = |cell: &Cell| cell.name[prefix.len()..].split('/').next().map(ToOwned::to_owned);
+                let is_old = |cell: &Cell| id_of(cell).is_some_and(|id| id < young);
+                let is_left =
+                    |cell: &&Cell| is_old(cell) && id_of(cell).is_some_and(|id| !alive.contains(id.as_str()));
+                let left: Vec<Cell> = page.iter().filter(is_left).cloned().collect();
+                remove(&self.backstop, &left).await?;
+                if !page.last().is_some_and(is_old) {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The jobs that a redrive has requeued so far.
@@ -230,5 +263,5 @@ impl DeadLetters {
 }
 
 fn parts_of(id: &str) -> String {
-    format!("redriven/{id}/")
+    format!("{PARTS}{id}/")
 }

@@ -1,13 +1,14 @@
 //! Runs redrives: looks, lets [`decide`] say what follows, does it.
 
-use super::letters::{Letters, Reached};
+use super::letters::{Letters, Reached, Seen};
 use super::record::{Record, Runner};
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
 use crate::dead::{Changed, DeadLetters, DeadSelection};
 use backstop_core::amend::Action;
+use backstop_core::limits::FIND_MAX;
 use backstop_core::port::StoreError;
-use backstop_core::{JobId, Time};
+use backstop_core::{JobId, QueueName, Time};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -227,16 +228,27 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The queue that all its letters are of, where one was named: on Redis another may have a job of the same id.
+    fn queue(&self) -> Option<&QueueName> {
+        match &self.record.report.plan.selection {
+            DeadSelection::Within { queue, .. } | DeadSelection::Oldest { queue, .. } => Some(queue),
+            DeadSelection::Matching(filter) => filter.queue.as_ref(),
+            DeadSelection::Ids(_) | DeadSelection::All => None,
+        }
+    }
+
     /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.
     async fn resolve(&mut self) -> Result<(), RedriveError> {
-        while let Some(redriven) = self.record.pending.last().copied() {
-            let backstop = &self.dead.backstop;
-            let job = backstop.store().job(redriven.0, backstop.now()).await?;
-            if redriven.was_requeued(job.as_ref()) {
-                self.remember(&[redriven]).await?;
-            }
-            self.record.pending.pop();
-        }
+        let ids: Vec<JobId> = self.record.pending.iter().map(|redriven| redriven.0).collect();
+        let seen = self.dead.see(self.queue(), &ids).await?;
+        let was_requeued = |(redriven, seen): (&Redriven, Seen)| match seen {
+            Seen::Job(job) => redriven.was_requeued(job.as_deref()).then_some(*redriven),
+            // It counts as one that died once it is looked at.
+            Seen::Damaged => Some(*redriven),
+        };
+        let requeued: Vec<_> = self.record.pending.iter().zip(seen).filter_map(was_requeued).collect();
+        self.remember(&requeued).await?;
+        self.record.pending.clear();
         Ok(())
     }
 
@@ -244,7 +256,8 @@ impl<'a> Run<'a> {
     /// runner that was replaced finds out.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
         let started_at = self.record.report.started_at;
-        let next = self.dead.next_letters(&self.letters, &self.reached, count, started_at).await?;
+        let next =
+            self.dead.next_letters(&self.letters, self.queue(), &self.reached, count, started_at).await?;
         let is_new = |redriven: &Redriven| !self.watch.knows(redriven.0);
         self.record.pending = next.letters.into_iter().filter(is_new).collect();
         if !self.record.pending.is_empty() {
@@ -265,7 +278,10 @@ impl<'a> Run<'a> {
         }
         let ids: Vec<JobId> = self.record.pending.iter().map(|redriven| redriven.0).collect();
         let mut changed = Changed::default();
-        self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?;
+        match self.queue() {
+            Some(queue) => self.dead.apply_within(queue, &ids, &Action::Retry, &mut changed).await?,
+            None => self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?,
+        }
         let refused: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
         let mut requeued = self.record.pending.clone();
         requeued.retain(|redriven| !refused.contains(&redriven.0));
@@ -291,19 +307,38 @@ impl<'a> Run<'a> {
 
     /// Looks at those that have not ended, as many as `max`. What the store does not answer is looked at again later.
     async fn look(&mut self, max: usize) {
-        for _ in 0..max.min(self.watch.open() as usize) {
-            let Some(redriven) = self.watch.next() else { break };
-            let backstop = &self.dead.backstop;
-            let fate = match backstop.store().job(redriven.0, backstop.now()).await {
-                Ok(job) => redriven.fate(job.as_ref()),
-                Err(StoreError::Corrupt { .. }) => Fate::Died,
-                Err(_) => Fate::Open,
-            };
-            self.watch.found(redriven, fate);
+        let count = max.min(self.watch.open() as usize);
+        let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next()).take(count).collect();
+        for part in looked_at.chunks(FIND_MAX) {
+            let ids: Vec<JobId> = part.iter().map(|redriven| redriven.0).collect();
+            let seen = self.dead.see(self.queue(), &ids).await.ok();
+            let mut seen = seen.into_iter().flatten();
+            for redriven in part {
+                let fate = match seen.next() {
+                    None => Fate::Open,
+                    Some(Seen::Job(None)) => self.fate_elsewhere(*redriven).await,
+                    Some(Seen::Job(job)) => redriven.fate(job.as_deref()),
+                    Some(Seen::Damaged) => Fate::Died,
+                };
+                self.watch.found(*redriven, fate);
+            }
         }
         let report = &mut self.record.report;
         report.requeued = self.watch.total();
         (report.done, report.died_again, report.open) = (self.watch.done, self.watch.died, self.watch.open());
+    }
+
+    /// What became of one that its queue has no longer: who moved it away has requeued it once more.
+    async fn fate_elsewhere(&self, redriven: Redriven) -> Fate {
+        if self.queue().is_none() {
+            return Fate::Done;
+        }
+        match self.dead.backstop.job(redriven.0).await {
+            Ok(Some(job)) if redriven.was_requeued_again(&job) => Fate::Died,
+            Ok(_) => Fate::Done,
+            Err(StoreError::Corrupt { .. }) => Fate::Died,
+            Err(_) => Fate::Open,
+        }
     }
 
     /// A sign of life, with all that is known. Learns of a wish to stop.

@@ -26,13 +26,18 @@ impl Redriven {
     pub(super) fn fate(self, job: Option<&Job>) -> Fate {
         match job {
             None => Fate::Done,
-            Some(job) if job.requeues > self.1.saturating_add(1) => Fate::Died,
+            Some(job) if self.was_requeued_again(job) => Fate::Died,
             Some(job) => match job.state {
                 State::Done => Fate::Done,
                 State::Dead | State::Cancelled => Fate::Died,
                 State::Scheduled | State::Ready | State::Running | State::Retrying => Fate::Open,
             },
         }
+    }
+
+    /// Whether somebody requeued it once more: it must have died.
+    pub(super) const fn was_requeued_again(self, job: &Job) -> bool {
+        job.requeues > self.1.saturating_add(1)
     }
 
     /// Whether it came back to life since it was written down.

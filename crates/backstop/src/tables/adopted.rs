@@ -148,7 +148,7 @@ fn are(what: &str, names: &[String]) -> String {
 impl TableError {
     pub(super) fn of(source: &Source, error: &LinkError) -> Self {
         match error {
-            LinkError::Failed(cause) => Self::Database(source.told(cause)),
+            LinkError::Failed(cause) | LinkError::Locked(cause) => Self::Database(source.told(cause)),
             LinkError::TooSlow => Self::TooSlow(source.address().to_string()),
         }
     }
@@ -204,12 +204,13 @@ impl Adopted {
     }
 
     /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as many as one pass takes. What a runner
-    /// left comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
+    /// left, or passed over because it was locked, comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
     /// Runs nothing and changes nothing.
     pub async fn due(&self, at: Time, max: Option<usize>) -> Result<Vec<DueRow>, TableError> {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
         let mut desk = self.desk().await?;
         desk.expire(self.backstop.now());
+        desk.call_up();
         let (mut opened, _) = self.open_surveyed().await?;
         let mut due = self.due_orphans(&mut opened, &desk, at, max).await?;
         let wanted = (max + desk.held() + desk.aside.len() + 1).min(2 * TABLE_RECORDS_MAX);

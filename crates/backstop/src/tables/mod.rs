@@ -52,7 +52,7 @@ mod work;
 pub use crate::source::{BadSource, Source};
 pub use adopted::{Adopted, DueRow, TableError};
 pub use backstop_core::table::date::Said as Dates;
-pub use backstop_core::table::{BadRules, Failing, Survey};
+pub use backstop_core::table::{BadRules, Failing, Full, Survey, Unburied};
 pub use check::{Checked, CheckedColumn, CheckedIndex};
 pub use handler::{Command, Row, RowHandler};
 pub use pass::{FailedRow, Pass, PassProgress};

@@ -52,7 +52,11 @@ impl Postgres {
 fn failed(error: &tokio_postgres::Error) -> LinkError {
     match error.as_db_error() {
         Some(said) if said.code() == &SqlState::QUERY_CANCELED => LinkError::TooSlow,
-        Some(said) => LinkError::Failed(format!("{} ({})", said.message(), said.code().code())),
+        Some(said) => {
+            let text = format!("{} ({})", said.message(), said.code().code());
+            let is_locked = said.code() == &SqlState::LOCK_NOT_AVAILABLE;
+            if is_locked { LinkError::Locked(text) } else { LinkError::Failed(text) }
+        }
         None => LinkError::Failed(
             std::error::Error::source(error)
                 .map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),

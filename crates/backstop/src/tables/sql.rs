@@ -19,8 +19,8 @@ mod pick;
 mod rows;
 mod survey;
 
-pub(super) use expired::{count_expired, list_expired};
-pub(super) use pick::{Place, failed_after, next_due, pick, pick_newest};
+pub(super) use expired::{count_expired, failed_too_often_beyond, list_expired};
+pub(super) use pick::{Place, failed_after, next_due, pick, pick_apart, pick_newest};
 pub(super) use survey::survey;
 
 use super::catalogue::{Column, Kind};

@@ -2,8 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_indexes, due, fresh, insert, leave_desk,
-    minutes, noon, policy, run, states, table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, create_indexes, due, fresh, insert,
+    leave_desk, minutes, noon, policy, run, states, table,
 };
 use backstop::core::table::{Fate, OpenRow};
 use backstop::tables::{Columns, Row};
@@ -16,11 +16,7 @@ use std::sync::Arc;
 async fn rows_that_are_not_due_never_starve_rows_that_are() {
     for database in Database::all() {
         for is_indexed in [false, true] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
-            if is_indexed {
-                create_indexes(&database);
-            }
+            create_anew(&database, Dates::Native, is_indexed);
             let failed = OpenRow { inserted: noon(), failures: 6, last_failure: Some(minutes(-1)) };
             let mut rows: Vec<(i64, &str, OpenRow)> =
                 (1..=100).map(|id| (id, "ERROR", OpenRow { inserted: minutes(-id), ..failed })).collect();
@@ -99,8 +95,7 @@ async fn the_query_says_what_the_rule_says() {
     ];
     for database in Database::all() {
         for (number, dates) in Dates::ALL.into_iter().enumerate() {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, dates);
+            create_anew(&database, dates, false);
             let rows = random_rows(dates, number as u64 + 1);
             insert(&database, dates, &rows);
             for is_indexed in [false, true] {
@@ -172,8 +167,7 @@ async fn check_due(database: &Database, dates: Dates, strategy: &str, rows: &[(i
 async fn a_row_that_always_fails_is_tried_less_and_less_often() {
     for database in Database::all() {
         for dates in Dates::ALL {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, dates);
+            create_anew(&database, dates, false);
             insert(&database, dates, &[(1, "NEW", fresh(noon()))]);
             let (test, calls) = (at_noon(), Calls::default());
             let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
@@ -328,8 +322,7 @@ async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
 async fn what_somebody_left_is_listed_first_as_it_is_taken_first() {
     for database in Database::all() {
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
+            create_anew(&database, Dates::Native, false);
             let rows: Vec<(i64, &str, OpenRow)> =
                 (1..=9).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
             insert(&database, Dates::Native, &rows);
@@ -376,8 +369,7 @@ async fn a_row_is_tried_once_for_the_ticks_that_fired_before_its_turn_came() {
     ];
     for database in Database::all() {
         for dates in [Dates::Native, Dates::Text, Dates::Rfc3339, Dates::Millis] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, dates);
+            create_anew(&database, dates, false);
             // Some of an hour's pace, some of five minutes'; two each came in at the same time.
             let age = |id: i64| if id > 18 { 2 * 1_440 + id / 2 } else { id / 2 };
             let rows: Vec<(i64, &str, OpenRow)> =
@@ -479,11 +471,7 @@ async fn a_table_may_be_adopted_without_trying_at_once_what_is_in_it() {
 async fn where_very_many_are_due_at_once_the_newest_come_first_and_nobody_is_left_out() {
     for database in Database::all() {
         for (is_indexed, waiting) in [(false, 150), (true, 100), (true, 150)] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
-            if is_indexed {
-                create_indexes(&database);
-            }
+            create_anew(&database, Dates::Native, is_indexed);
             // The newest errors wait: fewer of them than are looked at first, or more. The others are due, and some new rows lie among them.
             let row = |id: i64| {
                 let failures = if id <= waiting { 9 } else { 1 };

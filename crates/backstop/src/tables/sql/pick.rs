@@ -53,9 +53,29 @@ pub(in crate::tables) fn pick(
     max: usize,
 ) -> Option<Statement> {
     let branches = branches(shape, criteria);
-    if branches.is_empty() {
-        return None;
-    }
+    (!branches.is_empty()).then(|| pick_of(&branches, table, shape, criteria, view, max))
+}
+
+/// The same, a statement for each branch.
+pub(in crate::tables) fn pick_apart(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    view: &View,
+    max: usize,
+) -> Vec<Statement> {
+    let branches = branches(shape, criteria);
+    branches.chunks(1).map(|branch| pick_of(branch, table, shape, criteria, view, max)).collect()
+}
+
+fn pick_of(
+    branches: &[Branch<'_>],
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    view: &View,
+    max: usize,
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
@@ -77,7 +97,7 @@ pub(in crate::tables) fn pick(
         sql.say(") AS b").number(at);
     }
     sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ").number(max);
-    Some(sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index())))
+    sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index()))
 }
 
 /// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the newest `among` errors; newest first, and at

@@ -133,7 +133,8 @@ impl Adopted {
         // As of the first pass: every branch of the query is in it.
         let view = View::all(at);
         let criteria = view.criteria(&self.table, &opened.shape);
-        let Some(statement) = pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records)
+        let Some(statement) =
+            pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records, None)
         else {
             return Ok(());
         };
@@ -453,7 +454,7 @@ impl Opened {
             // A statement of MySQL's reads a temporary table once and not again.
             pick_apart(table, &copy, &criteria, &view, max)
         } else {
-            pick(table, &copy, &criteria, &view, max).into_iter().collect()
+            pick(table, &copy, &criteria, &view, max, None).into_iter().collect()
         };
         let mut plan = Vec::new();
         for statement in &statements {

@@ -31,6 +31,7 @@ mod catalogue;
 mod check;
 mod claim;
 mod count;
+mod crowd;
 mod expired;
 mod handler;
 mod link;

@@ -8,7 +8,7 @@
 //! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
 //! | by failures, with it | all numbers of failures whose wait is over (on MySQL each of them); and new rows as above | status, failures, last failure |
 //!
-//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`pick_newest`].
+//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`super::crowd`].
 //!
 //! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
 //! Names come from the catalogue and are quoted; everything else is a parameter.
@@ -20,7 +20,7 @@ mod rows;
 mod survey;
 
 pub(super) use expired::{count_expired, failed_too_often_beyond, list_expired};
-pub(super) use pick::{Place, failed_after, next_due, pick, pick_apart, pick_newest};
+pub(super) use pick::{Place, failed_after, next_due, pick, pick_apart, pick_beyond, pick_newest};
 pub(super) use survey::survey;
 
 use super::catalogue::{Column, Kind};

@@ -195,7 +195,7 @@ async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBa
 impl Opened {
     async fn count_due(&mut self, table: &Table, view: &View) -> Result<u64, TableError> {
         let criteria = view.criteria(table, &self.shape);
-        let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX) else {
+        let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX, None) else {
             return Ok(0);
         };
         let counted =

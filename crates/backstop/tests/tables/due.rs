@@ -470,20 +470,22 @@ async fn a_table_may_be_adopted_without_trying_at_once_what_is_in_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_very_many_are_due_at_once_the_newest_come_first_and_nobody_is_left_out() {
     for database in Database::all() {
-        for (is_indexed, waiting) in [(false, 150), (true, 100), (true, 150)] {
+        for (is_indexed, waiting) in [(false, 150), (true, 100), (true, 250), (true, 1_500)] {
             create_anew(&database, Dates::Native, is_indexed);
-            // The newest errors wait: fewer of them than are looked at first, or more. The others are due, and some new rows lie among them.
+            // The newest errors wait: fewer of them than are looked at first, or then, or more. The others are due, more than are read
+            // otherwise, and some new rows lie among them.
+            let all = waiting + 180;
             let row = |id: i64| {
                 let failures = if id <= waiting { 9 } else { 1 };
                 let failed = OpenRow { failures, last_failure: Some(minutes(-2)), ..fresh(minutes(-id)) };
                 if id % 40 == 0 { (id, "NEW", fresh(minutes(-id))) } else { (id, "ERROR", failed) }
             };
-            insert(&database, Dates::Native, &(1..=230).map(row).collect::<Vec<_>>());
+            insert(&database, Dates::Native, &(1..=all).map(row).collect::<Vec<_>>());
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, FIBONACCI).max_records(6).expect("a number");
             let table = table.concurrency(1).expect("one");
             let adopted = test.backstop.adopted(&calls.table(table, |_| false));
-            let expected: Vec<i64> = (1..=230).filter(|id| *id > waiting || id % 40 == 0).collect();
+            let expected: Vec<i64> = (1..=all).filter(|id| *id > waiting || id % 40 == 0).collect();
             for part in expected.chunks(6) {
                 let before = calls.keys().len();
                 run(&adopted, noon()).await;

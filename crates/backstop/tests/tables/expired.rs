@@ -199,6 +199,10 @@ async fn a_row_for_which_there_is_no_room_is_told_of_and_copied_once_there_is() 
         let passes = pass_twice().await.map(|pass| (pass.expired, pass.buried, pass.unburied));
         assert_eq!(passes, [(1, 0, 1), (1, 1, 0)], "rows that are gone make room: {}", database.url());
         assert_eq!(adopted.status(noon()).await.expect("a status").unburied, None);
+        if !matches!(database, Database::Sqlite(_)) {
+            // The rest is between the runners and their store.
+            continue;
+        }
         // Full again, within the hour; one row is too old, and the other fails for the last time.
         fill_marks(&test.backstop).await;
         insert(

@@ -44,16 +44,39 @@ enum Condition {
 }
 
 /// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be. A row without a key that can be
-/// noted down is not among them, and takes nobody's place.
+/// noted down is not among them, and takes nobody's place. Of a branch that does not come in order no more than `cap` are looked at: where
+/// [`pick_beyond`] so many are due, these may not be the newest.
 pub(in crate::tables) fn pick(
     table: &Table,
     shape: &Shape,
     criteria: &Criteria,
     view: &View,
     max: usize,
+    cap: Option<usize>,
 ) -> Option<Statement> {
     let branches = branches(shape, criteria);
-    (!branches.is_empty()).then(|| pick_of(&branches, table, shape, criteria, view, max))
+    (!branches.is_empty()).then(|| pick_of(&branches, table, shape, criteria, view, (max, cap)))
+}
+
+/// Whether more than `many` rows are due in the branches that do not come in order.
+pub(in crate::tables) fn pick_beyond(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    many: usize,
+) -> Statement {
+    let branches = branches(shape, criteria);
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT one FROM (");
+    for (at, branch) in branches.iter().filter(|branch| !branch.is_ordered).enumerate() {
+        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT 1 AS one FROM ");
+        put_groups(&mut sql, shape, &branch.condition);
+        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        put_branch(&mut sql, table, shape, criteria, branch);
+        sql.say(" LIMIT ").number(many + 1).say(") AS b").number(at);
+    }
+    sql.say(") AS u LIMIT 1 OFFSET ").number(many);
+    sql.done_indexed(shape.has_order_index() && shape.has_failure_index())
 }
 
 /// The same, a statement for each branch.
@@ -65,7 +88,7 @@ pub(in crate::tables) fn pick_apart(
     max: usize,
 ) -> Vec<Statement> {
     let branches = branches(shape, criteria);
-    branches.chunks(1).map(|branch| pick_of(branch, table, shape, criteria, view, max)).collect()
+    branches.chunks(1).map(|branch| pick_of(branch, table, shape, criteria, view, (max, None))).collect()
 }
 
 fn pick_of(
@@ -74,7 +97,7 @@ fn pick_of(
     shape: &Shape,
     criteria: &Criteria,
     view: &View,
-    max: usize,
+    (max, cap): (usize, Option<usize>),
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT backstop_k, backstop_i FROM (");
@@ -93,6 +116,8 @@ fn pick_of(
         }
         if branch.is_ordered {
             put_newest_first(&mut sql, shape, max);
+        } else if let Some(cap) = cap {
+            sql.say(" LIMIT ").number(cap);
         }
         sql.say(") AS b").number(at);
     }

@@ -285,8 +285,8 @@ async fn columns_may_have_the_shortest_of_names() {
         let columns = ["o", "k", "d", "i", "u"].map(str::to_owned);
         let [id, status, inserted, failures, last_failure] = columns;
         let columns = Columns { id, status, inserted, failures, last_failure };
-        let test = at_noon();
         for strategy in [FIBONACCI, PROGRESSIVE] {
+            let test = at_noon();
             let table = table(&database, strategy).columns(columns.clone()).expect("columns");
             let due = test.backstop.adopted(&table).due(noon(), Some(2)).await.expect("due rows");
             let keys: Vec<Value> = due.into_iter().map(|row| row.key).collect();

@@ -55,7 +55,8 @@ async fn a_locked_row_is_left_out_and_tried_by_the_next_pass_that_gets_it() {
             create_anew(&database, Dates::Native, false);
             insert(&database, Dates::Native, &[1, 2, 3].map(|id| (id, "NEW", fresh(minutes(-id)))));
             let (test, calls) = (at_noon(), Calls::default());
-            let adopted = test.backstop.adopted(&calls.table(table(&database, strategy), |_| true));
+            let table = table(&database, strategy).concurrency(1).expect("one");
+            let adopted = test.backstop.adopted(&calls.table(table, |_| true));
             let owner = Owner::of(&database, 2).await;
             let pass = run(&adopted, noon()).await;
             assert_eq!((pass.failed, pass.overtaken), (2, 1), "{} {strategy}", database.url());

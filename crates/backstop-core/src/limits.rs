@@ -205,6 +205,8 @@ pub const TABLE_KEY_BYTES_MAX: usize = 512;
 pub const TABLE_STRETCHES_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the rows of such a table that were tried out of their turn.
 pub const TABLE_ASIDE_BYTES_MAX: usize = 6 << 10;
+/// Bytes of the rows of such a table that their owner had locked when their turn came; out of the bytes of rows in hand.
+pub const TABLE_LOCKED_BYTES_MAX: usize = 6 << 10;
 /// How often all open rows of a table are looked at for those that no query for due rows can see.
 pub const TABLE_SURVEY_EVERY: Span = Span::hours(1);
 /// How long after its beginning a walk over the expired rows of a table begins anew.

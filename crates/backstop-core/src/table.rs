@@ -29,7 +29,7 @@ mod desk;
 mod round;
 
 pub use criteria::{Criteria, DueRows, Group, Window};
-pub use desk::{Claim, Desk, Failing, Held, Refused, Survey, Walk};
+pub use desk::{Claim, Desk, Failing, Full, Held, Refused, Survey, Unburied, Walk};
 pub use round::{Aside, Cursor, Leg, Passed, Round, Stretch};
 
 use crate::limits::{DELAY_MAX, TABLE_BANDS_MAX, TABLE_WAITS_MAX};

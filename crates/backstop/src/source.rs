@@ -2,6 +2,8 @@
 
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 
 use crate::address::{Address, redacted};
 use backstop_core::sweep::Dialect;

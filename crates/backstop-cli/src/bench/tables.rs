@@ -42,11 +42,24 @@ pub(super) struct Tables {
     indexes: Vec<String>,
 }
 
-/// How long it takes to find what is due; `None` if the database was stopped at the time limit of a statement.
+/// How long it takes to find what is due, from connecting to the last key; `None` if the database was stopped at the time limit of a
+/// statement.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Looks {
     without_indexes: Option<Latency>,
     with_indexes: Option<Latency>,
+    /// With the indexes: connecting, the catalogue, and how the dates are written.
+    opening: Option<Latency>,
+    /// With the indexes: the rest.
+    selecting: Option<Latency>,
+}
+
+/// The same of one state of the table.
+#[derive(Clone, Copy)]
+struct Times {
+    whole: Latency,
+    opening: Latency,
+    selecting: Latency,
 }
 
 /// The table by one strategy, and when it is looked at.
@@ -102,8 +115,7 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
     let indexes_seconds = began.elapsed().as_secs_f64();
     bar.set_message("finding what is due, with the suggested indexes");
     let with = [by_failures.looks().await?, by_age.looks().await?];
-    let [by_failures, by_age] =
-        [0, 1].map(|at| Looks { without_indexes: without[at], with_indexes: with[at] });
+    let [by_failures, by_age] = [0, 1].map(|at| Looks::new(without[at], with[at]));
     let (database, due) = (checked.database, DUE);
     Ok(Tables { database, rows, due, fill, survey_seconds, by_failures, by_age, indexes_seconds, indexes })
 }
@@ -121,19 +133,36 @@ async fn strategies(backstop: &Backstop, ground: &Ground) -> Result<[Strategy; 2
 }
 
 impl Strategy {
-    /// How long a look takes, from connecting to the last key; `None` if one takes longer than a statement may.
-    async fn looks(&self) -> Result<Option<Latency>> {
-        let mut times = Vec::with_capacity(LOOKS);
-        while times.len() < LOOKS && times.iter().sum::<Duration>() < LOOKS_TIME {
+    /// How long a look takes; `None` if one takes longer than a statement may.
+    async fn looks(&self) -> Result<Option<Times>> {
+        let (mut whole, mut opening, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
+        while whole.len() < LOOKS && whole.iter().sum::<Duration>() < LOOKS_TIME {
+            // Where none is wanted, nothing is asked of the rows.
             let began = Instant::now();
+            self.adopted.due(self.at, Some(0)).await?;
+            let (opened, began) = (began.elapsed(), Instant::now());
             match self.adopted.due(self.at, Some(DUE)).await {
                 Ok(due) => ensure!(due.len() == DUE, "{} rows were found due, not {DUE}", due.len()),
                 Err(TableError::TooSlow(_)) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
-            times.push(began.elapsed());
+            whole.push(began.elapsed());
+            opening.push(opened);
+            selecting.push(began.elapsed().saturating_sub(opened));
         }
-        Ok(Some(Latency::of(times)))
+        let [whole, opening, selecting] = [whole, opening, selecting].map(Latency::of);
+        Ok(Some(Times { whole, opening, selecting }))
+    }
+}
+
+impl Looks {
+    fn new(without: Option<Times>, with: Option<Times>) -> Self {
+        Self {
+            without_indexes: without.map(|times| times.whole),
+            with_indexes: with.map(|times| times.whole),
+            opening: with.map(|times| times.opening),
+            selecting: with.map(|times| times.selecting),
+        }
     }
 }
 
@@ -159,6 +188,8 @@ impl Tables {
         for (strategy, looks) in [("by failures", self.by_failures), ("by age", self.by_age)] {
             row(&format!("{strategy}, without an index"), looks.without_indexes);
             row(&format!("{strategy}, with the suggested indexes"), looks.with_indexes);
+            row("  of that: connecting, and looking the table up", looks.opening);
+            row("  of that: selecting the rows", looks.selecting);
         }
         let (fill, indexes, survey) = (self.fill.seconds, self.indexes_seconds, self.survey_seconds);
         format!(

@@ -354,7 +354,7 @@ fn bench_finds_what_is_due_without_indexes_and_with_them_and_leaves_nothing_behi
         let url = url.into_iter().flat_map(|url| ["--url", url]);
         let report = place.json(["bench", "tables", "--quick"].into_iter().chain(url));
         assert_eq!((&report["rows"], &report["due"]), (&json!(100_000), &json!(1_000)));
-        for looks in ["without_indexes", "with_indexes"] {
+        for looks in ["without_indexes", "with_indexes", "opening", "selecting"] {
             assert!(report[looks]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
             assert!(report["by_age"][looks]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
         }

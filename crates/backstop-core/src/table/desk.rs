@@ -35,6 +35,9 @@ pub struct Desk {
     pub stretches: Vec<Stretch>,
     /// Rows that are tried by their age, and were out of their turn.
     pub aside: Vec<Aside>,
+    /// Rows that are tried by their age, and that their owner had locked when their turn came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub locked: Vec<String>,
     /// The last turn that a worker took by itself.
     pub slot: Option<Time>,
     /// A pass by age that has not come to its end.
@@ -45,6 +48,12 @@ pub struct Desk {
     pub orphans: Vec<String>,
     /// How far expired rows were looked through for those that are no dead letters yet.
     pub walk: Walk,
+    /// When marks of dead letters were last looked through for those of rows that are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pruned: Option<Time>,
+    /// Expired rows that the last pass could not copy to the dead letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unburied: Option<Unburied>,
     /// What the last survey of the rows found.
     pub survey: Option<Survey>,
     /// Passes that failed since the last that did not.
@@ -63,6 +72,39 @@ pub struct Failing {
     pub passes: u64,
     /// Of what the last one failed.
     pub error: String,
+}
+
+/// Expired rows that are no dead letters, and were to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unburied {
+    /// How many there are at least.
+    pub rows: u64,
+    /// Where there is no room for them.
+    pub full: Full,
+}
+
+/// What has no room for the dead letters of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Full {
+    /// Their queue.
+    Letters,
+    /// The marks of rows that were copied: without its mark a row would be copied again once its letter is removed.
+    Marks,
+}
+
+impl Full {
+    /// What is to be done about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Letters => {
+                "their queue takes no more dead letters; raise its `dead.max`, or clear some of them"
+            }
+            Self::Marks => {
+                "as many rows that were copied before are still open and expired as can be remembered; close or delete these"
+            }
+        }
+    }
 }
 
 /// How far expired rows were looked through, the oldest first. Now and then from the beginning: a row may expire behind a place that
@@ -259,6 +301,7 @@ impl Desk {
             answers.push(answer);
         }
         self.orphans.retain(|orphan| !own.contains(orphan));
+        self.locked.retain(|locked| !own.contains(locked));
         self.give(runner, number, (clock, until), own);
         answers
     }
@@ -312,7 +355,17 @@ impl Desk {
 
     fn bytes(&self) -> usize {
         let claimed = self.claims.iter().flat_map(|claim| &claim.rows).map(|held| &held.key);
-        claimed.chain(&self.orphans).map(|key| written(key)).sum()
+        claimed.chain(&self.orphans).chain(&self.locked).map(|key| written(key)).sum()
+    }
+
+    /// Takes the turn to look marks through; whether nobody did lately.
+    pub fn take_pruning(&mut self, clock: Time) -> bool {
+        let is_free =
+            self.pruned.is_none_or(|pruned| pruned > clock || clock.since(pruned) >= TABLE_WALK_EVERY);
+        if is_free {
+            self.pruned = Some(clock);
+        }
+        is_free
     }
 
     /// Moves the walk over expired rows on, if nobody else did meanwhile.

@@ -12,13 +12,14 @@
 //! | a row is out of its turn | and then |
 //! |---|---|
 //! | it was in the hands of a runner that is gone, and is tried at once | that was its try for every tick until then, wherever the round is |
+//! | its owner had locked it when its turn came | the passes after it try it first, until one gets it: the same holds for that try |
 //!
 //! Where more stretches differ than can be remembered, neighbours are taken for one that was tried at the later of their times: a row may
 //! then wait for its next tick, and is never tried twice for one.
 
 use super::desk::written;
 use super::{Desk, Rules};
-use crate::limits::{TABLE_ASIDE_BYTES_MAX, TABLE_STRETCHES_BYTES_MAX};
+use crate::limits::{TABLE_ASIDE_BYTES_MAX, TABLE_LOCKED_BYTES_MAX, TABLE_STRETCHES_BYTES_MAX};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,7 @@ impl Desk {
     pub fn skip_to(&mut self, at: Time) {
         (self.last_pass, self.round) = (Some(at), None);
         self.stretches.clear();
+        self.locked.clear();
     }
 
     /// Forgets the places of a round: rows are in another order by now.
@@ -203,6 +205,25 @@ impl Desk {
         };
         let count = self.aside.iter().take_while(fits).count();
         self.aside.truncate(count);
+    }
+
+    /// Notes rows that their owner had locked when their turn came; answers how many of them found no room, and wait for their next tick.
+    pub fn pass_over(&mut self, keys: Vec<String>) -> usize {
+        let mut bytes: usize = self.locked.iter().map(|key| written(key)).sum();
+        let mut left_out = 0;
+        for key in keys {
+            if self.locked.contains(&key) {
+                continue;
+            }
+            bytes += written(&key);
+            if bytes <= TABLE_LOCKED_BYTES_MAX { self.locked.push(key) } else { left_out += 1 }
+        }
+        left_out
+    }
+
+    /// A pass begins: what others passed over because it was locked comes first, as what somebody left does.
+    pub fn call_up(&mut self) {
+        self.orphans.append(&mut self.locked);
     }
 
     /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was set back, and does not count.

@@ -1,6 +1,6 @@
 //! Adopted tables: how they stand.
 
-use backstop::tables::{AgeBand, Failing, InHand, Status};
+use backstop::tables::{AgeBand, Failing, InHand, Status, Unburied};
 use backstop::{Span, Time};
 use serde::Serialize;
 use serde_json::Value;
@@ -76,6 +76,8 @@ pub struct StatusShape<'a> {
     waiting: u64,
     /// Rows that are not tried any more.
     expired: u64,
+    /// Those of them that could not be copied to the dead letters, where they are to be; null if all could.
+    unburied: Option<UnburiedShape>,
     /// Open rows whose date cannot be read.
     undated: u64,
     /// Open rows whose key is too long.
@@ -96,6 +98,22 @@ pub struct StatusShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Value>>)]
     expired_rows: Option<&'a [Value]>,
+}
+
+/// Expired rows that found no room in the dead letters.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = TableUnburied)]
+struct UnburiedShape {
+    /// How many there are at least.
+    rows: u64,
+    /// Why, and what to do about it.
+    why: &'static str,
+}
+
+impl UnburiedShape {
+    const fn new(unburied: &Unburied) -> Self {
+        Self { rows: unburied.rows, why: unburied.full.advice() }
+    }
 }
 
 #[derive(Serialize, ToSchema, Debug)]
@@ -143,6 +161,7 @@ impl<'a> StatusShape<'a> {
             due: status.due,
             waiting: status.waiting,
             expired: status.expired,
+            unburied: status.unburied.as_ref().map(UnburiedShape::new),
             undated: status.undated,
             unkeyed: status.unkeyed,
             in_hand: status.in_hand,

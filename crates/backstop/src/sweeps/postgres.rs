@@ -3,7 +3,7 @@
 use super::FindError;
 use super::source::{Rows, Search};
 use crate::address::Address;
-use backstop_core::port::StoreError;
+use crate::source::postgres::connect;
 use backstop_core::sweep::{Row, decimal};
 use backstop_core::{Span, Time};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
@@ -27,14 +27,7 @@ pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, 
 }
 
 async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
-    let unreachable = |error: StoreError| match error {
-        // It is the database of the rows that is spoken of, not the store.
-        StoreError::Unavailable { cause, .. } => {
-            FindError::Failed(format!("the database cannot be reached: {cause}"))
-        }
-        other => FindError::Failed(other.to_string()),
-    };
-    let client = backstop_postgres::connect(address.as_written()).await.map_err(unreachable)?;
+    let client = connect(address).await.map_err(FindError::Failed)?;
     let limit = search.limit;
     let rows = read(&client, search).await.map_err(|error| failure(&error, limit))?;
     // Nothing was written that could be committed; where this fails the connection ends, and the transaction with it.

@@ -5,7 +5,7 @@ use super::claim::cursor;
 use super::link::{For, Link, LinkError, Statement, connect};
 use super::row::{Cell, Key};
 use super::shape::{Roles, Seen, Shape};
-use super::sql::{Place, pick, pick_newest, sample, sample_failures, survey, take};
+use super::sql::{Place, sample, sample_failures, survey, take};
 use super::work::{Taken, taken};
 use super::{Source, Table};
 use crate::client::Backstop;
@@ -19,10 +19,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-
-/// Errors that are looked at for each row that is wanted, where very many are likely to be due; and at most.
-const NEWEST_FOR_EACH: usize = 20;
-const NEWEST_MAX: usize = 50_000;
 
 /// A table on a store.
 #[derive(Clone, Debug)]
@@ -148,7 +144,7 @@ fn are(what: &str, names: &[String]) -> String {
 impl TableError {
     pub(super) fn of(source: &Source, error: &LinkError) -> Self {
         match error {
-            LinkError::Failed(cause) => Self::Database(source.told(cause)),
+            LinkError::Failed(cause) | LinkError::Locked(cause) => Self::Database(source.told(cause)),
             LinkError::TooSlow => Self::TooSlow(source.address().to_string()),
         }
     }
@@ -204,12 +200,13 @@ impl Adopted {
     }
 
     /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as many as one pass takes. What a runner
-    /// left comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
+    /// left, or passed over because it was locked, comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
     /// Runs nothing and changes nothing.
     pub async fn due(&self, at: Time, max: Option<usize>) -> Result<Vec<DueRow>, TableError> {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
         let mut desk = self.desk().await?;
         desk.expire(self.backstop.now());
+        desk.call_up();
         let (mut opened, _) = self.open_surveyed().await?;
         let mut due = self.due_orphans(&mut opened, &desk, at, max).await?;
         let wanted = (max + desk.held() + desk.aside.len() + 1).min(2 * TABLE_RECORDS_MAX);
@@ -352,57 +349,6 @@ impl Opened {
         rows.map_err(|error| self.told(&error))
     }
 
-    /// What is due, newest first. Rows that turn out to have no key take nobody's place: more are asked for then. Where very many are likely to
-    /// be due, the newest are looked at first.
-    pub(super) async fn pick(
-        &mut self,
-        table: &Table,
-        view: &View,
-        max: usize,
-        is_crowded: bool,
-    ) -> Result<Picked, TableError> {
-        const ASKED_MAX: usize = 4 * TABLE_RECORDS_MAX;
-        let criteria = view.criteria(table, &self.shape);
-        if is_crowded && let Some(places) = self.pick_newest(table, &criteria, max).await? {
-            return Ok(Picked { places, unkeyed: 0 });
-        }
-        let mut asked = max;
-        loop {
-            let Some(statement) = pick(table, &self.shape, &criteria, view, asked) else {
-                return Ok(Picked::default());
-            };
-            let rows = self.rows(&statement).await?;
-            let places: Vec<Place> = rows.iter().filter_map(|row| place(row)).take(max).collect();
-            self.tell_apart(table, places.iter().map(|place| &place.key))?;
-            let unkeyed = rows.len() - rows.iter().filter_map(|row| place(row)).count();
-            if unkeyed == 0 || places.len() == max || rows.len() < asked || asked >= ASKED_MAX {
-                return Ok(Picked { places, unkeyed });
-            }
-            asked = (max + 2 * unkeyed).clamp(asked + 1, ASKED_MAX);
-        }
-    }
-
-    /// What is due, if the newest errors say all about it.
-    async fn pick_newest(
-        &mut self,
-        table: &Table,
-        criteria: &Criteria,
-        max: usize,
-    ) -> Result<Option<Vec<Place>>, TableError> {
-        let among = NEWEST_FOR_EACH.saturating_mul(max).min(NEWEST_MAX).max(max);
-        let Some(statement) = pick_newest(table, &self.shape, criteria, max, among) else { return Ok(None) };
-        let rows = self.rows(&statement).await?;
-        let is_error = |row: &&Vec<Cell>| matches!(row.get(2), Some(Cell::Text(state)) if state == "e");
-        if rows.iter().filter(is_error).count() < max {
-            return Ok(None);
-        }
-        let places: Option<Vec<Place>> = rows.iter().take(max).map(|row| place(row)).collect();
-        if let Some(places) = &places {
-            self.tell_apart(table, places.iter().map(|place| &place.key))?;
-        }
-        Ok(places)
-    }
-
     /// Those among these rows that were tried out of their turn, and are not due again as of `at`.
     pub(super) async fn still_aside(
         &mut self,
@@ -473,14 +419,6 @@ impl Opened {
     }
 }
 
-/// What a query for due rows found.
-#[derive(Default)]
-pub(super) struct Picked {
-    pub(super) places: Vec<Place>,
-    /// Rows whose key cannot be noted down.
-    pub(super) unkeyed: usize,
-}
-
 /// The place of a row, by its key and its time of insertion.
 pub(super) fn place(row: &[Cell]) -> Option<Place> {
     let key = Key::of(row.first()?).filter(Key::is_short)?;
@@ -499,35 +437,4 @@ pub(super) async fn read(link: &mut dyn Link, statement: &Statement) -> Result<V
     let rows = link.rows(statement).await;
     link.roll_back().await;
     rows
-}
-
-#[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use super::*;
-    use rusqlite::Connection;
-
-    #[tokio::test]
-    async fn the_newest_errors_say_all_if_enough_of_them_are_due_and_nothing_otherwise() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("app.db");
-        let db = Connection::open(&file).expect("a database");
-        db.execute_batch(
-            "CREATE TABLE t (ID INTEGER PRIMARY KEY, STATUS TEXT, DATE_INSERTED INTEGER, FAILURES INTEGER, LAST_FAILURE INTEGER);
-             CREATE INDEX by_insertion ON t (STATUS, DATE_INSERTED); CREATE INDEX by_failures ON t (STATUS, FAILURES, LAST_FAILURE);
-             WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 100)
-             INSERT INTO t SELECT n, 'ERROR', 1772366400 - n, 1, 1772360000 FROM up",
-        )
-        .expect("rows");
-        let table = Table::new("t", &format!("sqlite:{}", file.display()), "t").expect("a table");
-        let mut opened = Opened::new(&table).await.expect("a table");
-        let view = View::all(Time::from_millis(1_772_366_400_000));
-        let criteria = view.criteria(&table, &opened.shape);
-        for (waiting, expected) in [(0, Some([1, 2, 3])), (57, Some([58, 59, 60])), (58, None)] {
-            let wait = format!("UPDATE t SET LAST_FAILURE = 1772366400 WHERE ID <= {waiting}");
-            db.execute_batch(&wait).expect("rows that wait");
-            let newest = opened.pick_newest(&table, &criteria, 3).await.expect("an answer");
-            let keys = newest.map(|places| places.into_iter().map(|place| place.key).collect::<Vec<_>>());
-            assert_eq!(keys, expected.map(|ids| ids.map(Key::Whole).to_vec()), "{waiting}");
-        }
-    }
 }

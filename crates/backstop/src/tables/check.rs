@@ -5,7 +5,7 @@ use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation};
 use super::count;
 use super::link::{For, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
-use super::sql::{change_nothing, pick, quoted};
+use super::sql::{change_nothing, pick, pick_apart, quoted};
 use super::{Columns, Table};
 use backstop_core::Time;
 use backstop_core::limits::TABLE_KEY_BYTES_MAX;
@@ -33,7 +33,8 @@ pub struct Checked {
     pub indexes: Vec<CheckedIndex>,
     /// How the database goes about finding what is due, as things are.
     pub plan: Vec<String>,
-    /// How it would with all indexes: asked for on an empty copy of the table that is gone again. `None` if that could not be done.
+    /// How it would with all indexes: asked for on an empty copy of the table that is gone again. `None` if that could not be done; `notes`
+    /// say why.
     pub plan_indexed: Option<Vec<String>>,
     /// Whether we may read it, or why not.
     pub may_read: Result<(), String>,
@@ -132,7 +133,8 @@ impl Adopted {
         // As of the first pass: every branch of the query is in it.
         let view = View::all(at);
         let criteria = view.criteria(&self.table, &opened.shape);
-        let Some(statement) = pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records)
+        let Some(statement) =
+            pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records, None)
         else {
             return Ok(());
         };
@@ -145,7 +147,13 @@ impl Adopted {
         } else if checked.indexes.iter().all(|index| index.existing.is_some()) {
             Some(checked.plan.clone())
         } else {
-            opened.plan_indexed(&self.table).await
+            match opened.plan_indexed(&self.table).await {
+                Ok(plan) => plan,
+                Err(error) => {
+                    checked.notes.push(unplanned(opened.shape.dialect, &opened.told(&error)));
+                    None
+                }
+            }
         };
         Ok(())
     }
@@ -234,6 +242,18 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Why nobody knows how rows would be found with all indexes.
+fn unplanned(dialect: Dialect, error: &TableError) -> String {
+    let right = match dialect {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => ", for which its user needs the right TEMPORARY on the database",
+        Dialect::Mysql => ", for which its user needs the right CREATE TEMPORARY TABLES on the database",
+    };
+    format!(
+        "the plan with these indexes is asked for on an empty temporary copy of the table{right}: {error}"
+    )
 }
 
 /// What no index of its own can say of a view, or of a table in parts.
@@ -394,12 +414,16 @@ impl Opened {
         plan
     }
 
-    /// The plan on an empty copy of the table that has all indexes. The copy is gone with the transaction, or with the connection.
-    async fn plan_indexed(&mut self, table: &Table) -> Option<Vec<String>> {
-        self.link.begin(For::Writing).await.ok()?;
+    /// The plan on an empty copy of the table that has all indexes. The copy is gone afterwards.
+    async fn plan_indexed(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
+        self.link.begin(For::Writing).await?;
         let plan = self.plan_on_copy(table).await;
+        if self.shape.dialect == Dialect::Mysql {
+            // Elsewhere it goes with the transaction. It would go with the connection, which somebody in between may keep.
+            let _ = self.link.run(&format!("DROP TEMPORARY TABLE IF EXISTS {COPY}")).await;
+        }
         self.link.roll_back().await;
-        plan.ok().flatten()
+        plan
     }
 
     async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
@@ -425,10 +449,17 @@ impl Opened {
         let index = |columns| Index { name: String::new(), columns, is_partial: false, is_unique: false };
         copy.catalogue.indexes = indexes(&self.shape).into_iter().map(|found| index(found.columns)).collect();
         let view = View::all(Time::default().after(table.rules.max_age()));
-        let criteria = view.criteria(table, &copy);
-        match pick(table, &copy, &criteria, &view, table.max_records) {
-            Some(statement) => self.link.plan(&statement).await.map(Some),
-            None => Ok(None),
+        let (criteria, max) = (view.criteria(table, &copy), table.max_records);
+        let statements: Vec<Statement> = if copy.dialect == Dialect::Mysql {
+            // A statement of MySQL's reads a temporary table once and not again.
+            pick_apart(table, &copy, &criteria, &view, max)
+        } else {
+            pick(table, &copy, &criteria, &view, max, None).into_iter().collect()
+        };
+        let mut plan = Vec::new();
+        for statement in &statements {
+            plan.extend(self.link.plan(statement).await?);
         }
+        Ok((!statements.is_empty()).then_some(plan))
     }
 }

@@ -236,6 +236,20 @@ impl<'a> Claims<'a> {
         self.change(|desk, _| desk.set_aside(keys.clone(), at)).await
     }
 
+    /// Notes rows for the next pass that their owner has locked, and that the round by age has moved on from.
+    pub(super) async fn pass_over(&self, keys: &[Key]) -> Answer<()> {
+        let tokens: Vec<String> = keys.iter().map(Key::token).collect();
+        let left_out = self.change(|desk, _| desk.pass_over(tokens.clone())).await?;
+        if left_out > 0 {
+            tracing::warn!(
+                table = self.adopted.table.name(),
+                rows = left_out,
+                "so many rows are locked by their owner that these wait for the next tick of their age"
+            );
+        }
+        Ok(())
+    }
+
     fn got(&self, count: usize, began: Instant) {
         let mut held = self.held();
         held.count += count;

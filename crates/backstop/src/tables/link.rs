@@ -37,6 +37,9 @@ pub(super) enum For {
 pub(super) enum LinkError {
     #[error("{0}")]
     Failed(String),
+    /// Somebody else has locked what it wants, and does not let go in time.
+    #[error("{0}")]
+    Locked(String),
     #[error("stopped after {TABLE_STATEMENT_MAX}")]
     TooSlow,
 }

@@ -18,6 +18,8 @@ use std::time::Duration;
 const BESIDE: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
+/// What a server says of a lock that was waited for in vain.
+const LOCKED: u16 = 1205;
 /// The first versions that leave out locked rows: MariaDB's and MySQL's.
 const SKIPS_LOCKED: [(u32, u32); 2] = [(10, 6), (8, 0)];
 
@@ -58,7 +60,10 @@ async fn in_time<T>(work: impl Future<Output = mysql_async::Result<T>> + Send) -
 fn failed(error: &mysql_async::Error) -> LinkError {
     match error {
         mysql_async::Error::Server(said) if is_stopped(said) => LinkError::TooSlow,
-        mysql_async::Error::Server(said) => LinkError::Failed(format!("{} ({})", said.message, said.code)),
+        mysql_async::Error::Server(said) => {
+            let text = format!("{} ({})", said.message, said.code);
+            if said.code == LOCKED { LinkError::Locked(text) } else { LinkError::Failed(text) }
+        }
         other => LinkError::Failed(other.to_string()),
     }
 }
@@ -217,8 +222,9 @@ impl Link for Mysql {
         if self.is_mariadb { "MariaDB" } else { "MySQL" }
     }
 
+    /// Older versions can only wait for one another: there a row is read as it is, and what its owner has locked shows when it is written.
     fn locking(&self) -> &'static str {
-        if self.skips_locked { " FOR UPDATE SKIP LOCKED" } else { " FOR UPDATE" }
+        if self.skips_locked { " FOR UPDATE SKIP LOCKED" } else { "" }
     }
 }
 

@@ -12,6 +12,8 @@
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::claim::Claims;
+use super::expired::Buried;
+use super::link::LinkError;
 use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
@@ -57,6 +59,8 @@ pub struct Pass {
     pub expired: u64,
     /// Those that were copied to the dead letters by this pass.
     pub buried: u64,
+    /// Those that were to be and found no room there, as far as this pass looked.
+    pub unburied: u64,
     /// Open rows that nobody can tell whether they are due, as of the last survey: a date or a count that cannot be read.
     pub undated: u64,
     /// Open rows whose key is none, or too long to be noted down, as of the last survey. They are never taken.
@@ -283,10 +287,10 @@ impl Adopted {
     ) -> Result<(), TableError> {
         let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
         pass.expired = opened.count(&counted).await?;
-        if self.table.on_expired == OnExpired::Dead && pass.expired > 0 {
-            pass.buried += self.bury_expired(opened, at).await?;
-        }
-        Ok(())
+        let is_copied = self.table.on_expired == OnExpired::Dead && pass.expired > 0;
+        let buried = if is_copied { self.bury_expired(opened, at).await? } else { Buried::default() };
+        (pass.buried, pass.unburied) = (pass.buried + buried.new, buried.left);
+        self.note_unburied(buried).await
     }
 
     /// What a survey found is known to all, and told once.
@@ -313,7 +317,18 @@ impl Opened {
         let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else { return Ok(0) };
         let asked = sql::failed_after(&adopted.table, &self.shape, &failed, clock);
         let redate = sql::redate(&adopted.table, &self.shape, &failed, clock, at);
-        if self.rows(&asked).await?.is_empty() { Ok(0) } else { self.change(&redate).await }
+        if self.rows(&asked).await?.is_empty() {
+            return Ok(0);
+        }
+        match self.together(std::slice::from_ref(&redate)).await {
+            Ok(counts) => Ok(counts.iter().sum()),
+            Err(LinkError::Locked(cause)) => {
+                // They wait as they are; no other row waits for that.
+                tracing::warn!(table = adopted.table.name(), %cause, "failures in the future were not set to now: a row is locked");
+                Ok(0)
+            }
+            Err(error) => Err(self.told(&error)),
+        }
     }
 }
 
@@ -356,10 +371,13 @@ impl Work<'_> {
     }
 
     async fn work_off_all(&mut self, at: Time, which: Which) -> Result<(), TableError> {
-        self.work_off_orphans(at).await?;
         if which == Which::Orphans {
-            return Ok(());
+            return self.work_off_orphans(at).await;
         }
+        if !self.adopted.desk().await?.locked.is_empty() {
+            self.adopted.change_desk(Desk::call_up).await?;
+        }
+        self.work_off_orphans(at).await?;
         if self.adopted.table.rules.counts_failures() {
             self.work_off_due(View::all(at)).await?;
             let is_cut = self.pass.is_cut;

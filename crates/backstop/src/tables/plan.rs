@@ -68,7 +68,9 @@ fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
     let (verb, rest) = line.trim().split_once(' ')?;
     let of_table =
         !made.contains(rest) && !rest.contains("CONSTANT ROW") && !rest.ends_with("-ROW VALUES CLAUSE");
-    let index = rest.split_once(" INDEX ").and_then(|(_, name)| name.split(' ').next());
+    // A name is whatever stands before the brackets, blanks and all.
+    let index =
+        rest.rsplit_once(" INDEX ").map(|(_, name)| name.rsplit_once(" (").map_or(name, |(name, _)| name));
     match (verb, index) {
         ("SEARCH", Some(name)) => Some((Look::Index(name.to_owned()), None)),
         ("SEARCH", None) => Some((Look::Index("its key".to_owned()), None)),
@@ -81,7 +83,13 @@ fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
 fn of_postgres(line: &str) -> Option<(Look, Option<u64>)> {
     let line = line.trim().trim_start_matches("->").trim();
     let rows = line.split_once(" rows=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-    let name = |rest: &str| rest.split(' ').next().unwrap_or_default().trim_matches('"').to_owned();
+    // One that needs them stands between quotes, and has its own doubled.
+    let name = |rest: &str| match rest.strip_prefix('"') {
+        Some(quoted) => {
+            quoted.replace("\"\"", "\0").split('"').next().unwrap_or_default().replace('\0', "\"")
+        }
+        None => rest.split(' ').next().unwrap_or_default().to_owned(),
+    };
     let indexed = line
         .split_once("Index Scan using ")
         .or_else(|| line.split_once("Index Only Scan using "))
@@ -188,5 +196,14 @@ mod tests {
             "by backlog_due, once; by a look at every row, once; about 97 rows in all",
         );
         check("PostgreSQL", &[], "it does not say");
+    }
+
+    #[test]
+    fn an_index_may_have_any_name() {
+        let line =
+            r#"SEARCH my "odd" table USING COVERING INDEX my "odd" table; --_due (st'ate=? AND f%s=?)"#;
+        check("SQLite", &[line], r#"by my "odd" table; --_due, once"#);
+        let line = r#"->  Index Scan using "my ""odd"" table; --_due" on "my ""odd"" table; --" t  (cost=0.28..8.30 rows=3 width=16)"#;
+        check("PostgreSQL", &[line], r#"by my "odd" table; --_due, once; about 3 rows in all"#);
     }
 }

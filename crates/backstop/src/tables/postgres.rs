@@ -5,6 +5,7 @@ use super::link::{For, Link, LinkError, Param, Statement};
 use super::row::{Cell, hex};
 use super::sql::quoted;
 use crate::address::Address;
+use crate::source::postgres::connect as reach;
 use async_trait::async_trait;
 use backstop_core::limits::TABLE_STATEMENT_MAX;
 use backstop_core::sweep::Dialect;
@@ -25,8 +26,7 @@ struct Postgres {
 }
 
 pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkError> {
-    let client = backstop_postgres::connect(address.as_written()).await;
-    let client = client.map_err(|error| LinkError::Failed(error.to_string()))?;
+    let client = reach(address).await.map_err(LinkError::Failed)?;
     Ok(Box::new(Postgres { client }))
 }
 
@@ -52,7 +52,11 @@ impl Postgres {
 fn failed(error: &tokio_postgres::Error) -> LinkError {
     match error.as_db_error() {
         Some(said) if said.code() == &SqlState::QUERY_CANCELED => LinkError::TooSlow,
-        Some(said) => LinkError::Failed(format!("{} ({})", said.message(), said.code().code())),
+        Some(said) => {
+            let text = format!("{} ({})", said.message(), said.code().code());
+            let is_locked = said.code() == &SqlState::LOCK_NOT_AVAILABLE;
+            if is_locked { LinkError::Locked(text) } else { LinkError::Failed(text) }
+        }
         None => LinkError::Failed(
             std::error::Error::source(error)
                 .map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),

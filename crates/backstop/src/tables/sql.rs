@@ -6,9 +6,9 @@
 //! |---|---|---|
 //! | by age | each status and each window of insertion whose band has ticked, newest first up to the limit | status, inserted |
 //! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
-//! | by failures, with it | all numbers of failures whose wait is over (on MySQL each of them); and new rows as above | status, failures, last failure |
+//! | by failures, with it | all numbers of failures whose wait is over; and new rows as above | status, failures, last failure |
 //!
-//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`pick_newest`].
+//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`super::crowd`].
 //!
 //! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
 //! Names come from the catalogue and are quoted; everything else is a parameter.
@@ -19,8 +19,8 @@ mod pick;
 mod rows;
 mod survey;
 
-pub(super) use expired::{count_expired, list_expired};
-pub(super) use pick::{Place, failed_after, next_due, pick, pick_newest};
+pub(super) use expired::{count_expired, failed_too_often_beyond, list_expired};
+pub(super) use pick::{Place, failed_after, next_due, pick, pick_apart, pick_beyond, pick_newest};
 pub(super) use survey::survey;
 
 use super::catalogue::{Column, Kind};
@@ -222,7 +222,7 @@ fn select_rows(sql: &mut Sql, table: &Table, shape: &Shape) {
 fn whole_row(sql: &mut Sql, shape: &Shape) {
     let is_postgres = shape.dialect == Dialect::Postgres;
     if is_postgres {
-        sql.say("(SELECT row_to_json(j)::text FROM (SELECT ");
+        sql.say("(SELECT row_to_json(backstop_j)::text FROM (SELECT ");
     }
     for (at, column) in shape.catalogue.columns.iter().enumerate() {
         sql.say(if at == 0 { "" } else { ", " });
@@ -233,7 +233,7 @@ fn whole_row(sql: &mut Sql, shape: &Shape) {
         }
     }
     if is_postgres {
-        sql.say(") AS j)");
+        sql.say(") AS backstop_j)");
     }
 }
 

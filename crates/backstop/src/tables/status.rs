@@ -12,7 +12,7 @@ use backstop_core::port::Answer;
 use backstop_core::retry::Band;
 use backstop_core::sweep::Dialect;
 use backstop_core::table::date::Form;
-use backstop_core::table::{Claim, Desk, Failing, Fate, Held, OpenRow, last_tick};
+use backstop_core::table::{Claim, Desk, Failing, Fate, Held, OpenRow, Unburied, last_tick};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 
@@ -48,6 +48,8 @@ pub struct Status {
     pub waiting: u64,
     /// Open rows that are never tried again.
     pub expired: u64,
+    /// Those of them that the last pass could not copy to the dead letters, if they are to be copied.
+    pub unburied: Option<Unburied>,
     /// Open rows with a date or a count that cannot be read: nobody knows when they are due, and they are never tried.
     pub undated: u64,
     /// Open rows whose key is none, or too long to be noted down. They are never tried.
@@ -112,6 +114,7 @@ impl Adopted {
             undated: survey.undated,
             unkeyed: survey.unkeyed,
             failing: desk.failing.clone(),
+            unburied: desk.unburied,
             ..Status::default()
         };
         count_states(&mut opened, &table.states, &mut status).await?;
@@ -192,7 +195,7 @@ async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBa
 impl Opened {
     async fn count_due(&mut self, table: &Table, view: &View) -> Result<u64, TableError> {
         let criteria = view.criteria(table, &self.shape);
-        let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX) else {
+        let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX, None) else {
             return Ok(0);
         };
         let counted =

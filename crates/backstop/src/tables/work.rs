@@ -252,19 +252,37 @@ impl<'a> Work<'a> {
         let table = &self.adopted.table;
         let statement = sql::take(table, &self.opened.shape, keys, self.opened.link.locking());
         let (mut rows, mut done_by_others) = self.opened.take(table, &statement).await?;
-        let mut taken = Vec::with_capacity(rows.len());
+        let (mut taken, mut absent) = (Vec::with_capacity(rows.len()), Vec::new());
         for key in keys {
             let at = rows.iter().position(|row| row.key == *key);
             match at.map(|at| rows.swap_remove(at)) {
-                Some(row) if row.is_due(&self.adopted.table, view) => taken.push(row),
+                Some(row) if row.is_due(table, view) => taken.push(row),
                 row => {
-                    done_by_others += usize::from(row.is_some_and(|row| row.seen == Open::Error));
+                    done_by_others += usize::from(row.as_ref().is_some_and(|row| row.seen == Open::Error));
+                    absent.extend(row.is_none().then(|| key.clone()));
                     self.claims.end(key);
                 }
             }
         }
         self.tried.extend(taken.iter().map(|row| row.key.token()));
+        self.pass_over_locked(&absent, view).await?;
         Ok(ReadAgain { taken, done_by_others })
+    }
+
+    /// Of rows that could not be had, those that are due all the same are locked by their owner. By age their turn is over with that: they
+    /// are noted for the next pass. By failures it finds them again by itself.
+    async fn pass_over_locked(&mut self, absent: &[Key], view: &View) -> Result<(), TableError> {
+        let table = &self.adopted.table;
+        if absent.is_empty() || table.rules.counts_failures() {
+            return Ok(());
+        }
+        let seen = self.opened.look_at(table, absent).await?;
+        let locked: Vec<Key> =
+            seen.into_iter().filter(|row| row.is_due(table, view)).map(|row| row.key).collect();
+        if !locked.is_empty() {
+            self.claims.pass_over(&locked).await?;
+        }
+        Ok(())
     }
 
     /// Lets handlers work until they want more rows.
@@ -434,8 +452,10 @@ impl<'a> Work<'a> {
                 letters.push(taken.letter(failures, Reason::AttemptsExhausted, why));
             }
         }
-        // Whoever is killed before this leaves a row that the walk over expired rows finds.
-        self.pass.buried += self.adopted.bury(letters).await?.new;
+        // Whoever is killed before this leaves a row that the walk over expired rows finds; so does one for whom there is no room.
+        if !letters.is_empty() && self.adopted.has_room_for_marks().await? {
+            self.pass.buried += self.adopted.bury(letters).await?.new;
+        }
         Ok(())
     }
 
@@ -543,7 +563,8 @@ impl Opened {
         written
     }
 
-    async fn together(&mut self, statements: &[Statement]) -> Result<Vec<u64>, LinkError> {
+    /// Changes in one transaction: all of them, or none.
+    pub(super) async fn together(&mut self, statements: &[Statement]) -> Result<Vec<u64>, LinkError> {
         let work = async {
             self.link.begin(For::Writing).await?;
             let mut counts = Vec::with_capacity(statements.len());

@@ -2,8 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, due, fresh, insert, leave_desk, minutes, noon,
-    run, states, table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, due, fresh, insert, leave_desk,
+    minutes, noon, run, states, table,
 };
 use backstop::core::table::OpenRow;
 use backstop::tables::Row;
@@ -124,8 +124,7 @@ async fn a_pass_that_fails_leaves_no_handler_at_work() {
 async fn what_others_left_counts_among_the_rows_of_a_pass() {
     for database in Database::all() {
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
+            create_anew(&database, Dates::Native, false);
             let rows: Vec<(i64, &str, OpenRow)> =
                 (1..=20).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
             insert(&database, Dates::Native, &rows);
@@ -152,8 +151,7 @@ async fn what_others_left_counts_among_the_rows_of_a_pass() {
 async fn what_is_left_in_the_middle_of_a_pass_takes_the_place_of_its_last_rows() {
     for database in Database::all() {
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
+            create_anew(&database, Dates::Native, false);
             let rows: Vec<(i64, &str, OpenRow)> =
                 (1..=80).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
             insert(&database, Dates::Native, &rows);

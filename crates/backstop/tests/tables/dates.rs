@@ -2,8 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_indexes, due, fresh, insert, minutes, noon,
-    run, table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, create_indexes, due, fresh, insert,
+    minutes, noon, run, table,
 };
 use backstop::core::table::date::read_text;
 use backstop::core::table::{Fate, OpenRow};
@@ -121,11 +121,7 @@ fn texts() -> Vec<(i64, String, u32, Option<String>)> {
 async fn text_says_to_the_query_what_it_says_to_the_rule() {
     for database in Database::all() {
         for is_indexed in [false, true] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Text);
-            if is_indexed {
-                create_indexes(&database);
-            }
+            create_anew(&database, Dates::Text, is_indexed);
             check_texts(&database).await;
         }
     }
@@ -237,8 +233,7 @@ async fn a_form_that_a_column_cannot_have_is_refused() {
 async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
     for database in Database::all() {
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Rfc3339);
+            create_anew(&database, Dates::Rfc3339, false);
             let done: Vec<(i64, &str, OpenRow)> =
                 (3..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
             insert(&database, Dates::Rfc3339, &done);

@@ -77,6 +77,15 @@ pub(crate) fn create(database: &Database, dates: Dates) {
     ));
 }
 
+/// The table once more and empty, with the indexes that `check` suggests or without.
+pub(crate) fn create_anew(database: &Database, dates: Dates, is_indexed: bool) {
+    let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
+    create(database, dates);
+    if is_indexed {
+        create_indexes(database);
+    }
+}
+
 /// The indexes that `check` suggests.
 pub(crate) fn create_indexes(database: &Database) {
     database.sql(
@@ -149,9 +158,14 @@ pub(crate) async fn states(adopted: &Adopted, at: Time) -> [u64; 3] {
 
 /// What the runners of the table know together, as if they had left it so.
 pub(crate) async fn leave_desk(backstop: &Backstop, desk: &str) {
-    let name = "tables/backlog/desk".to_owned();
+    leave_cell(backstop, "tables/backlog/desk", desk).await;
+}
+
+/// Another value that they share.
+pub(crate) async fn leave_cell(backstop: &Backstop, name: &str, value: &str) {
+    let name = name.to_owned();
     let there = backstop.store().cells(vec![name.clone()]).await.expect("cells").pop().flatten();
     let seen = there.map(|cell| cell.version);
-    let left = Swap { name, seen, version: 17, value: Some(desk.as_bytes().to_vec()) };
-    backstop.store().swap(vec![left]).await.expect("a desk");
+    let left = Swap { name, seen, version: 17, value: Some(value.as_bytes().to_vec()) };
+    backstop.store().swap(vec![left]).await.expect("a cell");
 }

@@ -10,6 +10,7 @@ mod due;
 mod expired;
 mod ground;
 mod handlers;
+mod locks;
 mod names;
 mod places;
 mod rows;

@@ -63,6 +63,19 @@ async fn no_password_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_there_is_not_taken_for_the_store() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = listener.local_addr().expect("an address");
+    drop(listener);
+    for url in [format!("postgres://u@{closed}/d"), format!("mysql://u@{closed}/d")] {
+        let table = Table::new("t", &url, "t").expect("a table");
+        let error = testing::start().backstop.adopted(&table).due(noon(), None).await.expect_err("nobody");
+        let told = error.to_string();
+        assert!(told.contains(&closed.to_string()) && !told.contains("store"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_word_in_other_letters_counts_as_the_query_takes_it() {
     for database in Database::all() {
         create(&database, Dates::Native);

@@ -186,3 +186,58 @@ async fn columns_without_a_zone_are_told_to_be_in_utc() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_behind() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
+        // A user who may work the table off and no more; then one who may make temporary tables as well.
+        let (url, grant) = match &database {
+            Database::Sqlite(_) => continue,
+            Database::Postgres(schema) => {
+                let everybody = "REVOKE TEMPORARY ON DATABASE backstop FROM PUBLIC";
+                postgres().sql(&format!(
+                    "CREATE ROLE works_{schema} LOGIN; GRANT USAGE ON SCHEMA {schema} TO works_{schema};
+                     GRANT SELECT, UPDATE ON {schema}.BACKLOG TO works_{schema}; {everybody}"
+                ));
+                let url = database.url().replacen("backstop@", &format!("works_{schema}@"), 1);
+                (url, format!("GRANT TEMPORARY ON DATABASE backstop TO works_{schema}"))
+            }
+            Database::Mariadb(url) => {
+                let name = database_of(url);
+                mariadb().sql(&format!(
+                    "CREATE USER works_{name}@'%' IDENTIFIED BY 'w'; GRANT SELECT, UPDATE ON {name}.BACKLOG TO works_{name}@'%'"
+                ));
+                let (_, place) = url.rsplit_once('@').expect("a user");
+                let grant = format!("GRANT CREATE TEMPORARY TABLES ON {name}.* TO works_{name}@'%'");
+                (format!("mysql://works_{name}:w@{place}"), grant)
+            }
+        };
+        let adopted = at_noon().backstop.adopted(&Table::new("works", &url, "BACKLOG").expect("a table"));
+        let refused = adopted.check().await.expect("checked");
+        assert!(refused.is_fine() && refused.plan_indexed.is_none(), "{refused:?}");
+        let note = refused.notes.iter().find(|note| note.contains("TEMPORARY")).expect("a note");
+        assert!(note.contains("denied"), "{note}");
+        match &database {
+            Database::Mariadb(_) => mariadb().sql(&grant),
+            _ => postgres().sql(&grant),
+        };
+        let allowed = adopted.check().await.expect("checked");
+        let plan = allowed.plan_indexed.as_ref().expect("a plan").join("\n");
+        assert!(plan.contains("backlog_due") && plan.contains("backlog_inserted"), "{plan}");
+        assert!(!allowed.notes.iter().any(|note| note.contains("TEMPORARY")), "{allowed:?}");
+        let left = match &database {
+            Database::Mariadb(url) => mariadb().sql(&format!(
+                "SELECT count(*) FROM information_schema.tables WHERE table_schema = '{}' AND table_name <> 'BACKLOG';
+                 SELECT count(DISTINCT index_name) FROM information_schema.statistics WHERE table_schema = '{0}' AND index_name <> 'PRIMARY'",
+                database_of(url)
+            )),
+            _ => postgres().sql(
+                "SELECT count(*) FROM pg_class WHERE relname LIKE 'backstop_copy%' OR relname IN ('backlog_due', 'backlog_inserted')
+                 AND relnamespace::regnamespace::text LIKE 'pg_temp%'",
+            ),
+        };
+        assert!(left.split_whitespace().all(|count| count == "0"), "{left}");
+    }
+}

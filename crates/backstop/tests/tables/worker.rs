@@ -1,7 +1,7 @@
 //! Tables that a worker works off by itself.
 
 use crate::databases::Database;
-use crate::ground::{Calls, Dates, FIBONACCI, create, fresh, insert, leave_desk, states, table};
+use crate::ground::{Calls, Dates, FIBONACCI, create, create_anew, fresh, insert, leave_desk, states, table};
 use backstop::core::table::OpenRow;
 use backstop::tables::{Row, Table};
 use backstop::{Fail, Span, Timing};
@@ -86,8 +86,7 @@ async fn a_handler_that_hangs_holds_up_neither_other_rows_nor_passes_and_is_seen
     const EVERY_SECOND: &str = r#"{"kind":"progressive","bands":[{"until":"1d","every":"1s"}]}"#;
     for database in Database::all() {
         for strategy in [FIBONACCI, EVERY_SECOND] {
-            let _ = database.sql("DROP TABLE IF EXISTS BACKLOG");
-            create(&database, Dates::Native);
+            create_anew(&database, Dates::Native, false);
             let backstop = backstop::Backstop::open("memory:").await.expect("a store");
             let old = fresh(backstop.now().before(Span::minutes(5)));
             insert(&database, Dates::Native, &[1, 2, 3].map(|id| (id, "NEW", old)));

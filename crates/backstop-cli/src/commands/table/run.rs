@@ -60,6 +60,7 @@ struct PassShape<'a> {
     redated: u64,
     expired: u64,
     buried: u64,
+    unburied: u64,
     undated: u64,
     unkeyed: u64,
     is_cut: bool,
@@ -165,6 +166,7 @@ fn shape(pass: &Pass, note: Option<String>) -> PassShape<'_> {
         redated: pass.redated,
         expired: pass.expired,
         buried: pass.buried,
+        unburied: pass.unburied,
         undated: pass.undated,
         unkeyed: pass.unkeyed,
         is_cut: pass.is_cut,
@@ -194,6 +196,7 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
         (pass.redated, "with a failure in the future"),
         (pass.expired, "expired"),
         (pass.buried, "copied to the dead letters"),
+        (pass.unburied, "not copied there for lack of room"),
         (pass.undated, "with a date or a count that cannot be read"),
         (pass.unkeyed, "with a key that cannot be noted down"),
     ];
@@ -208,6 +211,9 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
     if pass.is_cut {
         let max = number(table.records_max());
         output.note(format!("there may be more than the {max} that one pass takes; the next goes on"));
+    }
+    if pass.unburied > 0 {
+        output.note(format!("try: backstop table status {}", table.name()));
     }
     if pass.buried > 0 {
         output.note(format!("try: backstop dead list --queue {}", table.letters_queue()));

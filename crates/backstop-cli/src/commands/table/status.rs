@@ -6,7 +6,7 @@ use crate::output::table::Table as Lines;
 use crate::output::words::{count, instant, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{Failing, InHand, Status, Table};
+use backstop::tables::{Failing, InHand, Status, Table, Unburied};
 use backstop::{Span, Time};
 use backstop_server::wire::table::StatusShape;
 use clap::Args;
@@ -84,6 +84,10 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
     ))?;
     if let Some(failing) = &status.failing {
         output.line(paint.bad(passes(failing, status.at)))?;
+    }
+    if let Some(Unburied { rows, full }) = &status.unburied {
+        let told = format!("{} or more are not copied to the dead letters: {}", count(*rows), full.advice());
+        output.line(paint.bad(told))?;
     }
     output.table(&ages(status))?;
     tell_hands(status, context)?;

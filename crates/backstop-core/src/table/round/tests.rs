@@ -33,6 +33,8 @@ struct Play {
     tries: Vec<Vec<Time>>,
     /// As of when a row was looked at that was tried in its turn.
     looked: Vec<Time>,
+    /// Rows that their owner has locked.
+    locked: Vec<usize>,
 }
 
 impl Play {
@@ -41,7 +43,7 @@ impl Play {
         let age = |row: usize| Span::minutes(10).times(1 << row.min(10));
         let rows: Vec<Time> = (0..rows).map(|row| NOON.before(age(row))).collect();
         let (tries, looked) = (vec![Vec::new(); rows.len()], vec![NOON; rows.len()]);
-        Self { rules: rules(), desk: Desk::default(), tries, looked, rows }
+        Self { rules: rules(), desk: Desk::default(), tries, looked, locked: Vec::new(), rows }
     }
 
     fn fate(&self, row: usize, since: Option<Time>, at: Time) -> Fate {
@@ -51,7 +53,7 @@ impl Play {
 
     /// One pass; the rows that it tried.
     fn pass(&mut self, at: Time, limit: usize) -> Vec<usize> {
-        let mut tried = Vec::new();
+        let mut tried = self.orphans(at);
         let mut is_left = self.desk.round.is_some();
         loop {
             let mut leg = self.desk.leg(&self.rules, at, at);
@@ -66,6 +68,10 @@ impl Play {
                     }
                     assert!(self.desk.advance(&leg, cursor(row)));
                     leg.cursor = Some(cursor(row));
+                    if self.locked.contains(&row) {
+                        self.desk.pass_over(vec![row.to_string()]);
+                        continue;
+                    }
                     tried.push(row);
                     self.tries[row].push(at);
                     self.looked[row] = leg.at;
@@ -78,6 +84,22 @@ impl Play {
                 Passed::Overtaken => panic!("nobody else is here"),
             }
         }
+    }
+
+    /// Tries first what others passed over.
+    fn orphans(&mut self, at: Time) -> Vec<usize> {
+        self.desk.call_up();
+        let mut tried = Vec::new();
+        for key in std::mem::take(&mut self.desk.orphans) {
+            let row = key.parse().expect("a row");
+            if self.locked.contains(&row) {
+                self.desk.pass_over(vec![key]);
+            } else {
+                self.adopt(row, at);
+                tried.push(row);
+            }
+        }
+        tried
     }
 
     /// Somebody was killed with a row in hand, and it is tried out of its turn.
@@ -120,6 +142,34 @@ fn a_row_tried_out_of_its_turn_was_tried_for_every_tick_until_then() {
     assert_eq!(play.pass(minutes(6), 9), [0, 1]);
     assert_eq!(play.pass(minutes(10), 9), [0, 1, 2, 3]);
     assert_eq!(play.desk.aside, [], "what is over is forgotten");
+}
+
+#[test]
+fn a_row_that_was_locked_in_its_turn_is_tried_by_the_next_pass_that_gets_it_and_once_for_its_tick() {
+    let mut play = Play::new(3);
+    play.rows = vec![NOON; 3];
+    play.locked = vec![1];
+    assert_eq!(play.pass(minutes(0), 9), [0, 2], "the others go on");
+    assert_eq!(play.pass(minutes(1), 9), [0; 0], "it still is");
+    play.locked.clear();
+    assert_eq!(play.pass(minutes(2), 9), [1]);
+    assert_eq!(play.pass(minutes(3), 9), [0; 0], "that was its try for this tick");
+    play.locked = vec![0];
+    assert_eq!(play.pass(minutes(5), 9), [1, 2]);
+    play.locked.clear();
+    assert_eq!(play.pass(minutes(10), 9), [0, 1, 2], "once for both ticks");
+    assert_eq!(play.pass(minutes(11), 9), [0; 0]);
+    assert_eq!(play.desk.locked, [""; 0]);
+}
+
+#[test]
+fn of_very_many_locked_rows_those_that_find_no_room_are_counted() {
+    let mut desk = Desk::default();
+    let keys: Vec<String> = (0..1_000).map(|key| key.to_string()).collect();
+    let left_out = desk.pass_over(keys.clone());
+    assert_eq!(desk.locked.len() + left_out, keys.len());
+    assert!(left_out > 0 && desk.locked.len() > 100, "{left_out}");
+    assert_eq!(desk.pass_over(keys[..50].to_vec()), 0, "they are noted already");
 }
 
 #[test]

@@ -41,21 +41,66 @@ enum Condition {
     /// Each of these groups, joined one after the other.
     Groups(Vec<Group>),
     UndatedGroups(Vec<Group>),
+    /// Each of these groups, dated or not, as so many ranges of one index.
+    Ranges(Vec<Group>),
 }
 
 /// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be. A row without a key that can be
-/// noted down is not among them, and takes nobody's place.
+/// noted down is not among them, and takes nobody's place. Of a branch that does not come in order no more than `cap` are looked at: where
+/// [`pick_beyond`] so many are due, these may not be the newest.
 pub(in crate::tables) fn pick(
     table: &Table,
     shape: &Shape,
     criteria: &Criteria,
     view: &View,
     max: usize,
+    cap: Option<usize>,
 ) -> Option<Statement> {
     let branches = branches(shape, criteria);
-    if branches.is_empty() {
-        return None;
+    (!branches.is_empty()).then(|| pick_of(&branches, table, shape, criteria, view, (max, cap)))
+}
+
+/// Whether more than `many` rows are due in the branches that do not come in order.
+pub(in crate::tables) fn pick_beyond(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    many: usize,
+) -> Statement {
+    let branches = branches(shape, criteria);
+    let mut sql = Sql::new(shape.dialect);
+    sql.say("SELECT one FROM (");
+    for (at, branch) in branches.iter().filter(|branch| !branch.is_ordered).enumerate() {
+        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT 1 AS one FROM ");
+        put_groups(&mut sql, shape, &branch.condition);
+        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        put_branch(&mut sql, table, shape, criteria, branch);
+        sql.say(" LIMIT ").number(many + 1).say(") AS b").number(at);
     }
+    sql.say(") AS u LIMIT 1 OFFSET ").number(many);
+    sql.done_indexed(shape.has_order_index() && shape.has_failure_index())
+}
+
+/// The same, a statement for each branch.
+pub(in crate::tables) fn pick_apart(
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    view: &View,
+    max: usize,
+) -> Vec<Statement> {
+    let branches = branches(shape, criteria);
+    branches.chunks(1).map(|branch| pick_of(branch, table, shape, criteria, view, (max, None))).collect()
+}
+
+fn pick_of(
+    branches: &[Branch<'_>],
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    view: &View,
+    (max, cap): (usize, Option<usize>),
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
@@ -73,11 +118,13 @@ pub(in crate::tables) fn pick(
         }
         if branch.is_ordered {
             put_newest_first(&mut sql, shape, max);
+        } else if let Some(cap) = cap {
+            sql.say(" LIMIT ").number(cap);
         }
         sql.say(") AS b").number(at);
     }
     sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ").number(max);
-    Some(sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index())))
+    sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index()))
 }
 
 /// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the newest `among` errors; newest first, and at
@@ -159,12 +206,16 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
     }
     let mut apart = one_by_one(groups, max_failures);
     let mut push = |condition| branches.push(Branch { states: &Open::ALL, is_ordered: false, condition });
-    if is_joined(shape) {
-        let joined: Vec<Group> = apart.extract_if(.., |group| !group.or_more).collect();
-        if !joined.is_empty() {
-            push(Condition::Groups(joined.clone()));
-            push(Condition::UndatedGroups(joined));
+    if !is_joined(shape) {
+        if !apart.is_empty() {
+            push(Condition::Ranges(apart));
         }
+        return branches;
+    }
+    let joined: Vec<Group> = apart.extract_if(.., |group| !group.or_more).collect();
+    if !joined.is_empty() {
+        push(Condition::Groups(joined.clone()));
+        push(Condition::UndatedGroups(joined));
     }
     for group in apart {
         push(Condition::Group(group));
@@ -173,8 +224,9 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
     branches
 }
 
-/// Whether numbers of failures are rows that the table is joined to, and not branches. A branch for each lost: SQLite took 100 ms to prepare
-/// 130 of them and PostgreSQL 500 to plan, both on a busy machine; joined it is 5 and 15. MySQL has such rows in other words than MariaDB.
+/// Whether numbers of failures are rows that the table is joined to. A branch for each lost: SQLite took 100 ms to prepare 130 of them and
+/// PostgreSQL 500 to plan, both on a busy machine; joined it is 5 and 15. MySQL has such rows in other words than MariaDB, and both make ranges of
+/// one index out of conditions with `OR`: a third of the time that branches took.
 fn is_joined(shape: &Shape) -> bool {
     shape.dialect != Dialect::Mysql
 }
@@ -250,6 +302,7 @@ fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &
             put_failures(sql, failed, group);
             sql.say(" AND ").name(&failed.last_failure.column).say(" IS NULL");
         }
+        Condition::Ranges(groups) => put_ranges(sql, failed, groups),
         Condition::Groups(_) => {
             sql.failures(&failed.failures).say(" = backstop_g.column1 AND ");
             sql.at_or_before_joined(&failed.last_failure, ["backstop_g.column2", "backstop_g.column3"]);
@@ -282,6 +335,19 @@ fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
     } else {
         sql.failed_times(&failed.failures, group.failures);
     }
+}
+
+/// All groups, each by the beginning of an index.
+fn put_ranges(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
+    sql.say("(");
+    for (at, group) in groups.iter().enumerate() {
+        sql.say(if at == 0 { "(" } else { " OR (" });
+        put_failures(sql, failed, group);
+        sql.say(" AND ").at_or_before(&failed.last_failure, group.last_failure_until).say(") OR (");
+        put_failures(sql, failed, group);
+        sql.say(" AND ").name(&failed.last_failure.column).say(" IS NULL)");
+    }
+    sql.say(")");
 }
 
 /// All groups at once, for a row that is looked at anyway.
@@ -341,32 +407,28 @@ pub(in crate::tables) fn failed_after(
     time: Time,
 ) -> Statement {
     let is_indexed = shape.has_failure_index();
-    let last = if is_indexed { SOUGHT_MAX } else { 1 };
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT one FROM (");
-    let first = if is_indexed && is_joined(shape) {
-        sql.say("SELECT 1 AS one FROM (VALUES (1)");
-        for failures in 2..last {
-            sql.say(", (").number(failures as usize).say(")");
+    sql.say("SELECT one FROM (SELECT 1 AS one FROM ");
+    if is_indexed {
+        // By an index each number is looked for by itself, up to where that is worth it.
+        let numbers: Vec<String> = (1..SOUGHT_MAX).map(|failures| failures.to_string()).collect();
+        if is_joined(shape) {
+            sql.say("(VALUES (").say(&numbers.join("), (")).say(")) AS backstop_g CROSS JOIN ");
         }
-        sql.say(") AS backstop_g CROSS JOIN ").say(&shape.catalogue.quoted).say(" WHERE ");
-        is_open(&mut sql, shape, &table.states);
-        sql.say(" AND ").failures(&failed.failures).say(" = backstop_g.column1 AND ");
-        sql.after(&failed.last_failure, time).say(" UNION ALL ");
-        last
-    } else {
-        1
-    };
-    for failures in first..=last {
-        let group = Group { failures, or_more: failures == last, last_failure_until: time };
-        sql.say(if failures == first { "" } else { " UNION ALL " }).say("SELECT 1 AS one FROM ");
         sql.say(&shape.catalogue.quoted).say(" WHERE ");
         is_open(&mut sql, shape, &table.states);
-        sql.say(" AND ");
-        put_failures(&mut sql, failed, &group);
-        sql.say(" AND ").after(&failed.last_failure, time);
+        sql.say(" AND ").failures(&failed.failures);
+        if is_joined(shape) {
+            sql.say(" = backstop_g.column1");
+        } else {
+            sql.say(" IN (").say(&numbers.join(", ")).say(")");
+        }
+        sql.say(" AND ").after(&failed.last_failure, time).say(" UNION ALL SELECT 1 AS one FROM ");
     }
-    sql.say(") AS u LIMIT 1");
+    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+    is_open(&mut sql, shape, &table.states);
+    sql.say(" AND ").failed_at_least(&failed.failures, if is_indexed { SOUGHT_MAX } else { 1 });
+    sql.say(" AND ").after(&failed.last_failure, time).say(") AS u LIMIT 1");
     sql.done_indexed(is_indexed)
 }
 

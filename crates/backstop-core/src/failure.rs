@@ -2,7 +2,7 @@
 
 use crate::job::JobId;
 use crate::lease::{LeaseNumber, WorkerName};
-use crate::limits::{ERROR_CHARS_MAX, HISTORY_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
+use crate::limits::{ERROR_CHARS_MAX, HISTORY_MAX, LOST_WITHIN, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
 use crate::time::{Span, Time};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -135,10 +135,19 @@ impl Failure {
 
     /// The record of a worker that vanished in the middle.
     pub fn lost(at: Time, attempt: u32, worker: &WorkerName, lease: LeaseNumber, job: JobId) -> Self {
-        let message = format!("worker {worker} vanished while it ran {job} under lease {lease}");
+        let message = lost_message(worker, lease, job);
         let error = ErrorReport { error_type: Some("LostLease".to_owned()), ..ErrorReport::message(message) };
         Self::new(at, attempt, Cause::Lost, worker, error)
     }
+
+    /// Whether it is a lost lease in `within` before `now`.
+    fn is_strike(&self, now: Time, within: Span) -> bool {
+        self.cause == Cause::Lost && now.since(self.at) <= within
+    }
+}
+
+fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
+    format!("worker {worker} vanished while it ran {job} under lease {lease}")
 }
 
 /// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.
@@ -181,13 +190,17 @@ impl History {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
-    /// This history with one more failure. The first is always kept, then the latest.
+    /// This history with one more failure. The first is always kept, then the losses that still count as strikes, then the latest.
     #[must_use]
     pub fn with(&self, failure: Failure) -> Self {
         let mut failures = self.failures();
+        let now = failure.at;
         failures.push(failure);
         while failures.len() > HISTORY_MAX {
-            failures.remove(1);
+            // A job that fails often between two crashes would otherwise never be seen to crash three times.
+            let between = 1..failures.len() - 1;
+            let oldest = between.clone().find(|at| !failures[*at].is_strike(now, LOST_WITHIN));
+            failures.remove(oldest.unwrap_or(between.start));
         }
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
@@ -214,8 +227,17 @@ impl History {
 
     /// The workers that vanished in `within` before `now` while they had the job; the latest last.
     pub fn lost_workers(&self, now: Time, within: Span) -> Vec<String> {
-        let recent = |failure: &Failure| failure.cause == Cause::Lost && now.since(failure.at) <= within;
-        self.failures().into_iter().filter(recent).map(|failure| failure.worker).collect()
+        let strikes = self.failures().into_iter().filter(|failure| failure.is_strike(now, within));
+        strikes.map(|failure| failure.worker).collect()
+    }
+
+    /// The record of the loss of this very lease, if there is one.
+    pub fn loss_of(&self, job: JobId, lease: LeaseNumber) -> Option<Failure> {
+        let is_of_lease = |failure: &Failure| {
+            failure.cause == Cause::Lost
+                && failure.error.message == lost_message(&WorkerName::new(&failure.worker), lease, job)
+        };
+        self.failures().into_iter().find(is_of_lease)
     }
 }
 
@@ -270,6 +292,36 @@ mod tests {
         let at = |hour| Time::default().after(Span::hours(hour));
         assert_eq!(history.lost_since(at(73), Span::hours(72)), 3);
         assert_eq!(history.lost_since(at(76), Span::hours(72)), 2);
+    }
+
+    #[test]
+    fn strikes_are_kept_whatever_fails_between_them() {
+        let minutes = |n: i64| Time::default().after(Span::minutes(n));
+        let at = |n, cause| Failure { at: minutes(n), ..failure(1, cause) };
+        let is_lost = |n: &i64| [0, 21, 41, 61].contains(n);
+        let history = (0..80).fold(History::default(), |history, n| {
+            history.with(at(n, if is_lost(&n) { Cause::Lost } else { Cause::Failed }))
+        });
+        assert_eq!(history.failures().len(), HISTORY_MAX);
+        assert_eq!(history.lost_since(minutes(80), LOST_WITHIN), 4);
+        let latest: Vec<Time> = history.failures().iter().rev().take(16).map(|failure| failure.at).collect();
+        assert_eq!(latest, (64..80).rev().map(minutes).collect::<Vec<_>>(), "and the latest beside them");
+        // What no longer counts gives way like any other; the first stays.
+        let later = (0..40).fold(history, |history, n| history.with(at(5_000 + n, Cause::Failed)));
+        assert_eq!(later.failures().iter().filter(|failure| failure.cause == Cause::Lost).count(), 1);
+        let losses = (0..50).fold(History::default(), |history, n| history.with(at(n, Cause::Lost)));
+        assert_eq!(losses.failures().len(), HISTORY_MAX, "bounded, whatever it is made of");
+    }
+
+    #[test]
+    fn a_loss_is_known_by_its_lease() {
+        let (job, worker) = (JobId::named("j"), WorkerName::new("w"));
+        let number = |n| LeaseNumber::draw(n);
+        let lost = Failure::lost(Time::from_millis(5), 1, &worker, number(1), job);
+        let history = History::default().with(failure(1, Cause::Failed)).with(lost.clone());
+        assert_eq!(history.loss_of(job, number(1)), Some(lost));
+        assert_eq!(history.loss_of(job, number(2)), None);
+        assert_eq!(history.loss_of(JobId::named("other"), number(1)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::failure::History;
 use crate::job::{JobId, Priority};
-use crate::limits::{LEASE_ASKED_MAX, WORKER_NAME_BYTES_MAX};
+use crate::limits::{LEASE_ASKED_MAX, SET_BACK_MIN, WORKER_NAME_BYTES_MAX};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
 use crate::terms::Terms;
@@ -83,6 +83,14 @@ pub fn extended(current: Time, asked: Time, now: Time) -> Time {
 /// The last end of a claim that [`extended`] does not cut short.
 pub fn longest_kept(asked: Time, now: Time) -> Time {
     now.after(asked.since(now).times(2))
+}
+
+/// The new end of a claim whose worker was heard of last at `seen`; `None` if it stays as it is. Who was heard of in the future has not been
+/// since the clock was set back, and may be dead: its claim lasts as long from now on as it did from that sign of life on. Without this a
+/// dead worker would keep its jobs for as long as the clock was set back by.
+pub fn moved_back(until: Time, seen: Time, now: Time) -> Option<Time> {
+    // An end before the sign of life has been moved already.
+    (seen > now.after(SET_BACK_MIN) && until >= seen).then(|| now.after(until.since(seen)))
 }
 
 /// Who claims: unique per process, readable by people.
@@ -194,6 +202,22 @@ mod tests {
         check(ahead(60), ahead(30), ahead(60));
         check(ahead(60).after(Span::micros(1)), ahead(30), ahead(30));
         check(ahead(3_600), ahead(30), ahead(30));
+    }
+
+    #[test]
+    fn a_claim_of_a_worker_not_heard_of_since_the_clock_was_set_back_lasts_as_long_from_now_on() {
+        let now = Time::from_millis(100_000_000);
+        let ahead = |secs| now.after(Span::secs(secs));
+        let check =
+            |until, seen, expected| assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}");
+        check(ahead(7_215), ahead(7_200), Some(ahead(15)));
+        check(ahead(7_200), ahead(7_200), Some(now));
+        check(ahead(7_199), ahead(7_200), None);
+        check(ahead(10_800), ahead(7_200), Some(ahead(3_600)));
+        check(ahead(75), ahead(61), Some(ahead(14)));
+        check(ahead(75), ahead(60), None);
+        check(ahead(15), now, None);
+        check(now.before(Span::secs(5)), now.before(Span::secs(20)), None);
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub const LEASE_MIN: Span = Span::millis(500);
 pub const LEASE_MAX: Span = Span::hours(24);
 /// The longest lease a store grants: an hour for a caller whose clock is ahead. Nobody can have asked for more.
 pub const LEASE_ASKED_MAX: Span = LEASE_MAX.plus(Span::hours(1));
+/// A worker that was heard of last further ahead than this was heard of before the clock was set back. Clocks of one deployment are never so
+/// far apart for long.
+pub const SET_BACK_MIN: Span = Span::minutes(1);
 /// Lost leases within [`LOST_WITHIN`] after which a job is held to kill its workers.
 pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].

@@ -2,15 +2,18 @@
 //!
 //! | the lock is | somebody asks for it | its holder asks for more time |
 //! |---|---|---|
-//! | free, or its time is over | theirs, under a higher term | lost: the term is over, whoever has it now |
+//! | given back | theirs, under a higher term | lost |
+//! | held, and its time is over | theirs, under a higher term | theirs for longer: whoever had taken it would have a higher term |
 //! | held in the same name | theirs, under a higher term: the one before is gone, or is told that it lost it | theirs for longer |
 //! | held | taken: until then, by that one | theirs for longer, under the same term |
+//! | held for more than twice as long as can be asked for: the clock was set back | taken, for as long as one that is taken now | theirs, for as long as one that is taken now |
+//! | held, and its time is over only because the clock leapt forward | taken: its holder has had no chance to extend it | theirs for longer |
 //! | held by somebody else since | taken | lost |
 //!
 //! A term is higher than every one before it as long as the lock is remembered, and follows the clock where it is not: the
-//! service behind a lock can refuse what comes under a lower term than it has seen.
+//! service behind a lock can refuse what comes under a lower term than it has seen. All who ask for one lock ask for the same span.
 
-use crate::lease::is_expired;
+use crate::lease::{extended, longest_kept};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -21,15 +24,30 @@ pub struct Held {
     pub term: u64,
     /// From then on it is free, unless it was extended.
     pub until: Time,
-    /// In whose name. Who comes again in the same name takes it over.
+    /// In whose name; nobody's, once it was given back. Who comes again in the same name takes it over.
     pub holder: String,
 }
 
 impl Held {
-    /// What stands once `holder` has asked for the lock; the other one, if it is not free.
-    pub fn acquire(standing: Option<&Self>, holder: &str, span: Span, now: Time) -> Result<Self, Self> {
+    /// What stands once `holder` has asked for the lock; what stands of the other one, if it is not free. `leapt` is how far the clock was
+    /// set forward lately.
+    pub fn acquire(
+        standing: Option<&Self>,
+        holder: &str,
+        span: Span,
+        leapt: Span,
+        now: Time,
+    ) -> Result<Self, Self> {
         match standing {
-            Some(held) if held.holder != holder && !is_expired(held.until, now) => Err(held.clone()),
+            Some(held) if held.is_anothers(holder) && !held.is_over(now.before(leapt)) => {
+                // Given before the clock was set back; whether its holder still lives shows within a span.
+                let until = if held.until > longest_kept(now.after(span), now) {
+                    now.after(span)
+                } else {
+                    held.until
+                };
+                Err(Self { until, ..held.clone() })
+            }
             _ => {
                 let by_clock = u64::try_from(now.as_micros()).unwrap_or_default();
                 let term = standing.map_or(by_clock, |held| by_clock.max(held.term + 1));
@@ -38,17 +56,30 @@ impl Held {
         }
     }
 
+    /// Whether somebody else had it and neither extended it nor gave it back: dead, or by another clock.
+    pub fn has_run_out(&self, holder: &str, now: Time) -> bool {
+        self.is_anothers(holder) && self.is_over(now)
+    }
+
+    fn is_anothers(&self, holder: &str) -> bool {
+        !self.holder.is_empty() && self.holder != holder
+    }
+
+    fn is_over(&self, now: Time) -> bool {
+        self.until < now
+    }
+
     /// What stands once the holder of `term` has given the lock back: free, with its term remembered. `None` if it is no longer the
     /// holder.
     pub fn release(standing: Option<&Self>, term: u64, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term)?;
-        Some(Self { until: held.until.min(now.before(Span::micros(1))), ..held.clone() })
+        Some(Self { until: held.until.min(now), holder: String::new(), ..held.clone() })
     }
 
     /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the holder.
     pub fn extend(standing: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
-        let held = standing.filter(|held| held.term == term && !is_expired(held.until, now))?;
-        Some(Self { until: held.until.max(now.after(span)), ..held.clone() })
+        let held = standing.filter(|held| held.term == term && !held.holder.is_empty())?;
+        Some(Self { until: extended(held.until, now.after(span), now), ..held.clone() })
     }
 }
 
@@ -62,20 +93,29 @@ mod tests {
         Time::from_micros(START.as_micros() + seconds * 1_000_000)
     }
 
+    const SPAN: Span = Span::secs(10);
+
+    fn asked_by_another(standing: &Held, leapt: Span, seconds: i64) -> Result<Held, Held> {
+        Held::acquire(Some(standing), "you", SPAN, leapt, at(seconds))
+    }
+
     fn taken(standing: Option<&Held>, seconds: i64) -> Result<Held, Held> {
-        Held::acquire(standing, "me", Span::secs(10), at(seconds))
+        Held::acquire(standing, "me", SPAN, Span::ZERO, at(seconds))
     }
 
     #[test]
     fn a_free_lock_is_taken_and_a_held_one_names_its_holder() {
         let first = taken(None, 0).unwrap();
         assert_eq!((first.until, first.holder.as_str()), (at(10), "me"));
-        assert_eq!(Held::acquire(Some(&first), "you", Span::secs(10), at(9)), Err(first.clone()));
+        assert_eq!(asked_by_another(&first, Span::ZERO, 9), Err(first.clone()));
         assert_eq!(
-            Held::acquire(Some(&first), "you", Span::secs(10), at(10)),
+            asked_by_another(&first, Span::ZERO, 10),
             Err(first.clone()),
             "its last moment is its own"
         );
+        assert!(!first.has_run_out("you", at(10)));
+        assert!(first.has_run_out("you", at(11)) && !first.has_run_out("me", at(11)));
+        assert!(asked_by_another(&first, Span::ZERO, 11).is_ok());
         assert!(taken(Some(&first), 11).unwrap().term > first.term);
     }
 
@@ -84,23 +124,43 @@ mod tests {
         let first = taken(None, 0).unwrap();
         let again = taken(Some(&first), 1).unwrap();
         assert!(again.term > first.term);
-        assert_eq!(
-            Held::extend(Some(&again), first.term, Span::secs(10), at(2)),
-            None,
-            "the one before is told"
-        );
+        assert_eq!(Held::extend(Some(&again), first.term, SPAN, at(2)), None, "the one before is told");
     }
 
     #[test]
     fn a_term_grows_although_the_clock_was_set_back() {
         let first = taken(None, 0).unwrap();
         let long_before = at(-400 * 86_400);
-        let second = Held::acquire(Some(&first), "me", Span::secs(10), long_before).unwrap();
+        let second = Held::acquire(Some(&first), "me", SPAN, Span::ZERO, long_before).unwrap();
+        assert_eq!(second.term, first.term + 1);
+    }
+
+    #[test]
+    fn after_the_clock_was_set_back_a_dead_holder_has_it_for_one_span_from_when_somebody_asks() {
+        let first = taken(None, 7_200).unwrap();
+        let standing = asked_by_another(&first, Span::ZERO, 0).unwrap_err();
+        assert_eq!((standing.until, standing.term), (at(10), first.term));
+        assert_eq!(asked_by_another(&standing, Span::ZERO, 10), Err(standing.clone()), "once");
+        assert!(asked_by_another(&standing, Span::ZERO, 11).unwrap().term > first.term);
+        let year = asked_by_another(&first, Span::ZERO, -400 * 86_400).unwrap_err();
+        assert_eq!(year.until, at(-400 * 86_400 + 10));
+        let extended = Held::extend(Some(&first), first.term, SPAN, at(0)).unwrap();
+        assert_eq!(extended.until, at(10), "a living one goes on by the new time");
         assert_eq!(
-            second.term,
-            first.term + 1,
-            "an end so far ahead was given before the clock was set back"
+            asked_by_another(&taken(None, 10).unwrap(), Span::ZERO, 0).unwrap_err().until,
+            at(20),
+            "a little is no matter"
         );
+    }
+
+    #[test]
+    fn after_the_clock_leapt_a_holder_has_it_for_as_long_as_it_would_have_had() {
+        let (first, hour) = (taken(None, 0).unwrap(), Span::hours(1));
+        assert_eq!(asked_by_another(&first, hour, 3_600), Err(first.clone()));
+        assert_eq!(asked_by_another(&first, hour, 3_610), Err(first.clone()));
+        assert!(asked_by_another(&first, hour, 3_611).is_ok(), "it did not extend it");
+        let extended = Held::extend(Some(&first), first.term, SPAN, at(3_605)).unwrap();
+        assert_eq!(extended.until, at(3_615));
     }
 
     #[test]
@@ -113,6 +173,9 @@ mod tests {
         let first = taken(None, 0).unwrap();
         let free = Held::release(Some(&first), first.term, at(0)).unwrap();
         assert_eq!(taken(Some(&free), 0).unwrap().term, first.term + 1);
+        assert!(asked_by_another(&free, Span::hours(1), -7_200).is_ok(), "whatever became of the clock");
+        assert!(!free.has_run_out("you", at(60)));
+        assert_eq!(Held::extend(Some(&free), first.term, SPAN, at(0)), None);
         assert_eq!(Held::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)), None);
     }
 
@@ -120,10 +183,10 @@ mod tests {
     fn only_the_holder_of_the_current_term_gets_more_time() {
         let first = taken(None, 0).unwrap();
         let extended = |standing: Option<&Held>, seconds| {
-            Held::extend(standing, first.term, Span::secs(10), at(seconds)).map(|held| held.until)
+            Held::extend(standing, first.term, SPAN, at(seconds)).map(|held| held.until)
         };
         assert_eq!(extended(Some(&first), 5), Some(at(15)));
-        assert_eq!(extended(Some(&first), 11), None, "too late: somebody else may have had it");
+        assert_eq!(extended(Some(&first), 11), Some(at(21)), "nobody has had it since");
         assert_eq!(extended(Some(&taken(Some(&first), 11).unwrap()), 12), None);
         assert_eq!(extended(None, 5), None);
     }

@@ -6,8 +6,9 @@
 //! | pace | one run is forgotten every `per / count` |
 //! | burst | so many may come at once; as many as `count`, unless it is said otherwise |
 //! | any window of length `w` | at most `burst + w · count / per` runs, whoever asks and however |
+//! | whoever asks by a clock that is behind, by less than a minute | time has come as far as the one furthest ahead said: `w` grows by what their clocks are apart, once |
 //! | a run that comes at the very instant a place is free | is let through |
-//! | a clock that is set back | what was taken counts from now on: the wait is never longer than it takes to empty a full bucket |
+//! | a clock that is set back | what was taken counts from now on: the wait is never longer than it takes to empty a full bucket, and a minute |
 //! | a limit that is changed | what was taken counts under the new one |
 //!
 //! Whole numbers throughout: one run weighs `per` microseconds, and each microsecond takes `count` away. Nothing is rounded, so a
@@ -16,6 +17,9 @@
 use crate::limits::{DELAY_MAX, RATE_COUNT_MAX, RATE_PER_MAX, RATE_PER_MIN};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
+
+/// Clocks of one deployment are no further apart than this; one that is further behind was set back.
+const APART_MAX: Span = Span::minutes(1);
 
 /// How many jobs may start in which time, and what becomes of one that is too many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -111,6 +115,7 @@ pub struct Rate {
 impl Rate {
     /// Lets through as many of `wanted` runs as there is room for; answers how many.
     pub fn take(&mut self, limit: &RateLimit, wanted: u32, now: Time) -> u32 {
+        let now = self.as_of(now);
         let level = self.level_at(limit, now);
         let fit = (limit.room() - level) / limit.weight();
         let taken = fit.clamp(0, i128::from(wanted));
@@ -120,15 +125,26 @@ impl Rate {
 
     /// So many of those let through did not run after all.
     pub fn give_back(&mut self, limit: &RateLimit, unused: u32, now: Time) {
+        let now = self.as_of(now);
         let level = self.level_at(limit, now) - i128::from(unused) * limit.weight();
         self.set(level.max(0), now);
     }
 
     /// How long until there is room for one run.
     pub fn free_in(&self, limit: &RateLimit, now: Time) -> Span {
-        let over = self.level_at(limit, now) + limit.weight() - limit.room();
+        let as_of = self.as_of(now);
+        let over = self.level_at(limit, as_of) + limit.weight() - limit.room();
+        if over <= 0 {
+            return Span::ZERO;
+        }
         let pace = i128::from(limit.count.max(1));
-        Span::micros(i64::try_from((over.max(0) + pace - 1) / pace).unwrap_or(i64::MAX))
+        as_of.since(now).plus(Span::micros(i64::try_from((over + pace - 1) / pace).unwrap_or(i64::MAX)))
+    }
+
+    /// The time by which the bucket goes when it is `now` for whoever asks. Two whose clocks differ would otherwise empty it anew with
+    /// every turn: one takes the time back, the other lets it pass again.
+    fn as_of(&self, now: Time) -> Time {
+        if self.at.since(now) <= APART_MAX { now.max(self.at) } else { now }
     }
 
     /// What is left in the bucket; never more than it holds, whatever the clock or another limit did to it.

@@ -4,7 +4,7 @@ use crate::MemoryStore;
 use crate::shelf::{Arrival, Shelves};
 use async_trait::async_trait;
 use backstop_core::job::Holder;
-use backstop_core::lease::{LeaseNumber, extended, is_expired};
+use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Gate, Promoted, Seize, Seized, Settled};
@@ -150,6 +150,12 @@ fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled 
 
 /// Moves jobs of expired claims to the seizer, oldest claim first.
 fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
+    for claimed in shelves.claims.values_mut() {
+        let seen = shelves.workers.get(&claimed.holder.worker).map(|(seen, _)| *seen);
+        if let Some(until) = seen.and_then(|seen| moved_back(claimed.holder.until, seen, now)) {
+            claimed.holder.until = until;
+        }
+    }
     let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.holder.until, *number));
     let mut expired: Vec<_> = claims.filter(|(until, _)| is_expired(*until, now)).collect();
     expired.sort_unstable();

@@ -48,6 +48,7 @@ scripts! {
     MEND_DEATHS: => "mend_deaths";
     MEND_JOBS: "record" "places" "unique" => "mend_jobs";
     MEND_LINE: "record" => "mend_line";
+    MOVE_BACK: => "move_back";
     NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
     PRUNE: "record" "unique" => "prune";

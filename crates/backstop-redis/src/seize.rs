@@ -4,8 +4,10 @@ use crate::base::{Base, readable};
 use crate::claim::{HandedOut, handed_out, holder};
 use crate::record::{number_bytes, number_of};
 use crate::reply;
-use crate::script::{EXPIRED, SEIZE};
-use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
+use crate::script::{EXPIRED, MOVE_BACK, SEIZE, ScriptCall};
+use crate::workers::seen_of;
+use backstop_core::lease::moved_back;
+use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
 use backstop_core::port::{Answer, Seize, Seized};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, QueueName, Time, WorkerName};
@@ -23,14 +25,16 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
     let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {
         let call = base.script(&EXPIRED, queue).arg(now.as_micros()).arg(far);
-        call.arg(&number_bytes(seize.number)[..]).arg(max)
+        call.arg(&number_bytes(seize.number)[..]).arg(max).arg(now.after(SET_BACK_MIN).as_micros())
     });
-    let (mut held, mut expired) = (Vec::new(), Vec::new());
+    let (mut held, mut ahead, mut expired) = (Vec::new(), Vec::new(), Vec::new());
     for (queue, answer) in queues.iter().zip(base.run_each(DOING, looks.collect()).await?) {
-        let (is_open, claims) = readable(DOING, read_expired(queue, answer))?;
-        held.extend(is_open.then_some(queue));
-        expired.extend(claims);
+        let found = readable(DOING, read_found(queue, answer))?;
+        held.extend(found.is_open.then_some(queue));
+        ahead.extend(found.ahead);
+        expired.extend(found.expired);
     }
+    move_back(base, &ahead, now).await?;
     let plan = if held.is_empty() {
         plan(expired, max)
     } else {
@@ -46,6 +50,42 @@ struct Expired<'a> {
     number: Vec<u8>,
     queue: &'a QueueName,
     jobs: usize,
+}
+
+/// What a look at one queue found.
+struct Found<'a> {
+    /// Whether the seizer holds something there already.
+    is_open: bool,
+    ahead: Vec<Ahead<'a>>,
+    expired: Vec<Expired<'a>>,
+}
+
+/// A claim that ends so far ahead that it may be from before the clock was set back, in one queue.
+struct Ahead<'a> {
+    until: Time,
+    number: Vec<u8>,
+    queue: &'a QueueName,
+    worker: String,
+}
+
+/// Gives claims of workers that were not heard of since the clock was set back a new end. With leases shorter than a minute there are none
+/// to ask about, unless it was.
+async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
+    if ahead.is_empty() {
+        return Ok(());
+    }
+    let workers = ahead.iter().map(|claim| claim.worker.as_str()).collect();
+    let seen = seen_of(base, &workers).await?;
+    let mut calls = BTreeMap::<&QueueName, ScriptCall>::new();
+    for claim in ahead {
+        let seen = seen.get(claim.worker.as_str()).copied();
+        let Some(until) = seen.and_then(|seen| moved_back(claim.until, seen, now)) else { continue };
+        let call = calls.entry(claim.queue).or_insert_with(|| base.script(&MOVE_BACK, claim.queue));
+        call.push(&claim.number);
+        call.push(claim.until.as_micros().to_string().as_bytes());
+        call.push(until.as_micros().to_string().as_bytes());
+    }
+    base.run_each(DOING, calls.into_values().collect()).await.map(drop)
 }
 
 /// From which queue to take how many of which claims.
@@ -92,16 +132,24 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
     Ok(seized)
 }
 
-fn read_expired(queue: &QueueName, answer: Value) -> Option<(bool, Vec<Expired<'_>>)> {
+fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
     let mut parts = reply::list(answer)?.into_iter();
     let is_open = reply::whole(parts.next()?)? != 0;
-    let mut claims = Vec::new();
+    let mut ahead = Vec::new();
+    for _ in 0..reply::count(parts.next()?)? {
+        let number = reply::bytes(parts.next()?)?;
+        let until = Time::from_micros(reply::whole(parts.next()?)?);
+        let holder = reply::text(parts.next()?)?;
+        let worker = holder.split_once('\n').map(|(_, worker)| worker.to_owned()).unwrap_or_default();
+        ahead.push(Ahead { until, number, queue, worker });
+    }
+    let mut expired = Vec::new();
     while let (Some(number), Some(until), Some(jobs)) = (parts.next(), parts.next(), parts.next()) {
         let jobs = usize::try_from(reply::whole(jobs)?).unwrap_or_default();
         let number = reply::bytes(number)?;
-        claims.push(Expired { until_micros: reply::whole(until)?, number, queue, jobs });
+        expired.push(Expired { until_micros: reply::whole(until)?, number, queue, jobs });
     }
-    Some((is_open, claims))
+    Some(Found { is_open, ahead, expired })
 }
 
 /// A job under its new lease; the old one stands behind a bar.

@@ -5,8 +5,8 @@ use crate::keys::Part;
 use crate::reply;
 use backstop_core::port::{Answer, WorkerStatus};
 use backstop_core::{QueueName, Span, Time, WorkerName};
-use redis::Cmd;
-use std::collections::{BTreeMap, HashMap};
+use redis::{Cmd, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const DOING: &str = "listing workers";
 /// A worker that was silent for so long is not remembered.
@@ -24,6 +24,19 @@ pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<
             WorkerStatus { name, queues: sign.queues, seen_at: sign.seen_at, running }
         })
         .collect())
+}
+
+/// When these workers were last heard of; nothing of those that never were.
+pub(crate) async fn seen_of<'a>(base: &Base, workers: &BTreeSet<&'a str>) -> Answer<BTreeMap<&'a str, Time>> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(base.keys.workers());
+    for worker in workers {
+        command.arg(*worker);
+    }
+    let signs = readable(DOING, reply::list(base.link.ask(DOING, &command).await?))?;
+    let seen = |sign: Value| sign_of(&reply::text(sign)?).map(|sign| sign.seen_at);
+    let heard = workers.iter().zip(signs).filter(|(_, sign)| *sign != Value::Nil);
+    readable(DOING, heard.map(|(worker, sign)| Some((*worker, seen(sign)?))).collect())
 }
 
 /// Forgets workers that were silent for long.
@@ -44,15 +57,17 @@ struct Sign {
 
 async fn signs(base: &Base) -> Answer<BTreeMap<String, Sign>> {
     let answer = base.link.ask(DOING, redis::cmd("HGETALL").arg(base.keys.workers())).await?;
-    let sign = |sign: &str| {
-        let (seen_at, queues) = sign.split_once('\n')?;
-        let queues = queues.split(',').filter_map(|queue| QueueName::new(queue).ok()).collect();
-        Some(Sign { seen_at: Time::from_micros(seen_at.parse().ok()?), queues })
-    };
     let pairs = readable(DOING, reply::pairs(answer))?.into_iter();
-    let signs = pairs
-        .map(|(name, text)| Some((String::from_utf8(name).ok()?, sign(std::str::from_utf8(&text).ok()?)?)));
+    let signs = pairs.map(|(name, text)| {
+        Some((String::from_utf8(name).ok()?, sign_of(std::str::from_utf8(&text).ok()?)?))
+    });
     readable(DOING, signs.collect())
+}
+
+fn sign_of(text: &str) -> Option<Sign> {
+    let (seen_at, queues) = text.split_once('\n')?;
+    let queues = queues.split(',').filter_map(|queue| QueueName::new(queue).ok()).collect();
+    Some(Sign { seen_at: Time::from_micros(seen_at.parse().ok()?), queues })
 }
 
 /// How many jobs each worker holds, over all queues.

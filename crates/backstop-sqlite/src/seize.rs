@@ -3,13 +3,14 @@
 use crate::claim::{Held, held_of, held_under, is_open, open};
 use crate::row;
 use crate::work::Work;
-use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
+use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
 use backstop_core::port::{Seize, Seized};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
 use rusqlite::{Result, params};
 use std::collections::{HashMap, VecDeque};
 
+const SEIZE_MOVE_BACK: &str = include_str!("sql/seize_move_back.sql");
 const SEIZE_EXPIRED: &str = include_str!("sql/seize_expired.sql");
 const SEIZE_RUNNING: &str = include_str!("sql/seize_running.sql");
 const SEIZE_TAKE: &str = include_str!("sql/seize_take.sql");
@@ -89,6 +90,8 @@ fn take_over(
     leftovers: &mut Leftovers,
     now: Time,
 ) -> Result<Vec<Vec<u8>>> {
+    let set_back = [now, now.after(SET_BACK_MIN)].map(Time::as_micros);
+    work.db.prepare_cached(SEIZE_MOVE_BACK)?.execute(set_back)?;
     let expired = expired(work, now)?;
     let mut taken = Vec::new();
     if leftovers.come_first(&expired) {

@@ -125,6 +125,7 @@ macro_rules! store_contract {
                 a_late_beat_never_shortens_a_claim
                 a_beat_after_the_clock_was_set_back_makes_a_claim_shorter
                 a_claim_absurdly_far_ahead_has_expired
+                a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back
                 a_run_noted_as_begun_is_known_to_the_seizer
                 begin_tells_lost_leases
                 begin_of_a_job_under_a_stale_lease_changes_nothing

@@ -10,11 +10,11 @@ use crate::handler::Task;
 use crate::home::Home;
 use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
-use crate::seat::Seat;
+use crate::seat::{LockKeeper, Seat};
 use crate::spill::{Spill, SpillSettings};
 use crate::streams::{BadStream, Stream};
 use crate::trace;
-use crate::worker::WorkerBuilder;
+use crate::worker::{Services, WorkerBuilder};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
 use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
@@ -39,6 +39,7 @@ pub struct Backstop {
     random: Random,
     spill: Spill,
     redaction: Arc<RwLock<Arc<Redaction>>>,
+    locks: LockKeeper,
     /// To recognise transactions that are elsewhere.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Home,
@@ -99,6 +100,7 @@ impl Backstop {
             random,
             spill,
             redaction: Arc::default(),
+            locks: LockKeeper::own_thread(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::of(&address),
         })
@@ -114,6 +116,7 @@ impl Backstop {
             random,
             spill,
             redaction: Arc::default(),
+            locks: LockKeeper::CallersRuntime,
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::Unknown,
         }
@@ -271,6 +274,29 @@ impl Backstop {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// Follows the store's clock, if it has moved.
+    pub(crate) async fn follow_clock(&self) -> Answer<()> {
+        if let Some(off) = self.clock.follow(self.store.time().await?) {
+            tracing::warn!(off_us = off, "the store's clock has moved; this process follows it");
+        }
+        Ok(())
+    }
+
+    /// Has locks extended there; see [`Services`]. A store that was opened by its address has them extended by a thread of their own, one
+    /// that was given by the caller's runtime.
+    #[must_use]
+    pub fn lock_services(self, services: Services) -> Self {
+        let locks = match services {
+            Services::OwnThread => LockKeeper::own_thread(),
+            Services::CallersRuntime => LockKeeper::CallersRuntime,
+        };
+        Self { locks, ..self }
+    }
+
+    pub(crate) const fn locks(&self) -> &LockKeeper {
+        &self.locks
     }
 
     #[cfg(feature = "postgres")]

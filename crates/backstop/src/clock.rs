@@ -1,9 +1,11 @@
 //! The deployment's one time line, as this process sees it.
 
-use backstop_core::Time;
+use backstop_core::{Span, Time};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Tells the time. Everything that needs `now` asks one of these, so that tests and simulations can move it.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -15,6 +17,38 @@ pub trait Clock: Send + Sync + fmt::Debug {
         let _ = store_time;
         None
     }
+
+    /// How far this clock was set forward within the last `within`, by time that really passed; nothing, where nobody can tell.
+    fn leapt(&self, within: Duration) -> Span {
+        let _ = within;
+        Span::ZERO
+    }
+}
+
+/// How far a clock was moved of late, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Leaps(Mutex<VecDeque<(tokio::time::Instant, i64)>>);
+
+impl Leaps {
+    /// Moves that are remembered: more of them in half a minute are no clock.
+    const KEPT_MAX: usize = 20;
+
+    /// The clock was moved by so many microseconds, forward or back.
+    pub(crate) fn note(&self, micros: i64) {
+        // One list, always whole.
+        let mut moves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if moves.len() == Self::KEPT_MAX {
+            moves.pop_front();
+        }
+        moves.push_back((tokio::time::Instant::now(), micros));
+    }
+
+    /// How far forward that was, all in all, within the last `within`.
+    pub(crate) fn forward(&self, within: Duration) -> Span {
+        let moves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = moves.iter().filter(|(at, _)| at.elapsed() <= within);
+        Span::micros(recent.fold(0_i64, |sum, (_, micros)| sum.saturating_add(*micros)).max(0))
+    }
 }
 
 /// The store's clock: read once, then carried on by this machine's monotonic clock, so that a stepping wall clock
@@ -24,6 +58,7 @@ pub(crate) struct StoreClock {
     started: Instant,
     /// Store time when `started` was taken, in microseconds.
     base: AtomicI64,
+    leaps: Leaps,
 }
 
 /// Below this a difference is scheduling noise between two readings, not a clock that moved.
@@ -31,7 +66,11 @@ const FOLLOW_FROM_MICROS: i64 = 1_000_000;
 
 impl StoreClock {
     pub(crate) fn set_to(store_time: Time) -> Self {
-        Self { started: Instant::now(), base: AtomicI64::new(store_time.as_micros()) }
+        Self {
+            started: Instant::now(),
+            base: AtomicI64::new(store_time.as_micros()),
+            leaps: Leaps::default(),
+        }
     }
 
     fn elapsed_micros(&self) -> i64 {
@@ -51,7 +90,12 @@ impl Clock for StoreClock {
             return None;
         }
         self.base.fetch_add(off, Ordering::Relaxed);
+        self.leaps.note(off);
         Some(off)
+    }
+
+    fn leapt(&self, within: Duration) -> Span {
+        self.leaps.forward(within)
     }
 }
 
@@ -66,7 +110,7 @@ impl ManualClock {
     }
 
     /// Moves it forward.
-    pub fn advance(&self, span: backstop_core::Span) {
+    pub fn advance(&self, span: Span) {
         self.0.fetch_add(span.as_micros(), Ordering::Relaxed);
     }
 }
@@ -80,7 +124,6 @@ impl Clock for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop_core::Span;
 
     #[test]
     fn small_differences_are_noise_and_large_ones_are_followed() {
@@ -90,5 +133,22 @@ mod tests {
         assert!((off - Span::hours(8).as_micros()).abs() < 1_000_000);
         assert!(clock.now() >= Time::from_millis(1_000_000).after(Span::hours(8)));
         assert!(clock.follow(clock.now().before(Span::hours(1))).is_some(), "back as well");
+        let leapt = clock.leapt(Duration::from_secs(30));
+        assert!((leapt.as_micros() - Span::hours(7).as_micros()).abs() < 1_000_000, "{leapt}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn moves_are_forgotten_after_a_while_and_add_up_before() {
+        let (leaps, while_) = (Leaps::default(), Duration::from_secs(30));
+        leaps.note(5_000_000);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        leaps.note(-2_000_000);
+        assert_eq!(leaps.forward(while_), Span::secs(3));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(leaps.forward(while_), Span::ZERO, "back is not forward");
+        for _ in 0..100 {
+            leaps.note(1_000_000);
+        }
+        assert_eq!(leaps.forward(while_), Span::secs(20));
     }
 }

@@ -39,8 +39,11 @@
 //!
 //! A lock is taken in the name of the job: when its worker is killed, the next run of the same job takes it over at once. Taken in nobody's
 //! name ([`Backstop::try_lock`]) it would still be held then, by the dead; a handler that ends as done because of that would lose its work.
-//! It is held for [`LOCK_SPAN`] and extended while its guard lives. It outlives a holder that was killed by no more than that. Whoever
-//! loses it to a long pause is told by [`Lock::lost`], and can give [`Lock::term`] to services that refuse an older one.
+//! It is held for [`LOCK_SPAN`] and extended while its guard lives, by a thread of its own: a handler that blocks its runtime keeps it. It
+//! outlives a holder that was killed by no more than that; where the clock was set back meanwhile, by no more than that from when somebody asks
+//! for it. A clock that leaps forward takes it from nobody: whoever finds it run out looks at the store's clock first, and leaves its holder the
+//! time it would have had. (A process that starts within seconds of such a leap cannot know of it.) Whoever loses it to a long pause is told by
+//! [`Lock::lost`], and can give [`Lock::term`] to services that refuse an older one.
 //!
 //! # Fast work in a database
 //!
@@ -86,6 +89,15 @@ pub(crate) const DONE: &str = "done/";
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Slot(pub(crate) Option<Held>);
 
+/// What came of asking for a lock.
+enum Asked {
+    Taken(Held),
+    /// Somebody has it.
+    Refused,
+    /// Somebody had it, and neither extended it nor gave it back.
+    HasRunOut,
+}
+
 /// That something was done, and until when that is remembered.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Mark {
@@ -108,14 +120,40 @@ impl Backstop {
     }
 
     async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
-        let asked = Instant::now();
         let cell = cell_name(LOCK, name);
-        let held =
-            change(self, &cell, |held| Held::acquire(held, holder, LOCK_SPAN, self.now()).ok()).await?;
-        let taken = held.map(|held| Lock::start(self.clone(), cell, held.term, asked));
+        let mut asked_at = Instant::now();
+        let mut asked = self.ask_for(&cell, holder, false).await?;
+        if matches!(asked, Asked::HasRunOut) {
+            // Dead, or by another clock than this process.
+            self.follow_clock().await?;
+            asked_at = Instant::now();
+            asked = self.ask_for(&cell, holder, true).await?;
+        }
+        let taken = match asked {
+            Asked::Taken(held) => Some(Lock::start(self, cell, held.term, asked_at)),
+            Asked::HasRunOut | Asked::Refused => None,
+        };
         let result = if taken.is_some() { "acquired" } else { "taken" };
         metrics::counter!("backstop_locks_total", "result" => result).increment(1);
         Ok(taken)
+    }
+
+    /// Asks for the lock of a cell once. One that has run out is left alone, unless it `surely` has.
+    async fn ask_for(&self, cell: &str, holder: &str, surely: bool) -> Answer<Asked> {
+        let (_, asked) = update(self, cell, Slot::default(), |slot: &mut Slot| {
+            let (leapt, now) = (self.clock().leapt(LOCK_SPAN.into()), self.now());
+            if !surely && slot.0.as_ref().is_some_and(|held| held.has_run_out(holder, now)) {
+                return Asked::HasRunOut;
+            }
+            let (standing, asked) = match Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, leapt, now) {
+                Ok(held) => (held.clone(), Asked::Taken(held)),
+                Err(standing) => (standing, Asked::Refused),
+            };
+            slot.0 = Some(standing);
+            asked
+        })
+        .await?;
+        Ok(asked)
     }
 
     /// As [`Backstop::try_lock`], and tries again for so long while somebody has it. For work that is fast: who waits holds up its worker.
@@ -170,9 +208,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    fn start(backstop: Backstop, cell: String, term: u64, asked: Instant) -> Self {
+    fn start(backstop: &Backstop, cell: String, term: u64, asked: Instant) -> Self {
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let keeping = tokio::spawn(keep(backstop, cell, term, asked, lost.clone(), over.clone()));
+        let keep = keep(backstop.clone(), cell, term, asked, lost.clone(), over.clone());
+        let keeping = backstop.locks().spawn(keep);
         Self { term, lost, over, keeping: Some(keeping) }
     }
 
@@ -249,6 +288,8 @@ async fn keep(
 }
 
 async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
+    // By the time of those who ask for it: a process without a worker has nobody else who follows it.
+    backstop.follow_clock().await?;
     let held = change(backstop, cell, |held| Held::extend(held, term, LOCK_SPAN, backstop.now())).await?;
     Ok(held.is_some())
 }
@@ -273,7 +314,7 @@ async fn change(
 }
 
 /// The cell for a name; one that is too long stands for itself by its digest.
-fn cell_name(prefix: &str, name: &str) -> String {
+pub(crate) fn cell_name(prefix: &str, name: &str) -> String {
     if prefix.len() + name.len() <= CELL_NAME_BYTES_MAX && !name.contains('\0') {
         format!("{prefix}{name}")
     } else {

@@ -3,6 +3,9 @@
 //! A lease keeps two workers from running one job at once, unless a run goes on after its lease is over: a handler that blocks its
 //! thread and cannot be called off, a process that was stopped and went on, a machine that slept. Each such run is written down
 //! when it ends, with what it would take to look into it; the newest [`OVERLAPS_MAX`] are kept. Its outcome did not count.
+//!
+//! Not seen is what never tells of its end: a process that is killed while its run is late, and a command that lives on after its worker was
+//! killed.
 
 use crate::client::Backstop;
 use crate::journal::Journal;
@@ -28,7 +31,7 @@ pub struct Overlap {
     pub lease: String,
     /// When the run began.
     pub began_at: Time,
-    /// When the worker noticed that the lease was lost.
+    /// When the worker noticed that the lease was lost; of a worker elsewhere, when somebody else did.
     pub noticed_at: Time,
     /// When the run ended.
     pub ended_at: Time,

@@ -2,11 +2,12 @@
 //!
 //! A connection to a server is driven by the runtime that opened it. On the caller's it would stand still while handlers
 //! block their threads, and every beat with it; on that of the worker's services it would die with the worker. So a store
-//! with connections has a runtime that nobody else runs on.
+//! with connections has a runtime that nobody else runs on. Locks are extended on another thread, for the same reason.
 
 use backstop_core::port::{Answer, StoreError};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::context::RuntimeExt;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -34,9 +35,7 @@ impl Seat {
     /// A new runtime.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn own() -> std::io::Result<Self> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(THREADS).thread_name("backstop-store").enable_all().build()?;
-        Ok(Self::Own(Arc::new(Own(Some(runtime)))))
+        Ok(Self::Own(Arc::new(Own::start("backstop-store", THREADS)?)))
     }
 
     /// Does something that needs to know its runtime.
@@ -68,11 +67,53 @@ impl Seat {
     }
 }
 
+impl Own {
+    fn start(name: &str, threads: usize) -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        Ok(Self(Some(builder.worker_threads(threads).thread_name(name).enable_all().build()?)))
+    }
+}
+
 impl Drop for Own {
     fn drop(&mut self) {
         // Dropped as it is, it would wait for its threads, which no asynchronous caller may do.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
+        }
+    }
+}
+
+/// Where locks are extended and released. On the runtime of a handler that blocks all its threads a lock would end while its holder works
+/// on, and nobody would tell it.
+#[derive(Clone)]
+pub(crate) enum LockKeeper {
+    /// Wherever they are taken, so that a simulation controls their time.
+    CallersRuntime,
+    /// On a thread that is started with the first of them; `None` if there is none to be had.
+    OwnThread(Arc<OnceLock<Option<Own>>>),
+}
+
+impl LockKeeper {
+    pub(crate) fn own_thread() -> Self {
+        Self::OwnThread(Arc::default())
+    }
+
+    /// Runs what keeps a lock.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        keep: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let Self::OwnThread(started) = self else { return tokio::spawn(keep) };
+        let own = started.get_or_init(|| {
+            let own = Own::start("backstop-locks", 1);
+            own.inspect_err(|error| {
+                tracing::warn!(%error, "no thread to extend locks on; handlers that block theirs may lose them");
+            })
+            .ok()
+        });
+        match own.as_ref().and_then(|own| own.0.as_ref()) {
+            Some(runtime) => runtime.spawn(keep),
+            None => tokio::spawn(keep),
         }
     }
 }

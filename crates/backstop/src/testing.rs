@@ -25,12 +25,13 @@
 //! ```
 
 use crate::client::Backstop;
-use crate::clock::{Clock, ManualClock};
+use crate::clock::{Clock, Leaps, ManualClock};
 use crate::random::Random;
-use backstop_core::Time;
+use backstop_core::{Span, Time};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 /// A store in memory and a clock that stands still.
 #[derive(Debug)]
@@ -46,17 +47,19 @@ pub struct Test {
 pub struct VirtualClock {
     started: tokio::time::Instant,
     jumped: AtomicI64,
+    leaps: Leaps,
 }
 
 impl VirtualClock {
     /// A clock that starts at a fixed time.
     pub fn start() -> Self {
-        Self { started: tokio::time::Instant::now(), jumped: AtomicI64::new(0) }
+        Self { started: tokio::time::Instant::now(), jumped: AtomicI64::new(0), leaps: Leaps::default() }
     }
 
     /// Sets it forward, or back, by so many microseconds.
     pub fn jump(&self, micros: i64) {
         self.jumped.fetch_add(micros, Ordering::Relaxed);
+        self.leaps.note(micros);
     }
 }
 
@@ -64,6 +67,10 @@ impl Clock for VirtualClock {
     fn now(&self) -> Time {
         let moved = START.after(self.started.elapsed().into());
         Time::from_micros(moved.as_micros().saturating_add(self.jumped.load(Ordering::Relaxed)))
+    }
+
+    fn leapt(&self, within: Duration) -> Span {
+        self.leaps.forward(within)
     }
 }
 

@@ -15,15 +15,33 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 struct World {
+    memory: Arc<MemoryStore>,
+    clock: Arc<VirtualClock>,
     backstop: Backstop,
     flaky: Arc<Flaky>,
 }
 
 fn world() -> World {
-    let flaky = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    let (memory, clock) = (Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()));
+    let flaky = Arc::new(Flaky::new(Arc::<MemoryStore>::clone(&memory), 1));
     let store: Arc<dyn Store> = flaky.clone();
-    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(1));
-    World { backstop, flaky }
+    let backstop = Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(1));
+    World { memory, clock, backstop, flaky }
+}
+
+impl World {
+    /// Another process on the same store, by the same clock.
+    fn another(&self) -> Backstop {
+        Backstop::on(
+            Arc::<MemoryStore>::clone(&self.memory),
+            Arc::<VirtualClock>::clone(&self.clock),
+            Random::seeded(2),
+        )
+    }
+
+    fn jump(&self, forward: bool, span: Span) {
+        self.clock.jump(if forward { span.as_micros() } else { -span.as_micros() });
+    }
 }
 
 async fn pass(span: Span) {
@@ -58,7 +76,7 @@ async fn a_lock_lasts_for_as_long_as_it_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
-    let World { backstop, flaky } = world();
+    let World { backstop, flaky, .. } = world();
     let lock = backstop.try_lock("a").await.unwrap().unwrap();
     flaky.set_down(true);
     tokio::time::timeout(LOCK_SPAN.into(), lock.lost()).await.expect("told within the span");
@@ -66,6 +84,69 @@ async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
     assert!(backstop.try_lock("a").await.unwrap().is_none(), "there is time to stop");
     pass(LOCK_SPAN).await;
     assert!(backstop.try_lock("a").await.unwrap().unwrap().term() > lock.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_moved_takes_a_lock_from_nobody_who_lives() {
+    for forward in [true, false] {
+        let world = world();
+        let (lock, other) = (world.backstop.try_lock("a").await.unwrap().unwrap(), world.another());
+        world.jump(forward, Span::hours(2));
+        for _ in 0..20 {
+            assert!(other.try_lock("a").await.unwrap().is_none(), "forward: {forward}");
+            pass(Span::secs(4)).await;
+        }
+        assert!(!lock.is_lost());
+        lock.release().await.unwrap();
+        assert!(other.try_lock("a").await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holders_lock_is_free_one_span_after_somebody_asked_also_where_the_clock_was_moved() {
+    for forward in [true, false] {
+        let world = world();
+        let _dead = world.backstop.try_lock("a").await.unwrap().unwrap();
+        world.flaky.set_down(true);
+        let other = world.another();
+        world.jump(forward, Span::hours(2));
+        assert!(other.try_lock("a").await.unwrap().is_none(), "forward: {forward}");
+        pass(LOCK_SPAN.plus(Span::secs(1))).await;
+        assert!(other.try_lock("a").await.unwrap().is_some(), "forward: {forward}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_given_back_is_free_also_where_the_clock_was_set_back() {
+    let world = world();
+    world.backstop.try_lock("a").await.unwrap().unwrap().release().await.unwrap();
+    world.jump(false, Span::hours(2));
+    assert!(world.another().try_lock("a").await.unwrap().is_some());
+}
+
+/// Runs what needs a runtime on one of its own.
+fn elsewhere<T: Send + 'static>(act: impl Future<Output = T> + Send + 'static) -> T {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || runtime().block_on(act)).join().unwrap()
+}
+
+#[test]
+fn a_lock_is_kept_by_a_thread_that_no_handler_can_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let backstop = Backstop::open(&address).await.unwrap();
+        let lock = backstop.try_lock("a").await.unwrap().unwrap();
+        let address = address.clone();
+        drop(lock);
+        // From here on the one thread of this runtime is blocked: who releases it is who would have extended it.
+        let freed = elsewhere(async move {
+            let other = Backstop::open(&address).await.unwrap();
+            other.lock_within("a", Span::secs(10)).await.unwrap().is_some()
+        });
+        assert!(freed);
+    });
 }
 
 #[test]
@@ -167,11 +248,12 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
 }
 
 /// An address of each kind of store, with nothing in it; the folder is that of SQLite's file.
-fn addresses() -> (tempfile::TempDir, [String; 3]) {
+fn addresses() -> (tempfile::TempDir, [String; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let sqlite = format!("sqlite:{}", file.display());
-    (folder, [sqlite, servers::postgres().fresh_url(), servers::redis().fresh_url()])
+    let (postgres, redis) = (servers::postgres().fresh_url(), servers::redis().fresh_url());
+    (folder, [sqlite, postgres, redis, servers::cluster().fresh_url()])
 }
 
 /// Runs two copies of a job at once, each in a worker and over a connection of its own; both must end as done.

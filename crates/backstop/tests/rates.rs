@@ -74,18 +74,39 @@ async fn two_workers_share_one_limit() {
     assert_eq!(drained(&test, limited(five_a_minute())).await, 1, "a fifth of a minute is room for one");
 }
 
-/// Two processes on each kind of store, by one clock that stands still; the folder is that of SQLite's file.
-async fn pairs() -> (tempfile::TempDir, Vec<([Backstop; 2], Arc<ManualClock>)>) {
+/// Two processes on one store, each by a clock that stands still.
+struct Pair {
+    processes: [Backstop; 2],
+    clocks: [Arc<ManualClock>; 2],
+}
+
+impl Pair {
+    async fn on(address: &str, apart: Span) -> Self {
+        let start = Time::from_millis(1_767_225_600_000);
+        let clocks = [start, start.after(apart)].map(|time| Arc::new(ManualClock::at(time)));
+        let process = async |n: usize| {
+            let opened = Backstop::open(address).await.expect("opened");
+            let clock = Arc::<ManualClock>::clone(&clocks[n]);
+            Backstop::on(opened.store().clone(), clock, Random::seeded(n as u64))
+        };
+        Self { processes: [process(0).await, process(1).await], clocks: clocks.clone() }
+    }
+
+    fn advance(&self, span: Span) {
+        for clock in &self.clocks {
+            clock.advance(span);
+        }
+    }
+}
+
+/// A pair on each kind of store, with clocks so far apart; the folder is that of SQLite's file.
+async fn pairs(apart: Span) -> (tempfile::TempDir, Vec<Pair>) {
     let folder = tempfile::tempdir().expect("a folder");
     let sqlite = format!("sqlite:{}", folder.path().join("rates.db").display());
+    let (postgres, redis) = (servers::postgres().fresh_url(), servers::redis().fresh_url());
     let mut pairs = Vec::new();
-    for address in [sqlite, servers::postgres().fresh_url(), servers::redis().fresh_url()] {
-        let clock = Arc::new(ManualClock::at(Time::from_millis(1_767_225_600_000)));
-        let process = async |seed| {
-            let opened = Backstop::open(&address).await.expect("opened");
-            Backstop::on(opened.store().clone(), Arc::<ManualClock>::clone(&clock), Random::seeded(seed))
-        };
-        pairs.push(([process(1).await, process(2).await], clock));
+    for address in [sqlite, postgres, redis, servers::cluster().fresh_url()] {
+        pairs.push(Pair::on(&address, apart).await);
     }
     (folder, pairs)
 }
@@ -102,16 +123,17 @@ async fn drained_by_both(pair: &[Backstop; 2]) -> u64 {
 
 #[tokio::test]
 async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not_charged() {
-    let (_folder, pairs) = pairs().await;
-    for (pair, clock) in pairs {
+    let (_folder, pairs) = pairs(Span::ZERO).await;
+    for both in pairs {
+        let pair = &both.processes;
         push(&pair[0], 12).await;
         let mut done = 0;
         for expected in [5, 10, 12] {
-            done += drained_by_both(&pair).await;
+            done += drained_by_both(pair).await;
             assert_eq!(done, expected, "{pair:?}");
             for n in 0..12 {
                 let job = job(&pair[1], n).await;
-                let (attempts, wait) = (job.attempt, job.run_at.since(clock.now()));
+                let (attempts, wait) = (job.attempt, job.run_at.since(both.clocks[0].now()));
                 match job.state {
                     State::Done => assert_eq!(attempts, 1),
                     State::Scheduled => assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}"),
@@ -119,8 +141,26 @@ async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not
                 }
                 assert_eq!(job.lost_leases, 0);
             }
-            clock.advance(Span::minutes(5));
+            both.advance(Span::minutes(5));
         }
+    }
+}
+
+#[tokio::test]
+async fn on_every_store_two_processes_whose_clocks_differ_get_no_more_than_the_limit() {
+    let (_folder, pairs) = pairs(Span::millis(400)).await;
+    for pair in pairs {
+        push(&pair.processes[0], 40).await;
+        // Ten at once and ten a second, for two seconds, asked for in turn.
+        let limit = RateLimit::new(10, Span::secs(1)).over(Span::millis(50));
+        let mut done = 0;
+        for turn in 0..40 {
+            let worker = pair.processes[turn % 2].worker().handle_raw("q", |_: Run| async { Ok(()) });
+            done += worker.queue("q", limited(limit)).drain().await.expect("drained").done;
+            pair.advance(Span::millis(50));
+        }
+        let most = 10 + 20 + 4;
+        assert!((25..=most).contains(&done), "{done} of at most {most}: {:?}", pair.processes);
     }
 }
 

@@ -334,6 +334,51 @@ async fn a_living_keeper_takes_over_within_the_bound_whenever_it_started() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_dead_workers_job_runs_again_although_the_clock_was_set_back() {
+    for back in [Span::minutes(3), Span::hours(2), Span::days(3)] {
+        let world = World::new();
+        let id = world.push("a").await;
+        let (dying, living) = (world.process(1), world.process(2));
+        let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+        let dead = dying.worker("dies").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+        world.state_becomes(id, State::Running).await;
+        let worker = living.worker("lives").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy());
+        let worker = worker.start().expect("started");
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        dying.line.set_down(true);
+        drop(dead);
+        world.clock.jump(-back.as_micros());
+        let cut = world.backstop.now();
+        let job = world.state_becomes(id, State::Done).await;
+        // The lease, and what a claim may last longer than the beat before it.
+        let took = job.finished_at.expect("done").since(cut);
+        assert!(took <= worker.recovery_bound().plus(Span::secs(5)), "{took} after {back}");
+        assert_eq!(job.lost_leases, 1);
+        stopped(worker).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_living_worker_keeps_its_job_although_the_clock_was_set_back() {
+    let world = World::new();
+    let id = world.push("a").await;
+    let (one, two) = (world.process(1), world.process(2));
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        Ok(())
+    };
+    let works = one.worker("works").handle_raw("q", slow).queue("q", busy()).start().expect("started");
+    world.state_becomes(id, State::Running).await;
+    let looks = keeper(&two, "looks");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    world.clock.jump(-Span::hours(2).as_micros());
+    let job = world.state_becomes(id, State::Done).await;
+    assert_eq!((job.lost_leases, job.attempt), (0, 1));
+    stopped(works).await;
+    stopped(looks).await;
+}
+
 /// Enough that taking them over takes a while.
 const MANY: usize = 4_000;
 
@@ -393,7 +438,8 @@ fn busy() -> QueueSettings {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_outlives_its_lease_is_written_down() {
-    let world = World::new();
+    let (world, meters) = (World::new(), Meters::default());
+    let _listening = meters.listen();
     let id = world.push("a").await;
     // Deaf to being called off: it goes on until its future is dropped, two seconds later.
     let deaf = |_: Run| async {
@@ -417,6 +463,7 @@ async fn a_run_that_outlives_its_lease_is_written_down() {
     let overlap = &overlaps[0];
     assert_eq!((overlap.job, overlap.worker.as_str(), overlap.queue.as_str()), (id, "one", "q"));
     assert!(overlap.began_at < overlap.noticed_at && overlap.noticed_at < overlap.ended_at, "{overlap:?}");
+    assert_eq!(meters.counted("backstop_overlaps_total{queue=q}"), 1);
     stopped(cut_off).await;
     stopped(other).await;
 }

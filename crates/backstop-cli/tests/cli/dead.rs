@@ -8,6 +8,7 @@ on_every_store! {
     the_dead_are_counted_grouped_listed_and_shown,
     a_list_is_filtered_and_read_page_by_page,
     the_dead_are_requeued_as_they_were_selected_and_keep_their_history,
+    a_letter_whose_twin_lives_is_not_requeued_and_the_answer_names_it,
     a_letter_is_moved_to_another_queue,
     letters_are_removed_only_if_that_was_meant,
     an_export_can_be_taken_in_elsewhere,
@@ -113,6 +114,24 @@ fn the_dead_are_requeued_as_they_were_selected_and_keep_their_history(place: &Pl
     assert_eq!(letter["original_job"]["errors"].as_array().unwrap().len(), 2);
     let text = place.run(["dead", "requeue", "--queue", "q"]).succeeded().stdout;
     assert_eq!(text, "5 dead letters requeued\n");
+}
+
+fn a_letter_whose_twin_lives_is_not_requeued_and_the_answer_names_it(place: &Place) {
+    let push = |id: &str| place.json(["push", "q", "1", "--id", id, "--unique-key", "k"]);
+    push("first");
+    place.run(["work", "q", "--exec", "exit 65", "--until-empty", "-q"]).exits(1);
+    let twin = push("second");
+    assert_eq!(twin["result"], "inserted", "a dead job holds no key");
+    let twin = twin["id"].as_str().unwrap();
+    for args in [["dead", "requeue", "first"], ["job", "retry", "first"]] {
+        let told = place.run(json_args(args)).exits(1);
+        assert!(told.stdout.contains(twin) || told.stderr.contains(twin), "{told:#?}");
+        let told = place.run(args).exits(1);
+        assert!(format!("{}{}", told.stdout, told.stderr).contains(twin), "{told:#?}");
+    }
+    assert_eq!((&place.job("first")["state"], place.count("q", "ready")), (&json!("dead"), 1));
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    assert_eq!(place.json(["dead", "requeue", "first"]), json!({ "count": 1 }), "the key is free");
 }
 
 fn a_letter_is_moved_to_another_queue(place: &Place) {

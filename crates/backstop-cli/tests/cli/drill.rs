@@ -1,5 +1,22 @@
 use crate::place::{Place, json_args};
+use crate::stores::on_every_store;
 use serde_json::json;
+
+on_every_store! {
+    a_drill_kills_a_worker_and_leaves_no_job_behind,
+}
+
+fn a_drill_kills_a_worker_and_leaves_no_job_behind(place: &Place) {
+    let store = place.store();
+    place.json(["push", "q", "1", "--id", "mine"]);
+    let report = place.json(["drill", "--lease", "1s", "--store", &store]);
+    assert_eq!((&report["kill"], &report["within"]), (&json!("worker"), &json!(true)), "{report}");
+    let (took, bound) = (report["took_ms"].as_i64().unwrap(), report["bound_ms"].as_i64().unwrap());
+    // Nobody can have had the job before its lease was over.
+    assert!(took >= 500 && took <= bound, "{report}");
+    let jobs = place.json(["job", "list"])["jobs"].take();
+    assert_eq!((jobs.as_array().unwrap().len(), &jobs[0]["state"]), (1, &json!("ready")), "{jobs}");
+}
 
 #[test]
 fn a_killed_workers_job_runs_again_within_what_is_promised() {

@@ -24,6 +24,47 @@ fn a_duplicate_names_its_holder() {
 }
 
 #[test]
+fn what_makes_jobs_the_same_is_said_by_flags() {
+    let place = Place::new();
+    let push = |payload: &str, flags: &[&str]| {
+        let args = ["push", "digests", payload].iter().chain(flags).copied();
+        place.json(args.collect::<Vec<_>>())["result"].as_str().unwrap().to_owned()
+    };
+    let by_user = ["--unique-by", "/user"];
+    assert_eq!(push(r#"{"user":7,"day":1}"#, &by_user), "inserted");
+    assert_eq!(push(r#"{"user":7,"day":2}"#, &by_user), "duplicate", "the same user");
+    assert_eq!(push(r#"{"user":8,"day":2}"#, &by_user), "inserted");
+    let whole = ["--unique-by", "payload"];
+    assert_eq!(push(r#"{"a":1,"b":2}"#, &whole), "inserted");
+    assert_eq!(push(r#"{"b":2, "a":1}"#, &whole), "duplicate", "the same, written otherwise");
+    assert_eq!(push(r#"{"a":1,"b":3}"#, &whole), "inserted");
+    place.run(["push", "digests", "{}", "--unique-by", "user"]).complains(2, &["--unique-by"]);
+    place.run(["push", "digests", "{}", "--unique-by", "/user"]).exits(2);
+}
+
+#[test]
+fn how_long_and_in_which_states_a_key_is_held_is_said_by_flags() {
+    let place = Place::new();
+    let push = |key: &str, flags: &[&str]| {
+        let args = ["push", "q", "1", "--unique-key", key].iter().chain(flags).copied();
+        place.json(args.collect::<Vec<_>>())["result"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(push("short", &["--unique-for", "1ms"]), "inserted");
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(push("short", &["--unique-for", "1h"]), "inserted", "its time was over");
+    assert_eq!(push("short", &[]), "duplicate", "an hour is not");
+    assert_eq!(push("final", &["--unique-in", "ready,running,done"]), "inserted");
+    assert_eq!(push("live", &[]), "inserted");
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    assert_eq!(push("final", &[]), "duplicate", "it is held by a job that is done");
+    assert_eq!(push("live", &[]), "inserted", "this one let go of it");
+    place
+        .run(["push", "q", "1", "--unique-for", "1h"])
+        .complains(2, &["--unique-for and --unique-in", "--unique-by payload"]);
+    place.run(["push", "q", "1", "--unique-in", "asleep", "--unique-key", "k"]).exits(2);
+}
+
+#[test]
 fn flags_shape_the_job() {
     let place = Place::new();
     let retry = r#"{"kind":"constant","every":"1m","max_attempts":7}"#;

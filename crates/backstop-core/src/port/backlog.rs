@@ -120,7 +120,8 @@ pub trait Backlog: Send + Sync {
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
 
     /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then on the old worker's word
-    /// is stale. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
+    /// is stale. Claims of workers that were not heard of since the clock was set back get a new end before that, as
+    /// [`crate::lease::moved_back`] says. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
     /// lease; if it dies before, who vanished and whether they had begun stay what they were.
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
 }

@@ -72,6 +72,39 @@ fn a_clock_that_is_set_back_blocks_for_no_longer_than_a_full_bucket() {
 }
 
 #[test]
+fn two_whose_clocks_differ_get_no_more_than_one_who_asks_alone() {
+    // A model of two workers that ask in turn for 20 s, one of them 400 ms ahead.
+    let limit = limit(360, "1s");
+    let mut rate = Rate::default();
+    let taken: u32 = (0..800_i64)
+        .map(|turn| START.after(Span::millis(turn * 25)).after(Span::millis(400 * (turn % 2))))
+        .map(|now| rate.take(&limit, 100, now))
+        .sum();
+    let most = 360 + 20 * 360 + 360 * 4 / 10;
+    assert!((7_000..=most).contains(&taken), "{taken} of {most}");
+}
+
+#[test]
+fn whoever_is_behind_is_told_how_long_it_takes_by_its_own_clock() {
+    let limit = limit(1, "10s");
+    let mut rate = Rate::default();
+    let (ahead, behind) = (START.after(Span::millis(400)), START);
+    assert_eq!(rate.take(&limit, 1, ahead), 1);
+    assert_eq!(rate.free_in(&limit, behind), Span::millis(10_400));
+    assert_eq!(rate.take(&limit, 1, behind.after(Span::millis(10_399))), 0);
+    assert_eq!(rate.take(&limit, 1, behind.after(Span::millis(10_400))), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_back_a_little_blocks_for_no_longer_than_that() {
+    let limit = limit(3, "60s");
+    let mut rate = Rate::default();
+    assert_eq!(rate.take(&limit, 3, START), 3);
+    assert_eq!(rate.take(&limit, 1, START.before(Span::secs(59))), 0);
+    assert_eq!(rate.take(&limit, 1, START.after(Span::secs(20))), 1, "what was taken was taken at the start");
+}
+
+#[test]
 fn a_limit_that_was_lowered_is_met_at_once_and_blocks_no_longer_than_its_own_bucket() {
     let mut rate = Rate::default();
     assert_eq!(rate.take(&limit(1_000, "60s"), 1_000, START), 1_000);
@@ -119,13 +152,38 @@ proptest! {
     }
 
     #[test]
+    fn clocks_that_differ_stretch_a_window_once(
+        (count, per_ms, burst) in (1..200_u32, 1..5_000_i64, 1..200_u32),
+        ahead_ms in prop::collection::vec(0..1_000_i64, 2..5),
+        steps in prop::collection::vec((0..300_i64, 0..50_u32, 0..100_usize), 1..80),
+    ) {
+        let limit = RateLimit::new(count, Span::millis(per_ms)).burst(burst);
+        let (mut rate, mut now, mut taken) = (Rate::default(), START, Vec::new());
+        for (gap_ms, wanted, who) in steps {
+            now = now.after(Span::millis(gap_ms));
+            let clock = now.after(Span::millis(ahead_ms[who % ahead_ms.len()]));
+            taken.push((now, rate.take(&limit, wanted, clock)));
+        }
+        let apart_us = 1_000 * i128::from(ahead_ms.iter().max().unwrap() - ahead_ms.iter().min().unwrap());
+        for from in 0..taken.len() {
+            let mut sum = 0_i128;
+            for (at, count_taken) in &taken[from..] {
+                sum += i128::from(*count_taken);
+                let window = i128::from(at.since(taken[from].0).as_micros()) + apart_us;
+                let most = i128::from(burst) + window * i128::from(count) / i128::from(limit.per.as_micros());
+                prop_assert!(sum <= most, "{sum} of {most} in {window} us");
+            }
+        }
+    }
+
+    #[test]
     fn whoever_waits_as_long_as_told_gets_one(
-        (count, per_us, burst) in (1..100_000_u32, 1_000..100_000_000_i64, 1..100_u32), wanted in 1..200_u32, gap_us in 0..100_000_i64,
+        (count, per_us, burst) in (1..100_000_u32, 1_000..100_000_000_i64, 1..100_u32), wanted in 1..200_u32, gap_us in -100_000..100_000_i64,
     ) {
         let limit = RateLimit::new(count, Span::micros(per_us)).burst(burst);
         let mut rate = Rate::default();
         rate.take(&limit, wanted, START);
-        let later = START.after(Span::micros(gap_us));
+        let later = Time::from_micros(START.as_micros() + gap_us);
         let wait = rate.free_in(&limit, later);
         prop_assert_eq!(rate.take(&limit, 1, later.after(wait)), 1);
     }

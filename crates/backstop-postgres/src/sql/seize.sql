@@ -15,6 +15,11 @@ BEGIN
   -- Two calls under one number: the second waits, and then finds what the first has taken.
   PERFORM pg_advisory_xact_lock(p_number);
   IF p_max > 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
+    -- The rule of `backstop_core::lease::moved_back`, with its minute: workers that were not heard of since the clock was set back.
+    UPDATE lease l SET until = p_now + m.lasts
+      FROM (SELECT l.no, l.until - w.seen_at AS lasts FROM lease l JOIN worker w ON w.name = l.worker
+        WHERE w.seen_at > p_now + 60000000 AND l.until >= w.seen_at FOR UPDATE OF l SKIP LOCKED) m
+      WHERE l.no = m.no;
     FOR v_lease IN
       SELECT l.* FROM lease l WHERE l.until < p_now OR l.until > p_longest
       ORDER BY l.until, l.number, (SELECT q.name FROM queue q WHERE q.id = l.queue), l.level, l.lo FOR UPDATE OF l SKIP LOCKED

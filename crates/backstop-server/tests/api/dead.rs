@@ -236,3 +236,20 @@ async fn a_redrive_that_makes_no_sense_is_refused() {
         assert!(detail.contains(part), "{plan}: {detail}");
     }
 }
+
+#[tokio::test]
+async fn a_letter_whose_twin_lives_is_refused_and_the_answer_names_it() {
+    let api = given();
+    let job = |id: &str| json!({ "queue": "q", "payload": 1, "id": id, "unique_key": "k" });
+    api.post("/v1/jobs", job("first")).await.ok();
+    let leased = api.lease("q", 1).await.remove(0);
+    assert_eq!(api.settle(&leased, json!({ "outcome": "dead" })).await, "applied");
+    let twin = api.post("/v1/jobs", job("second")).await.ok();
+    let twin = twin["id"].as_str().unwrap();
+    let answer = api.post("/v1/dead/requeue", json!({ "ids": [id("first")] })).await.ok();
+    assert_eq!((&answer["count"], &answer["refused"][0]["id"]), (&json!(0), &json!(id("first"))), "{answer}");
+    assert!(answer["refused"][0].to_string().contains(twin), "{answer}");
+    let detail = api.post("/v1/jobs/first/retry", Value::Null).await.problem(409);
+    assert!(detail.contains(twin), "{detail}");
+    assert_eq!(api.state("first").await, "dead");
+}

@@ -419,7 +419,13 @@ async fn of_suspects_one_is_handed_out_at_a_time_and_a_late_end_is_stale() {
     assert_eq!(api.settle(&leased[0], json!({ "outcome": "done" })).await, "applied");
     let third = api.lease("q", 3).await;
     assert_eq!(third.len(), 1, "for no longer than until somebody asks");
-    let other = api.lease("q", 3).await;
+    assert!(api.lease("q", 3).await.is_empty(), "the same worker, with another request");
+    api.clock.advance(Span::secs(1));
+    let another = json!({ "queues": ["q"], "max": 3, "worker": "w2" });
+    let other = api.post("/v1/lease", another).await.ok()["jobs"].as_array().unwrap().clone();
+    assert_eq!(other.len(), 1, "another worker has one of its own");
+    let overlaps = api.backstop.overlaps(10).await.unwrap();
+    assert_eq!(overlaps.len(), 1, "the late end was of a run beside another: {overlaps:?}");
     assert_eq!(api.settle(&other[0], json!({ "outcome": "released" })).await, "applied");
     let errors =
         api.get(&format!("/v1/jobs/{}", other[0]["id"].as_str().unwrap())).await.ok()["errors"].clone();

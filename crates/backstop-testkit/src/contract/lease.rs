@@ -2,7 +2,7 @@
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
-use backstop_core::port::{Beat, Seized, Settled, Store, StoreError};
+use backstop_core::port::{Beat, Claim, Seized, Settled, Store, StoreError};
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -94,6 +94,47 @@ pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     scene.now = at(60);
     let seized = scene.seize("another").await;
     assert!(seized_names(&seized).contains(&"b".to_owned()), "{seized:?}");
+}
+
+/// A worker that died before the clock was set back does not hold its jobs for as long as that: its claim lasts from when somebody looks
+/// as long as it did from its last sign of life. One that lives has its claim; one that asked for long has it for so long.
+pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let names = ["dies", "dies too", "lives", "long"];
+    scene.insert(names.map(|name| job("q", name))).await;
+    scene.insert([job("other", "elsewhere")]).await;
+    scene.now = at(7_200);
+    for (worker, wants, term) in [
+        ("dead", [("q", 2), ("other", 1)].as_slice(), LEASE),
+        ("living", &[("q", 1)], LEASE),
+        ("patient", &[("q", 1)], Span::hours(1)),
+    ] {
+        scene.beat_as(worker, &[], scene.now.after(LEASE)).await;
+        let claim = scene.claim_of(wants);
+        let claim = Claim { worker: WorkerName::new(worker), until: scene.now.after(term), ..claim };
+        scene.claim_as(&claim).await;
+    }
+    let held = async |scene: &Scene, name: &str| scene.job(name).await.held_by.expect("it runs").until;
+    scene.now = at(0);
+    assert_eq!(scene.beat_as("living", &[], at(0).after(LEASE)).await, []);
+    assert_eq!(scene.seize("rescuer").await, [], "each has what it asked for");
+    assert_eq!(held(&scene, "dies").await, at(0).after(LEASE));
+    assert_eq!(held(&scene, "elsewhere").await, at(0).after(LEASE));
+    assert_eq!(held(&scene, "long").await, at(3_600));
+    assert_eq!(
+        held(&scene, "lives").await,
+        at(7_200).after(LEASE),
+        "its next beat with a lease says until when"
+    );
+    scene.now = at(1);
+    assert_eq!(scene.seize("rescuer").await, []);
+    assert_eq!(held(&scene, "dies").await, at(0).after(LEASE), "once, and not with every look");
+    scene.now = expired();
+    let mut seized = seized_names(&scene.seize("rescuer").await);
+    seized.sort();
+    assert_eq!(seized, ["dies", "dies too", "elsewhere"]);
+    scene.now = at(3_601);
+    assert!(seized_names(&scene.seize("another").await).contains(&"long".to_owned()));
 }
 
 /// Who takes a job over learns whether it was running, and not only waiting, when its worker vanished.

@@ -3,6 +3,7 @@
 use crate::fleet::Fleet;
 use backstop::State;
 use backstop::core::verdict::Reason;
+use backstop_testkit::servers;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poison_job_alone_is_given_up_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = format!("sqlite:{}", folder.path().join("poison.db").display());
-    let mut fleet = Fleet::with_jobs(&store, INNOCENTS).await;
+    a_poison_job_alone_is_given_up(&format!("sqlite:{}", folder.path().join("poison.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poison_job_alone_is_given_up_on_postgres() {
+    a_poison_job_alone_is_given_up(&servers::postgres().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poison_job_alone_is_given_up_on_redis() {
+    a_poison_job_alone_is_given_up(&servers::redis().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poison_job_alone_is_given_up_on_cluster() {
+    a_poison_job_alone_is_given_up(&servers::cluster().fresh_url()).await;
+}
+
+async fn a_poison_job_alone_is_given_up(store: &str) {
+    let mut fleet = Fleet::with_jobs(store, INNOCENTS).await;
     let poison = fleet.push_poison().await;
     let mut alive: Vec<usize> = (0..WORKERS).map(|_| fleet.start_worker()).collect();
     let deadline = Instant::now() + PATIENCE;

@@ -161,12 +161,7 @@ async fn prune_all(engine: &Engine) {
 }
 
 async fn follow_clock(engine: &Engine) {
-    match engine.store().time().await {
-        Ok(time) => {
-            if let Some(off) = engine.backstop.clock().follow(time) {
-                tracing::warn!(off_us = off, "the store's clock has moved; this worker follows it");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "the store's clock could not be read"),
+    if let Err(error) = engine.backstop.follow_clock().await {
+        tracing::warn!(%error, "the store's clock could not be read");
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn rerun(queue: &QueueName, waited: Span) {
         .record(waited.as_secs_f64());
 }
 
-pub(super) fn overlapped(queue: &QueueName) {
+pub(crate) fn overlapped(queue: &QueueName) {
     metrics::counter!("backstop_overlaps_total", "queue" => queue.to_string()).increment(1);
 }
 

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::idempotence::{DONE, LOCK, Mark, Slot};
 use crate::kinds::{self, KINDS, Known};
+use crate::remote::suspects::{Place, SUSPECTS};
 use crate::shared::{Walk, read, remove};
 use backstop_core::Span;
 use backstop_core::port::{Answer, Cell};
@@ -19,6 +20,7 @@ pub(super) struct Tidy {
     locks: Option<String>,
     marks: Option<String>,
     kinds: Option<String>,
+    suspects: Option<String>,
 }
 
 impl Tidy {
@@ -35,7 +37,8 @@ impl Tidy {
             look_through(engine, DONE, &mut self.marks, is_old_mark).await?;
             let living = engine.store().workers(kinds::KEPT, now).await?;
             let living = living.into_iter().map(|worker| worker.name.to_string()).collect();
-            look_through(engine, KINDS, &mut self.kinds, |cell| Known::is_over(cell, &living, now)).await
+            look_through(engine, KINDS, &mut self.kinds, |cell| Known::is_over(cell, &living, now)).await?;
+            look_through(engine, SUSPECTS, &mut self.suspects, |cell| Place::is_over(cell, &living)).await
         };
         if let Err(error) = tidied.await {
             tracing::warn!(%error, "old locks and marks were not removed");

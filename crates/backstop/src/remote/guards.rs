@@ -11,7 +11,7 @@ use backstop_core::plan::Want;
 use backstop_core::port::{Answer, StoreError};
 use backstop_core::rate::RateLimit;
 use backstop_core::verdict::Settlement;
-use backstop_core::{Kind, Lease, Leased, Outcome, QueueName, Span, Time};
+use backstop_core::{Kind, Lease, Leased, Outcome, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// As much of a want as breaker and rate limit let through.
@@ -131,6 +131,7 @@ impl Remote<'_> {
     pub(super) async fn through_gates(
         &self,
         runs: Vec<Leased>,
+        worker: &WorkerName,
         has_suspect: bool,
     ) -> Answer<Vec<(Leased, Option<u64>)>> {
         if runs.is_empty() {
@@ -146,7 +147,7 @@ impl Remote<'_> {
             return Ok(runs.into_iter().map(|run| (run, None)).collect());
         }
         let claimed = leases(&runs);
-        match self.through_shut(runs, &shut, has_suspect).await {
+        match self.through_shut(runs, &shut, worker, has_suspect).await {
             Ok(passed) => Ok(passed),
             Err(error) => Err(self.gone_back(claimed, error).await),
         }
@@ -164,20 +165,16 @@ impl Remote<'_> {
         &self,
         runs: Vec<Leased>,
         shut: &BTreeMap<(QueueName, Kind), SharedGate>,
-        mut has_suspect: bool,
+        worker: &WorkerName,
+        has_suspect: bool,
     ) -> Answer<Vec<(Leased, Option<u64>)>> {
-        let now = self.backstop.now();
-        let (mut passed, mut back) = (Vec::new(), Vec::new());
+        let (runs, mut back) = self.beside_each_other(runs, worker, has_suspect).await?;
+        let (now, mut passed) = (self.backstop.now(), Vec::new());
         // A gate that has let its last probe through lets none of the others through.
         let mut refused = BTreeMap::<(QueueName, Kind), Time>::new();
         for run in runs {
             let release =
                 |at: Time| Settlement { lease: run.lease.clone(), outcome: Outcome::Released { at } };
-            let is_suspect = is_suspect(&run, now);
-            if is_suspect && has_suspect {
-                back.push(release(now));
-                continue;
-            }
             let at = (run.lease.queue.clone(), run.kind.clone());
             let way = match (refused.get(&at), shut.get(&at)) {
                 (Some(until), _) => Err(*until),
@@ -189,10 +186,7 @@ impl Remote<'_> {
                     back.push(release(until));
                     refused.insert(at, until);
                 }
-                Ok(probe) => {
-                    has_suspect |= is_suspect;
-                    passed.push((run, probe));
-                }
+                Ok(probe) => passed.push((run, probe)),
             }
         }
         if !back.is_empty() {

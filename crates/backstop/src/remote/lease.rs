@@ -167,7 +167,7 @@ impl Remote<'_> {
         let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
         *queues = more.map(|want| want.queue.clone()).collect();
         self.return_unused(&runs, &allowed).await;
-        let passed = self.through_gates(runs, has_suspect).await?;
+        let passed = self.through_gates(runs, &ask.worker, has_suspect).await?;
         Ok(self.with_tickets(passed, &allowed, term))
     }
 
@@ -199,7 +199,7 @@ impl Remote<'_> {
         let handed = passed.into_iter().map(|(run, probe)| {
             let past = Past {
                 lost_leases: run.lost_leases,
-                began_at: if run.lost_leases > 0 { now } else { Past::default().began_at },
+                began_at: now,
                 epoch: epoch_of(&run.lease.queue),
                 probe: probe.map_or(0, |epoch| epoch.saturating_add(1)),
             };

@@ -11,7 +11,7 @@ use backstop_core::failure::Context;
 use backstop_core::limits::{DELAY_MAX, FIND_MAX};
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::{Ending, Settlement, judge};
-use backstop_core::{Job, JobId, Kind, Leased, Outcome, QueueName, State, WorkerName};
+use backstop_core::{Job, JobId, Kind, Leased, Outcome, QueueName, State, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run that ended.
@@ -35,8 +35,12 @@ pub enum Said {
 }
 
 /// An end that was judged.
-struct Judged {
-    settlement: Settlement,
+pub(super) struct Judged {
+    pub(super) settlement: Settlement,
+    /// When the run was handed out.
+    pub(super) began_at: Time,
+    /// Its number: 1 for the first.
+    pub(super) attempt: u32,
     /// What it says about the service behind the queue.
     signal: Signal,
     /// The kind of the job, where its gate is to be told.
@@ -59,9 +63,9 @@ impl Remote<'_> {
             return Ok(vec![Said::Stale; judged.len()]);
         }
         let settled = self.backstop.store().settle(settlements, self.backstop.now()).await?;
-        let (mut settled, mut news, mut back) = (settled.into_iter(), News::default(), Vec::new());
+        let (mut answers, mut news, mut back) = (settled.iter().copied(), News::default(), Vec::new());
         let said = judged.iter().map(|judged| {
-            let (Some(judged), Some(answer)) = (judged, judged.as_ref().and_then(|_| settled.next())) else {
+            let (Some(judged), Some(answer)) = (judged, judged.as_ref().and_then(|_| answers.next())) else {
                 return Said::Stale;
             };
             self.account(judged, answer, &mut news, &mut back)
@@ -71,6 +75,7 @@ impl Remote<'_> {
             self.backstop.store().settle(back, self.backstop.now()).await?;
         }
         self.tell(news).await;
+        self.note_overlaps(&judged, &settled).await;
         Ok(said)
     }
 
@@ -150,7 +155,8 @@ impl Remote<'_> {
         let Ended { job, ticket, ending } = ended;
         let ticket = ticket?;
         let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
-        let probe = ticket.past.probe.checked_sub(1);
+        let (probe, began_at, attempt) =
+            (ticket.past.probe.checked_sub(1), ticket.past.began_at, ticket.attempt);
         let usual = QueueSettings::default();
         let settings = self.settings(&ticket.queue).unwrap_or(&usual);
         let (rules, now) = (Engine::rules(settings), self.backstop.now());
@@ -161,7 +167,15 @@ impl Remote<'_> {
         };
         if let Some(outcome) = outcome {
             let settlement = Settlement { lease: ticket.lease(job), outcome };
-            return Some(Judged { settlement, signal, kind: None, probe, is_repeated: false });
+            return Some(Judged {
+                settlement,
+                began_at,
+                attempt,
+                signal,
+                kind: None,
+                probe,
+                is_repeated: false,
+            });
         }
         let known = known.get(&job)?.clone();
         let (kind, worker) = (Some(known.kind.clone()), worker_of(&known));
@@ -169,7 +183,7 @@ impl Remote<'_> {
         let run = run_of(known, ticket);
         let outcome = judge(&run, ending, &worker, rules, now, self.backstop.random().roll());
         let settlement = Settlement { lease: run.lease, outcome };
-        Some(Judged { settlement, signal, kind, probe, is_repeated })
+        Some(Judged { settlement, began_at, attempt, signal, kind, probe, is_repeated })
     }
 
     /// Dead letters tell what was known about the world; it is looked at once for all of them.

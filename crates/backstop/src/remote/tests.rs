@@ -257,3 +257,141 @@ async fn the_work_of_one_request_is_bounded_however_many_queues_it_names() {
     let calls = store.take_calls();
     assert!(calls.values().sum::<usize>() <= 8, "{calls:?}");
 }
+
+/// Takes over what has expired, as a keeper does.
+async fn recovered(test: &Test) {
+    use backstop_core::blame::judge_vanished;
+    use backstop_core::port::Seize;
+    let now = test.backstop.now();
+    let number = test.backstop.random().lease_number();
+    let seize =
+        Seize { number, worker: WorkerName::new("keeper"), until: now.after(Span::secs(15)), max: 100 };
+    let seized = test.backstop.store().seize(seize, now).await.unwrap();
+    test.backstop.store().settle(judge_vanished(&seized, &BTreeSet::new(), now), now).await.unwrap();
+}
+
+/// Suspects: jobs whose worker vanished.
+async fn suspects(names: &[&str]) -> Test {
+    let test = pushed(names).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let died = Ask { worker: WorkerName::new("died"), ..ask(names.len()) };
+    assert_eq!(test.backstop.remote(&config, &attendance).lease(&died).await.unwrap().len(), names.len());
+    test.clock.advance(Span::secs(16));
+    recovered(&test).await;
+    test
+}
+
+fn done(handed: &Handed) -> Ended {
+    Ended { job: handed.run.lease.job, ticket: Some(handed.ticket.clone()), ending: Ending::Done }
+}
+
+#[tokio::test]
+async fn a_worker_with_many_requests_has_one_suspect_at_a_time() {
+    let test = suspects(&["a", "b", "c"]).await;
+    test.backstop.draft("q").id("innocent").push().await.unwrap();
+    let (config, here, there) = (config(""), Attendance::default(), Attendance::default());
+    let remote = test.backstop.remote(&config, &here);
+    let first = remote.lease(&ask(1)).await.unwrap().remove(0);
+    // Whichever process is asked.
+    let second = test.backstop.remote(&config, &there).lease(&ask(4)).await.unwrap();
+    let names: Vec<JobId> = second.iter().map(|handed| handed.run.lease.job).collect();
+    assert_eq!(names, [JobId::named("innocent")], "what is no suspect runs beside it");
+    test.clock.advance(Span::secs(1));
+    let another = Ask { worker: WorkerName::new("another"), ..ask(4) };
+    assert_eq!(remote.lease(&another).await.unwrap().len(), 1, "another worker has one of its own");
+    assert!(remote.lease(&ask(4)).await.unwrap().is_empty());
+    assert_eq!(remote.settle(vec![done(&first)]).await.unwrap(), [Said::Applied]);
+    test.clock.advance(Span::secs(1));
+    assert_eq!(remote.lease(&ask(4)).await.unwrap().len(), 1, "it has ended");
+    let charged = test.backstop.job(first.run.lease.job).await.unwrap().unwrap();
+    assert_eq!(charged.lost_leases, 1);
+}
+
+#[tokio::test]
+async fn of_a_worker_that_dies_again_and_again_one_suspect_is_charged() {
+    let names: Vec<String> = (0..8).map(|n| n.to_string()).collect();
+    let test = suspects(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    for _ in 0..4 {
+        // Eight slots that ask for themselves; then it dies.
+        for _ in 0..8 {
+            test.backstop.remote(&config, &attendance).lease(&ask(1)).await.unwrap();
+        }
+        test.clock.advance(Span::secs(16));
+        recovered(&test).await;
+    }
+    let mut charged = 0;
+    for name in &names {
+        let job = test.backstop.job(JobId::named(name)).await.unwrap().unwrap();
+        charged += job.lost_leases - 1;
+    }
+    assert_eq!(charged, 4, "each of its deaths has one name");
+}
+
+#[tokio::test]
+async fn of_two_requests_at_once_one_gets_a_suspect() {
+    let test = suspects(&["a", "b"]).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let ask = ask(1);
+    let (one, two) = tokio::join!(remote.lease(&ask), remote.lease(&ask));
+    assert_eq!(one.unwrap().len() + two.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_late_end_of_a_run_that_was_taken_over_is_an_overlap_once() {
+    let test = pushed(&["a"]).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let began_at = test.backstop.now();
+    let late = remote.lease(&ask(1)).await.unwrap().remove(0);
+    test.clock.advance(Span::secs(16));
+    recovered(&test).await;
+    let noticed_at = test.backstop.now();
+    let rerun = remote.lease(&Ask { worker: WorkerName::new("another"), ..ask(1) }).await.unwrap().remove(0);
+    test.clock.advance(Span::secs(1));
+    assert_eq!(remote.settle(vec![done(&rerun)]).await.unwrap(), [Said::Applied]);
+    for _ in 0..3 {
+        assert_eq!(remote.settle(vec![done(&late)]).await.unwrap(), [Said::Stale]);
+        test.clock.advance(Span::secs(1));
+    }
+    let overlaps = test.backstop.overlaps(10).await.unwrap();
+    assert_eq!(overlaps.len(), 1, "{overlaps:?}");
+    let overlap = &overlaps[0];
+    assert_eq!((overlap.worker.as_str(), overlap.job), ("elsewhere", JobId::named("a")));
+    assert_eq!((overlap.began_at, overlap.noticed_at), (began_at, noticed_at));
+    assert_eq!(overlap.ended_at, noticed_at.after(Span::secs(1)));
+}
+
+#[tokio::test]
+async fn a_late_end_of_a_run_that_was_taken_over_without_a_charge_is_an_overlap_while_the_job_runs() {
+    // Beside a suspect that had begun: given back, not charged.
+    let test = suspects(&["suspect"]).await;
+    test.backstop.draft("q").id("innocent").push().await.unwrap();
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let late = remote.lease(&ask(2)).await.unwrap();
+    let late = late.iter().find(|one| one.run.lease.job == JobId::named("innocent")).unwrap();
+    test.clock.advance(Span::secs(16));
+    recovered(&test).await;
+    let another = Ask { worker: WorkerName::new("another"), ..ask(2) };
+    assert_eq!(remote.lease(&another).await.unwrap().len(), 2);
+    assert_eq!(remote.settle(vec![done(late)]).await.unwrap(), [Said::Stale]);
+    let overlaps = test.backstop.overlaps(10).await.unwrap();
+    assert_eq!(overlaps.iter().map(|overlap| overlap.job).collect::<Vec<_>>(), [JobId::named("innocent")]);
+}
+
+#[tokio::test]
+async fn an_end_that_is_told_again_in_other_words_is_no_overlap() {
+    let test = pushed(&["a"]).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
+    let failed = Ended { ending: Ending::failed(ErrorReport::message("no")), ..done(&handed) };
+    assert_eq!(remote.settle(vec![failed]).await.unwrap(), [Said::Applied]);
+    assert_eq!(remote.settle(vec![done(&handed)]).await.unwrap(), [Said::Stale]);
+    test.clock.advance(Span::minutes(5));
+    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "it runs again, as another attempt");
+    assert_eq!(remote.settle(vec![done(&handed)]).await.unwrap(), [Said::Stale]);
+    assert_eq!(test.backstop.overlaps(10).await.unwrap(), []);
+}

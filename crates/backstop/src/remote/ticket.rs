@@ -16,12 +16,12 @@ pub struct Ticket {
     pub(super) queue: QueueName,
 }
 
-/// What is zero for most runs, and then not written.
+/// What came before, for the most part nothing; a ticket without any of it does not write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Past {
     /// Runs of the job whose worker vanished.
     pub(super) lost_leases: u32,
-    /// When the run was handed out, if some were lost.
+    /// When the run was handed out.
     pub(super) began_at: Time,
     /// The epoch of its queue's breaker.
     pub(super) epoch: u64,

@@ -2,29 +2,33 @@
 
 use super::drain::take_to_work;
 use super::running::Shared;
-use backstop_core::StreamKey;
 use backstop_core::limits::PAGE_MAX;
 use backstop_core::port::{Answer, KeyQuery, WhichKeys};
+use backstop_core::{Span, StreamKey};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How often the store's clock is read.
 const EVERY: Duration = Duration::from_secs(10);
+/// What two readings may be apart without anybody having moved the clock.
+const NOISE: Span = Span::secs(1);
 
 /// Follows the store's clock until told to stop.
 pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
     loop {
+        let (before, began) = (shared.now(), Instant::now());
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
         // What does not answer now is asked again; others say so.
-        let Ok(time) = shared.store().time().await else { continue };
-        let Some(off) = shared.backstop.clock().follow(time) else { continue };
-        tracing::warn!(off_us = off, stream = %shared.name, "the store's clock has moved; this stream follows it");
-        if off < 0
+        let _ = shared.backstop.follow_clock().await;
+        // Whoever of this process followed it.
+        let behind = before.after(began.elapsed().into()).since(shared.now());
+        if behind >= NOISE
             && let Err(error) = shorten_waits(shared).await
         {
             tracing::warn!(%error, stream = %shared.name, "keys that wait by the old clock could not be looked at");

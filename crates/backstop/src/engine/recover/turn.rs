@@ -30,12 +30,11 @@ impl Turn {
         if self.renew_at.is_some_and(|at| now < at && at < now.after(TURN)) {
             return true;
         }
-        let take = |slot: &mut Slot| match Held::acquire(slot.0.as_ref(), engine.name.as_str(), TURN, now) {
-            Ok(held) => {
-                slot.0 = Some(held);
-                true
-            }
-            Err(_) => false,
+        let take = |slot: &mut Slot| {
+            let asked = Held::acquire(slot.0.as_ref(), engine.name.as_str(), TURN, Span::ZERO, now);
+            let is_mine = asked.is_ok();
+            slot.0 = Some(asked.unwrap_or_else(|standing| standing));
+            is_mine
         };
         let is_mine = match update(&engine.backstop, CELL, Slot::default(), take).await {
             Ok((_, is_mine)) => is_mine,

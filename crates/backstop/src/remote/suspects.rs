@@ -1,0 +1,102 @@
+//! Workers elsewhere run suspects alone, too: of the jobs that have lost a worker lately, as [`backstop_core::blame`] says, each of them has one
+//! at a time, however many requests it makes and whichever process answers them. When it dies, there is one name.
+//!
+//! Which one it has is written in a cell, `suspects/WORKER`, before it is handed out. The place is free again when the job is no longer that
+//! worker's: nobody has to give it back, and nobody can leave it taken.
+
+use super::Remote;
+use crate::idempotence::cell_name;
+use crate::shared::{read, update};
+use backstop_core::blame::is_suspect;
+use backstop_core::port::{Answer, Cell};
+use backstop_core::verdict::Settlement;
+use backstop_core::{JobId, Leased, Outcome, QueueName, Span, State, WorkerName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What the names of the cells begin with.
+pub(crate) const SUSPECTS: &str = "suspects/";
+/// A suspect whose worker has one goes back for so long: the same worker would otherwise get it again with its next request.
+const WAIT: Span = Span::secs(1);
+
+/// Which suspect a worker has, or had last.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Place(Option<Taken>);
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Taken {
+    worker: String,
+    queue: QueueName,
+    job: JobId,
+}
+
+impl Place {
+    /// Whether it may be forgotten: its worker is not among the living.
+    pub(crate) fn is_over(cell: &Cell, living: &BTreeSet<String>) -> bool {
+        let taken = read::<Self>(cell).and_then(|place| place.0);
+        taken.is_none_or(|taken| !living.contains(&taken.worker))
+    }
+}
+
+impl Remote<'_> {
+    /// Those of `runs` that this worker may have beside each other, and how the others go back, not charged. `has_suspect`: one is in the
+    /// answer already.
+    pub(super) async fn beside_each_other(
+        &self,
+        runs: Vec<Leased>,
+        worker: &WorkerName,
+        has_suspect: bool,
+    ) -> Answer<(Vec<Leased>, Vec<Settlement>)> {
+        let now = self.backstop.now();
+        let (suspects, mut may): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| is_suspect(run, now));
+        let mut suspects = suspects.into_iter();
+        let first = if has_suspect { None } else { suspects.next() };
+        let (mut back, mut wait) = (Vec::new(), Span::ZERO);
+        match first {
+            Some(run) if self.take_place(worker, &run).await? => may.push(run),
+            Some(run) => {
+                wait = WAIT;
+                back.push(run);
+            }
+            None => {}
+        }
+        back.extend(suspects);
+        let outcome = Outcome::Released { at: now.after(wait) };
+        let back = back.into_iter().map(|run| Settlement { lease: run.lease, outcome: outcome.clone() });
+        Ok((may, back.collect()))
+    }
+
+    /// Takes the one place for suspects of this worker, unless it has one.
+    async fn take_place(&self, worker: &WorkerName, run: &Leased) -> Answer<bool> {
+        let name = cell_name(SUSPECTS, worker.as_str());
+        let cell = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten();
+        let seen = cell.as_ref().and_then(read::<Place>).unwrap_or_default();
+        if let Some(taken) = &seen.0
+            && self.is_held(taken).await?
+        {
+            return Ok(false);
+        }
+        let (queue, job) = (run.lease.queue.clone(), run.lease.job);
+        let mine = Place(Some(Taken { worker: worker.to_string(), queue, job }));
+        let take = |place: &mut Place| {
+            // Another request of this worker was faster.
+            let is_free = *place == seen;
+            if is_free {
+                place.clone_from(&mine);
+            }
+            is_free
+        };
+        Ok(update(self.backstop, &name, Place::default(), take).await?.1)
+    }
+
+    /// Whether a suspect still is the worker's who had it.
+    async fn is_held(&self, taken: &Taken) -> Answer<bool> {
+        let (queue, now) = (taken.queue.clone(), self.backstop.now());
+        let job = self.backstop.store().find(queue, vec![taken.job], now).await?.pop().flatten();
+        let is_theirs = |job: &backstop_core::Job| {
+            let holder = job.held_by.as_ref().map(|holder| holder.worker.as_str());
+            job.state == State::Running && holder == Some(taken.worker.as_str())
+        };
+        Ok(job.as_ref().is_some_and(is_theirs))
+    }
+}

@@ -175,8 +175,8 @@ pub const SWEEP_RUN_MAX: Span = Span::minutes(30);
 pub const SWEEP_RUNS_MAX: usize = 50;
 /// Findings of a sweep whose recoveries are counted at one time; those beyond it are recovered without being counted.
 pub const SWEEP_RECOVERED_MAX: usize = 50_000;
-/// Dead letters one run of a sweep looks through.
-pub const SWEEP_DEAD_MAX: usize = 200_000;
+/// Bytes of what one search of a sweep gives: keys, what rows are known by, and the payloads that are asked for.
+pub const SWEEP_BYTES_MAX: usize = 32 << 20;
 /// The most recoveries of one finding.
 pub const SWEEP_RECOVERIES_MAX: u32 = 1_000;
 /// Rows, and live jobs, that are compared with each other for one sweep.

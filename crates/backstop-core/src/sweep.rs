@@ -12,6 +12,10 @@
 //! | nobody | no | less often than the sweep allows | recover: a job is enqueued under the key |
 //! | nobody | no | as often | give up: it is buried as a dead letter |
 //!
+//! A job that was cancelled holds no key, and its row is lost as any other: to cancel says that this job is not to run, and nothing of the row. Whoever means
+//! the work not to be done marks the row as processed. Should the key outlast the cancelled job instead, later work under that key, which somebody
+//! does mean, would be taken for a duplicate.
+//!
 //! A second row with the same key shares the fate of the first, and gets no job of its own: where the first is recovered or given up,
 //! it is repeated.
 //!

@@ -6,6 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
+/// What clocks of one deployment may be apart.
+const CLOCKS_APART: Span = Span::minutes(1);
+
 /// An instant: microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(i64);
@@ -47,6 +50,12 @@ impl Time {
     pub const fn since(self, earlier: Self) -> Span {
         let micros = self.0.saturating_sub(earlier.0);
         Span(if micros < 0 { 0 } else { micros })
+    }
+
+    /// Whether this is later than `now` by more than clocks of one deployment may be apart: whoever wrote it down had a clock that
+    /// was ahead, and has been set right since.
+    pub fn is_ahead_of(self, now: Self) -> bool {
+        self > now.after(CLOCKS_APART)
     }
 }
 

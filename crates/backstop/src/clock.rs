@@ -113,6 +113,11 @@ impl ManualClock {
     pub fn advance(&self, span: Span) {
         self.0.fetch_add(span.as_micros(), Ordering::Relaxed);
     }
+
+    /// Sets it, forward or back.
+    pub fn set(&self, time: Time) {
+        self.0.store(time.as_micros(), Ordering::Relaxed);
+    }
 }
 
 impl Clock for ManualClock {

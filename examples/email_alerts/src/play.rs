@@ -91,8 +91,10 @@ impl Plan {
 /// What a run went through, beside what is in the tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Course {
-    /// Workers that were killed.
+    /// Processes that were killed.
     pub kills: u32,
+    /// Of these, those that swept.
+    pub sweeper_kills: u32,
     /// What sweeps recovered.
     pub recovered: Recovered,
     /// Dead letters that an operator requeued.
@@ -119,8 +121,9 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
     let began = Instant::now();
     let mut crew = Crew::start(program, &setup, plan.workers).await?;
     let during = plan.arrive.max(Duration::from_millis(u64::from(plan.kills) * KILLED_AFTER_MS.end / 2));
-    tokio::try_join!(arrive(&desk, plan.scale, plan.seed, during), kill_now_and_then(&mut crew, plan))?;
-    let mut course = Course { kills: plan.kills, ..Course::default() };
+    let killing = kill_now_and_then(&mut crew, plan);
+    let ((), sweeper_kills) = tokio::try_join!(arrive(&desk, plan.scale, plan.seed, during), killing)?;
+    let mut course = Course { kills: plan.kills, sweeper_kills, ..Course::default() };
     settle(&desk, &config, since, &mut course).await?;
     course.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     crew.stop().await?;
@@ -128,18 +131,22 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
     measure(&desk, &config, &provider, (since, started), course).await
 }
 
-async fn kill_now_and_then(crew: &mut Crew, plan: &Plan) -> Result<()> {
+/// Answers how often that was the one that sweeps.
+async fn kill_now_and_then(crew: &mut Crew, plan: &Plan) -> Result<u32> {
     let mut dice = StdRng::seed_from_u64(plan.seed ^ 0xdead);
     // The sweeper comes first.
     let spared = match plan.victims {
         Victims::Workers => 1,
         Victims::Everybody => 0,
     };
+    let mut sweeper_kills = 0;
     for _ in 0..plan.kills {
         tokio::time::sleep(Duration::from_millis(dice.random_range(KILLED_AFTER_MS))).await;
-        crew.kill_one(dice.random_range(spared..=plan.workers)).await?;
+        let nth = dice.random_range(spared..=plan.workers);
+        sweeper_kills += u32::from(nth == 0);
+        crew.kill_one(nth).await?;
     }
-    Ok(())
+    Ok(sweeper_kills)
 }
 
 /// Waits until nothing is left to do, or for as long as there is patience. Jobs that lost three workers are dead by then, and need a

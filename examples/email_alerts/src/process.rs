@@ -3,8 +3,8 @@
 //! Slow work, so it is done under a lock: a second copy does nothing. Batches of emails are committed one by one, and their jobs are
 //! enqueued after each; `processed_at` comes last. Killed anywhere, all of it is repeated, and what is there stays as it is.
 //!
-//! Whoever finds the lock taken ends its run at once, and comes again: it may have been taken by a process that was killed since, whose
-//! lock lives on for half a minute. To end as done would leave the row to the sweep, an hour later.
+//! The lock is taken in the name of the job. Whoever finds it taken ends as done: another job has it, and does the work. Were that one's process
+//! killed, its next run would take the lock over at once.
 
 use crate::desk::Desk;
 use crate::tasks::{ProcessContentChange, ProcessMessage, SendEmail};

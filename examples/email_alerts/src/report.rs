@@ -39,8 +39,10 @@ pub struct Check {
 /// What happened on the way.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Story {
-    /// Worker processes that were killed.
+    /// Processes that were killed.
     pub kills: u32,
+    /// Of these, those that swept.
+    pub sweeper_kills: u32,
     /// Jobs that lost a worker.
     pub jobs_that_lost_a_worker: u64,
     /// Enqueues that got lost after their row was committed.
@@ -205,6 +207,7 @@ async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course)
     let lost = checks::keys(desk).await?.iter().filter(|key| desk.loss.takes(key)).count();
     Ok(Story {
         kills: course.kills,
+        sweeper_kills: course.sweeper_kills,
         jobs_that_lost_a_worker: lost_a_worker(desk).await?,
         enqueues_lost: lost as u64,
         recovered: course.recovered.by_sweep(),

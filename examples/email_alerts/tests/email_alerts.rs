@@ -6,7 +6,7 @@ mod ledger;
 
 use backstop::Span;
 use email_alerts::config::Pace;
-use email_alerts::play::{Plan, play};
+use email_alerts::play::{Plan, Victims, play};
 use email_alerts::postgres::Postgres;
 use email_alerts::world::Scale;
 use std::path::Path;
@@ -26,6 +26,19 @@ async fn workers_are_killed_and_enqueues_lost_and_every_email_is_delivered_once(
     assert!(story.enqueues_lost > 0 && story.recovered.values().sum::<usize>() > 0, "{}", report.table());
     // Seven dates and a Saturday, but for those at the edges of the week.
     assert!(story.made_up >= 5, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_sweeps_is_killed_too_and_what_was_lost_is_found_by_the_next() {
+    let postgres = Postgres::start().await.unwrap();
+    let scale = Scale { subscribers: 12, lists: 4, past: 24, content_changes: 6, messages: 3, sign_ups: 6 };
+    let pace = Pace { hour: Span::secs(1), lease: Span::secs(3) };
+    let plan = Plan { workers: 1, victims: Victims::Everybody, ..Plan::chaos(scale, pace, 7, 6) };
+    let report = play(&plan, &postgres.url(), Path::new(PROGRAM)).await.unwrap();
+    assert!(report.holds(), "{}", report.table());
+    let story = &report.story;
+    assert!(story.sweeper_kills > 1 && story.sweeper_kills < story.kills, "{}", report.table());
+    assert!(story.enqueues_lost > 0 && story.recovered.values().sum::<usize>() > 0, "{}", report.table());
 }
 
 #[test]

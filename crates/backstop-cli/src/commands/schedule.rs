@@ -47,14 +47,15 @@ Examples:
 
 The ledger is kept for 32 days.")]
     Runs(runs::RunsArgs),
-    /// The runs that are missing: older than their grace, and nobody has entered what became of them
+    /// The runs that are missing: older than their grace, and no run stands for them
     #[command(after_help = "\
 Examples:
   backstop schedule missed
   backstop schedule missed daily_digest --at 2026-11-16T09:30:00Z --json
 
-Lists every missing instant within `look_back`, whatever `policy` and `max` will do about it; changes nothing.
-Workers make up what is missing by themselves.")]
+Lists every missing instant within `look_back`, whatever `policy` and `max` will do about it, or did: also what was given
+up, which `schedule runs` explains. Changes nothing. Workers make up what is missing by themselves; `schedule list` counts
+what they still have to deal with.")]
     Missed(missed::MissedArgs),
     /// Run a schedule now, beside its instants
     #[command(after_help = "\

@@ -36,7 +36,8 @@ A sweep is a query over your own tables for rows that are unprocessed and older 
 A row whose job waits or runs is alive and left alone; one whose job is dead is for a person (`backstop dead list`); any
 other gets a job, under its unique key, so that it never has two. Push with the same queue and key, and rows that were
 enqueued in the first place are known too; jobs that were moved to another queue are not. A row that is found again
-after `max_recoveries` (3) becomes a dead letter.
+after `max_recoveries` (3) becomes a dead letter. To cancel its job does not settle a row: mark it as processed too, or it
+gets another job.
 On SQLite :cutoff is text such as 2026-11-15 08:00:00, in UTC. Compare other forms of dates with it as
 `datetime(created_at) <= :cutoff`, or seconds since 1970 as `created_at <= unixepoch(:cutoff)`.
 The query only reads, and is stopped after `timeout` (1m). Lists show the column `id`, or the first one.")]
@@ -162,6 +163,9 @@ fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> 
     for row in rows {
         context.output.line(format!("  {row}"))?;
     }
+    if report.unseen {
+        context.output.note("there are more rows than a run can look at: what is lost behind these is not seen until they are done with");
+    }
     if !report.dead.is_empty() {
         context.output.note(format!("try: backstop dead list --queue {}", sweep.queue()));
     }
@@ -206,8 +210,10 @@ async fn history(sweeps: &[Sweep], backstop: &Backstop, context: &Context) -> Re
 }
 
 fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
-    let mut table =
-        Table::new(&["SWEEP", "WHEN", "TOOK", "FOUND", "ALIVE", "DEAD", "ENQUEUED", "GIVEN UP", "ERROR"]);
+    let mut table = Table::new(&[
+        "SWEEP", "WHEN", "TOOK", "FOUND", "ALIVE", "DEAD", "ENQUEUED", "GIVEN UP", "KEY KEPT", "REFUSED",
+        "ERROR",
+    ]);
     for (sweep, run) in all.iter().flat_map(|(sweep, runs)| runs.iter().map(move |run| (sweep, run))) {
         let plain = |text: String| (text, Tone::Plain);
         let number = |number: usize| plain(count(number as u64));
@@ -220,6 +226,8 @@ fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
             number(run.dead),
             number(run.enqueued),
             number(run.buried),
+            number(run.spent),
+            number(run.refused),
             (run.error.as_deref().map(one_line).unwrap_or_default(), Tone::Bad),
         ]);
     }

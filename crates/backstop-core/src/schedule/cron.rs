@@ -10,8 +10,8 @@
 //! | several of them skipped, or one just after the gap as well | once | as its own time says |
 //! | repeated, the clock was set back over it | once, the first | both times |
 //!
-//! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names all 24 hours: such a one
-//! means a rhythm. Any other one is *fixed*: it means a time of day, which every day has exactly once.
+//! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names all 24 hours, however it
+//! writes them: such a one means a rhythm. Any other one is *fixed*: it means a time of day, which every day has exactly once.
 //!
 //! A gap may be a whole day: Samoa had no 30 December 2011, and what was due on it is due at the first moment of the 31st.
 
@@ -87,7 +87,7 @@ impl Cron {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let pattern =
             parser.parse(fields).map_err(|error| BadCron::Field(text.to_owned(), error.to_string()))?;
-        let pace = Pace::of(fields);
+        let pace = Pace::of(fields, &pattern);
         let cron = Self { text: text.to_owned(), pattern, pace };
         // Leap days come at the latest after eight years; whatever does not come from here on never does.
         match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
@@ -104,6 +104,11 @@ impl Cron {
     /// In plain words, such as `At 08:30`.
     pub fn words(&self) -> String {
         self.pattern.describe()
+    }
+
+    /// Whether it means the same instants in every zone, however the two are written.
+    pub fn means_the_same(&self, other: &Self) -> bool {
+        self.pattern == other.pattern && self.pace == other.pace
     }
 
     /// The instants behind `after`, in order, without end.
@@ -125,10 +130,11 @@ impl PartialEq for Cron {
 }
 
 impl Pace {
-    fn of(fields: &str) -> Self {
-        let clock: Vec<&str> = fields.split_whitespace().take(2).collect();
-        let is_rhythm = clock.iter().any(|field| field.contains(['*', '/', '?']));
-        if is_rhythm || clock.get(1) == Some(&"0-23") { Self::Elapsed } else { Self::Fixed }
+    fn of(fields: &str, pattern: &croner::Cron) -> Self {
+        let mut clock = fields.split_whitespace().take(2);
+        let is_rhythm = clock.any(|field| field.contains(['*', '/', '?']));
+        let is_every_hour = pattern.pattern.hours.values().len() == 24;
+        if is_rhythm || is_every_hour { Self::Elapsed } else { Self::Fixed }
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Seen<'a> {
     pub standing: &'a Standing,
     /// Only instants behind this are looked at.
     pub from: Time,
-    /// Instants behind `from` that have an entry.
+    /// Instants behind `from` that have an entry which counts.
     pub known: &'a BTreeSet<Time>,
 }
 
@@ -82,8 +82,8 @@ enum Open {
 
 /// The expected instants without an entry, in order.
 fn open<'a>(schedule: &'a Schedule, seen: Seen<'a>, now: Time) -> impl Iterator<Item = (Time, Open)> + 'a {
-    let (since, missed) = (seen.standing.since(schedule), schedule.missed);
-    let expected = schedule.between(seen.from, now).filter(move |instant| *instant >= since);
+    let missed = schedule.missed;
+    let expected = seen.standing.expected(schedule, seen.from, now);
     expected.filter(|instant| !seen.known.contains(instant)).map(move |instant| {
         let open = if seen.standing.is_paused_at(instant) {
             Open::Paused

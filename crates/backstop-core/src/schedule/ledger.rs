@@ -11,6 +11,9 @@
 //! | `missed` | no | given up: over the maximum, older than anybody looks back, or its queue stayed full |
 //! | `skipped` | no | not wanted: the schedule was paused, or makes up nothing |
 //!
+//! The first entry of an instant counts. One without a job that was made by a clock that was ahead, and has been set right since, counts
+//! for nothing: when its instant comes, it is decided about anew.
+//!
 //! A page is a day (UTC). A schedule has at most one instant a minute, so a page has a bound, and fits into a cell.
 
 use super::job_id;
@@ -143,6 +146,11 @@ impl Entry {
         self.at.since(self.instant)
     }
 
+    /// Whether it counts for nothing at `now`: a clock that was ahead decided about an instant, and it got no job.
+    pub fn is_void(&self, now: Time) -> bool {
+        self.at.is_ahead_of(now) && !self.what.has_job()
+    }
+
     /// Its job in this schedule, if it has one.
     pub fn job(&self, schedule: &ScheduleName) -> Option<JobId> {
         match self.what {
@@ -215,9 +223,9 @@ impl Page {
         all
     }
 
-    /// Enters what was decided about an instant, unless somebody has decided already; whether it counts.
-    pub fn enter(&mut self, entry: Entry) -> bool {
-        if self.entries.contains_key(&entry.instant) {
+    /// Enters at `now` what was decided about an instant, unless somebody has decided already; whether it counts.
+    pub fn enter(&mut self, entry: Entry, now: Time) -> bool {
+        if self.entries.get(&entry.instant).is_some_and(|standing| !standing.is_void(now)) {
             return false;
         }
         self.entries.insert(entry.instant, entry);

@@ -1,3 +1,4 @@
+mod clocks;
 mod race;
 mod zones;
 
@@ -223,6 +224,12 @@ fn a_rhythm_goes_by_elapsed_time() {
     berlin("*/30 2 * * *", gap, after_gap, &[]);
     let (fold, after_fold) = ("2026-10-24T23:30:00Z", "2026-10-25T02:30:00Z");
     berlin("0 * * * *", fold, after_fold, &["25 02:00 +02:00", "25 02:00 +01:00", "25 03:00 +01:00"]);
+    berlin(
+        "0 0-11,12-23 * * *",
+        fold,
+        after_fold,
+        &["25 02:00 +02:00", "25 02:00 +01:00", "25 03:00 +01:00"],
+    );
     berlin("@hourly", fold, after_fold, &["25 02:00 +02:00", "25 02:00 +01:00", "25 03:00 +01:00"]);
     berlin(
         "*/30 2 * * *",
@@ -509,7 +516,7 @@ fn a_page_comes_back_as_it_was_written() {
     ];
     for (minute, what) in (0..).zip(whats) {
         let instant = day.start().after(Span::minutes(minute));
-        assert!(page.enter(Entry { instant, what, at: instant.after(Span::millis(1_234)) }));
+        assert!(page.enter(Entry { instant, what, at: instant.after(Span::millis(1_234)) }, instant));
     }
     let at = day.start().after(Span::secs(7));
     page.enter_by_hand(Entry { instant: at, what: What::Triggered(JobId::named("x")), at });
@@ -525,8 +532,8 @@ fn the_first_entry_of_an_instant_counts_and_only_what_is_due_changes() {
     let entry = |what| Entry { instant, what, at: instant };
     let mut page = Page::empty(Day::of(instant));
     assert!(!page.conclude(entry(What::Fired)), "it is not due");
-    assert!(page.enter(entry(What::Due)));
-    assert!(!page.enter(entry(What::Skipped(Why::Paused))));
+    assert!(page.enter(entry(What::Due), instant));
+    assert!(!page.enter(entry(What::Skipped(Why::Paused)), instant));
     assert!(page.conclude(entry(What::Late)));
     assert!(!page.conclude(entry(What::Fired)));
     assert_eq!(page.entries().map(|entry| entry.what).collect::<Vec<_>>(), [What::Late]);
@@ -539,7 +546,7 @@ fn a_page_of_the_busiest_day_fits_into_a_cell() {
     for minute in 0..1_440 {
         let instant = day.start().after(Span::minutes(minute));
         let into = instant.after(Span::days(31));
-        page.enter(Entry { instant, what: What::Coalesced(into), at: into.after(Span::millis(999)) });
+        page.enter(Entry { instant, what: What::Coalesced(into), at: into.after(Span::millis(999)) }, into);
     }
     for n in 0..TRIGGERED_MAX {
         let at = day.start().after(Span::secs(86_399));

@@ -10,9 +10,6 @@
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// What clocks of one deployment may be apart.
-const NOISE: Span = Span::minutes(1);
-
 /// A run of a sweep: the last one that began.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Turn {
@@ -43,7 +40,7 @@ impl Turn {
     pub fn next(standing: Option<&Self>, every: Span, now: Time) -> Time {
         match standing {
             None => now,
-            Some(turn) if turn.began > now.after(NOISE) => now,
+            Some(turn) if turn.began.is_ahead_of(now) => now,
             Some(turn) if turn.ended => turn.began.after(every),
             Some(turn) => turn.until,
         }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 type Series = (&'static str, &'static str);
 
 /// A store as it should be.
-const HEALTHY: [Series; 24] = [
+const HEALTHY: [Series; 25] = [
     ("backstop_store_up{instance=\"a\"}", "1+0x40"),
     ("backstop_doctor_findings{grade=\"bad\"}", "0+0x40"),
     ("backstop_doctor_findings{grade=\"warning\"}", "1+0x40"),
@@ -26,6 +26,7 @@ const HEALTHY: [Series; 24] = [
     ("backstop_schedule_unfired{schedule=\"s\"}", "0+0x40"),
     ("backstop_sweep_last_enqueued{sweep=\"w\"}", "0+0x40"),
     ("backstop_sweep_last_failed{sweep=\"w\"}", "0+0x40"),
+    ("backstop_sweep_last_unseen{sweep=\"w\"}", "0+0x20 1+0x5 0+0x14"),
     ("backstop_reconcile_rows_without_jobs{sweep=\"w\"}", "0+0x40"),
     ("backstop_table_passes_total{table=\"t\",outcome=\"ok\"}", "0+1x40"),
     ("backstop_breaker_open{queue=\"q\"}", "0+0x40"),
@@ -36,7 +37,7 @@ const HEALTHY: [Series; 24] = [
 ];
 
 /// What makes which alert fire: the series that stand in for the healthy ones.
-const AILING: [(&str, &[Series]); 22] = [
+const AILING: [(&str, &[Series]); 23] = [
     ("BackstopStoreDown", &[("backstop_store_up{instance=\"a\"}", "1+0x20 0+0x20")]),
     ("BackstopNotScraped", &[("backstop_store_up{instance=\"a\"}", "1+0x5 _x35")]),
     ("BackstopPromiseBroken", &[("backstop_doctor_findings{grade=\"bad\"}", "2+0x40")]),
@@ -59,6 +60,7 @@ const AILING: [(&str, &[Series]); 22] = [
     ("BackstopScheduleMissed", &[("backstop_schedule_missed_total{schedule=\"s\"}", "0+0x20 1+0x20")]),
     ("BackstopSweepFound", &[("backstop_sweep_last_enqueued{sweep=\"w\"}", "3+0x40")]),
     ("BackstopSweepFailed", &[("backstop_sweep_last_failed{sweep=\"w\"}", "1+0x40")]),
+    ("BackstopSweepUnseen", &[("backstop_sweep_last_unseen{sweep=\"w\"}", "1+0x40")]),
     (
         "BackstopTableFailing",
         &[

@@ -25,9 +25,10 @@
 //! | `backstop_doctor_findings` | `grade` | what `backstop doctor` would say: `warning`, `bad`; bad ones fall short of the promise. Absent until it has looked |
 //! | `backstop_doctor_age_seconds` | | since it looked and came to an end |
 //! | `backstop_doctor_failed` | | 1 if its last look failed: the findings are those of the one before. Absent until it has looked |
-//! | `backstop_schedule_unfired` | `schedule` | instants that are missing: nobody made them up or counted them as missed |
+//! | `backstop_schedule_unfired` | `schedule` | instants past their grace that nobody has dealt with: not entered, or in no queue yet. What was given up is not among them |
 //! | `backstop_sweep_last_seconds` | `sweep` | since its last run |
 //! | `backstop_sweep_last_enqueued`, `_last_failed` | `sweep` | rows its last run found lost and gave a job; 1 if that run failed |
+//! | `backstop_sweep_last_unseen` | `sweep` | 1 if there were more rows than a run can look at |
 
 use super::exposition::{Exposition, Metric, Shape};
 use super::labels::{OTHER, VALUES_MAX};
@@ -75,10 +76,11 @@ metrics! {
     FINDINGS = "backstop_doctor_findings", Gauge, "what backstop doctor would say";
     FINDINGS_AGE = "backstop_doctor_age_seconds", Gauge, "since the doctor looked at the store and came to an end";
     DOCTOR_FAILED = "backstop_doctor_failed", Gauge, "1 if the last look of the doctor at the store failed";
-    UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule that are missing";
+    UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule past their grace that nobody has dealt with";
     SWEEP_SINCE = "backstop_sweep_last_seconds", Gauge, "since the last run of a sweep";
     SWEEP_ENQUEUED = "backstop_sweep_last_enqueued", Gauge, "rows that the last run of a sweep found lost";
     SWEEP_FAILED = "backstop_sweep_last_failed", Gauge, "1 if the last run of a sweep failed";
+    SWEEP_UNSEEN = "backstop_sweep_last_unseen", Gauge, "1 if there were more rows than the last run of a sweep could look at";
 }
 
 /// The store as it stands; a part is `None` if it could not be read.
@@ -117,6 +119,7 @@ struct SweepRun {
     since: Span,
     enqueued: usize,
     failed: bool,
+    unseen: bool,
 }
 
 impl Quick {
@@ -145,7 +148,7 @@ impl Slow {
         let schedules: Vec<_> = config.schedules.values().cloned().collect();
         let mut unfired: BTreeMap<String, usize> =
             schedules.iter().map(|schedule| (schedule.name.to_string(), 0)).collect();
-        for (_, schedule) in backstop.schedules().missed(&schedules, now).await? {
+        for (_, schedule) in backstop.schedules().unfired(&schedules).await? {
             *unfired.entry(schedule.to_string()).or_default() += 1;
         }
         let mut sweeps = Vec::new();
@@ -156,6 +159,7 @@ impl Slow {
                 since: now.since(run.at),
                 enqueued: run.enqueued,
                 failed: run.error.is_some(),
+                unseen: run.unseen,
             }));
         }
         Ok(Self { unfired, sweeps })
@@ -308,6 +312,7 @@ impl Slow {
             (SWEEP_SINCE, sweeps().map(|run| named(run, run.since.as_secs_f64())).collect::<Vec<_>>()),
             (SWEEP_ENQUEUED, sweeps().map(|run| named(run, count(run.enqueued as u64))).collect()),
             (SWEEP_FAILED, sweeps().map(|run| named(run, f64::from(u8::from(run.failed)))).collect()),
+            (SWEEP_UNSEEN, sweeps().map(|run| named(run, f64::from(u8::from(run.unseen)))).collect()),
         ] {
             text.tell(metric, samples.iter().map(|(name, value)| (vec![("sweep", name.as_str())], *value)));
         }

@@ -68,6 +68,25 @@ async fn a_scrape_tells_what_is_in_the_store() {
 }
 
 #[tokio::test]
+async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
+    let test = testing::start();
+    let toml =
+        "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\nmissed = { policy = \"skip\" }\n";
+    let schedules: Vec<_> = app(test.backstop.clone(), toml).config().schedules.values().cloned().collect();
+    let told = async |line: &str| {
+        let (_, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
+        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+    };
+    test.backstop.schedules().look(&schedules).await.unwrap();
+    test.clock.advance(backstop::Span::hours(3 * 24));
+    told("backstop_schedule_unfired{schedule=\"daily\"} 3").await;
+    test.backstop.schedules().look(&schedules).await.unwrap();
+    told("backstop_schedule_unfired{schedule=\"daily\"} 0").await;
+    let missed = test.backstop.schedules().missed(&schedules, test.backstop.now()).await.unwrap();
+    assert_eq!(missed.len(), 3, "they are listed all the same");
+}
+
+#[tokio::test]
 async fn what_the_doctor_says_is_told_once_it_has_looked_and_never_as_zero_before() {
     let router = router(&app(testing::start().backstop, ""));
     let (_, first) = ask(&router, "/metrics").await;

@@ -55,6 +55,8 @@ struct Run {
     dead: Number,
     enqueued: Number,
     buried: Number,
+    spent: Number,
+    refused: Number,
     unusable: Number,
     error: Option<String>,
 }
@@ -82,6 +84,8 @@ impl Run {
             dead: Number::new(run.dead),
             enqueued: Number::new(run.enqueued),
             buried: Number::new(run.buried),
+            spent: Number::new(run.spent),
+            refused: Number::new(run.refused),
             unusable: Number::new(run.unusable),
             error: run.error.clone(),
         }

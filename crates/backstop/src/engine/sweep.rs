@@ -72,7 +72,14 @@ fn tell(sweep: &Sweep, outcome: &Result<Report, SweepError>) {
                     "lost work was found, and there is no room for it; the next run tries again"
                 );
             }
-            if report.is_cut {
+            if report.unseen {
+                tracing::warn!(
+                    sweep,
+                    found = report.found.len(),
+                    unusable = report.unusable.len(),
+                    "there are more rows than a run can look at; what is lost behind them is found when they are done with"
+                );
+            } else if report.is_cut {
                 tracing::warn!(
                     sweep,
                     found = report.found.len(),

@@ -25,7 +25,7 @@ pub(crate) async fn timetable_loop(engine: &Engine, stop: &CancellationToken) {
     let mut watches: Vec<Watch<'_>> = engine.schedules.iter().map(Watch::new).collect();
     while !watches.is_empty() {
         let now = engine.now();
-        let due = watches.iter_mut().filter(|watch| watch.next.is_none_or(|next| next <= now));
+        let due = watches.iter_mut().filter(|watch| watch.is_due(now));
         tokio::select! {
             biased;
             // Wherever that cuts a look off: what was agreed on is done by whoever looks next.
@@ -54,6 +54,11 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(schedule: &'a Schedule) -> Self {
         Self { schedule, memory: Memory::among_many(), next: None, failed_again: FAILED_AGAIN.0 }
+    }
+
+    /// Nobody waits for longer than a patrol: a look that lies further ahead was set by a clock that has been set back.
+    fn is_due(&self, now: Time) -> bool {
+        self.next.is_none_or(|next| next <= now || next > now.after(PATROL))
     }
 
     async fn look(&mut self, engine: &Engine) {

@@ -6,7 +6,7 @@
 use super::metrics;
 use super::pages::{Pages, change_standing, forget_old};
 use crate::client::Backstop;
-use backstop_core::limits::{FIRE_MAX, LEDGER_KEPT};
+use backstop_core::limits::FIRE_MAX;
 use backstop_core::port::{Answer, Enqueued};
 use backstop_core::schedule::{Day, Entry, Last, Schedule, Seen, Standing, What, Why, decide, job_id};
 use backstop_core::{Span, Time};
@@ -57,21 +57,17 @@ pub struct Looked {
 
 /// Looks at a schedule.
 pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut Memory) -> Answer<Looked> {
+    let register = |standing: &mut Standing| standing.register(schedule, backstop.now());
+    let (standing, ()) = change_standing(backstop, &schedule.name, register).await?;
     let now = backstop.now();
-    let (standing, ()) =
-        change_standing(backstop, &schedule.name, |standing| standing.register(schedule, now)).await?;
-    // A clock that was set right after decades does not make this one walk through them.
-    let from = memory.settled.unwrap_or_else(|| first_from(&standing, schedule, now));
-    let from = from.min(now).max(now.before(LEDGER_KEPT));
+    let from = standing.look_from(schedule, memory.settled, now);
     let mut pages = Pages::read(backstop, &schedule.name, Day::of(from), Day::of(now)).await?;
     let known = pages.known();
     let decision = decide(schedule, Seen { standing: &standing, from, known: &known }, now);
     let (own, mut entered): (Vec<Entry>, Vec<Entry>) =
         pages.enter(&decision.enter).await?.into_iter().partition(|entry| entry.what == What::Due);
 
-    let is_ours =
-        |entry: &Entry| own.contains(entry) || now.since(entry.at) >= memory.patience || now < entry.at;
-    let (mut due, others): (Vec<Entry>, Vec<Entry>) = pages.due().into_iter().partition(is_ours);
+    let (mut due, others) = to_fire(pages.due(), &own, memory.patience, now);
     let more = due.len() > FIRE_MAX;
     due.truncate(FIRE_MAX);
     let fired = fire(backstop, schedule, &due).await?;
@@ -97,11 +93,14 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
     })
 }
 
-/// Where a process begins that knows nothing: the whole window, and what is older and was left by whoever was last here.
-fn first_from(standing: &Standing, schedule: &Schedule, now: Time) -> Time {
-    let window = now.before(schedule.missed.look_back);
-    let left = standing.settled(schedule).unwrap_or(window);
-    left.min(window).max(now.before(LEDGER_KEPT))
+/// What of all that is due, the oldest first, this look fires, and what it leaves to others. Its own is what it has agreed on, and what
+/// others have left for too long; before that it fires all that is older, whoever agreed on it: so no run comes into its queue ahead of an
+/// older one.
+fn to_fire(mut due: Vec<Entry>, own: &[Entry], patience: Span, now: Time) -> (Vec<Entry>, Vec<Entry>) {
+    let is_left_alone = |entry: &Entry| now.since(entry.at) >= patience || now < entry.at;
+    let last = due.iter().rposition(|entry| own.contains(entry) || is_left_alone(entry));
+    let others = due.split_off(last.map_or(0, |last| last + 1));
+    (due, others)
 }
 
 /// Puts the jobs of due instants into their queue; answers what became of those that are in it, or never will be.
@@ -180,5 +179,34 @@ fn tell(schedule: &Schedule, missing: usize, waiting: usize, memory: &mut Memory
     } else if is_new {
         memory.complained = Some(now);
         tracing::warn!(schedule = %name, queue = %schedule.queue, waiting, "due runs do not fit into their queue: it is full; trying again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_is_fired_ahead_of_an_older_one_that_another_process_has_agreed_on() {
+        let now = Time::from_millis(1_767_225_600_000);
+        let entry = |hours_ago: i64, at: Time| Entry {
+            instant: now.before(Span::hours(hours_ago)),
+            what: What::Due,
+            at,
+        };
+        let due: Vec<Entry> = (1..=5).rev().map(|hours_ago| entry(hours_ago, now)).collect();
+        let hours = |entries: &[Entry]| -> Vec<i64> {
+            entries.iter().map(|entry| now.since(entry.instant).as_millis() / 3_600_000).collect()
+        };
+        let check = |own: &[Entry], patience: Span, expected: &[i64]| {
+            let (fired, others) = to_fire(due.clone(), own, patience, now);
+            assert_eq!(hours(&fired), expected);
+            assert_eq!(fired.len() + others.len(), due.len());
+        };
+        check(&[due[1], due[3]], PATIENCE, &[5, 4, 3, 2]);
+        check(&[], PATIENCE, &[]);
+        check(&[], Span::ZERO, &[5, 4, 3, 2, 1]);
+        let (fired, _) = to_fire(vec![entry(2, now.before(PATIENCE)), entry(1, now)], &[], PATIENCE, now);
+        assert_eq!(hours(&fired), [2], "whoever agreed on it has had its time");
     }
 }

@@ -26,7 +26,7 @@
 //! | cell | what is in it |
 //! |---|---|
 //! | `schedules/NAME` | since when it counts, when it was paused, its newest run |
-//! | `ledger/NAME/DAY` | what became of the instants of a day (UTC); removed after 32 days |
+//! | `ledger/NAME/DAY` | what became of the instants of a day (UTC); kept for 32 days, and the newest 66 for longer |
 
 pub(crate) mod look;
 pub(crate) mod metrics;

@@ -8,6 +8,10 @@ use crate::shared::{cells, read};
 use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing};
 use backstop_core::{JobId, QueueName, ScheduleName, Time};
+use std::collections::BTreeSet;
+
+/// Which instants of some pages are not missing.
+type Known = fn(&Pages<'_>) -> BTreeSet<Time>;
 
 /// Schedules as all processes share them.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub struct ScheduleStatus {
     pub last: Option<Last>,
     /// Since when it is paused, if it is.
     pub paused: Option<Time>,
-    /// How many runs are missing.
+    /// How many runs are missing, and still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
     pub missing: usize,
 }
 
@@ -86,7 +90,7 @@ impl Schedules<'_> {
         let standing = standing_at(self.0, schedule, now).await?;
         let since = standing.since(schedule);
         let after = now.max(Time::from_micros(since.as_micros().saturating_sub(1)));
-        let missing = self.missing(schedule, &standing, now).await?.len();
+        let missing = self.missing(schedule, &standing, now, |pages| pages.settled()).await?.len();
         Ok(ScheduleStatus {
             name: schedule.name.clone(),
             since,
@@ -112,23 +116,44 @@ impl Schedules<'_> {
         newest(self.0, name, limit).await
     }
 
-    /// The instants of these schedules that are missing at `at`, whatever is to become of them: by instant, then by name.
+    /// The instants of these schedules that are missing at `at`, whatever became of them or is to: also those that were given up. By
+    /// instant, then by name.
     pub async fn missed(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<(Time, ScheduleName)>> {
+        // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
+        self.all_missing(schedules, at, |pages| pages.answered()).await
+    }
+
+    /// Those of them, now, that are still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
+    pub async fn unfired(&self, schedules: &[Schedule]) -> Answer<Vec<(Time, ScheduleName)>> {
+        self.all_missing(schedules, self.0.now(), |pages| pages.settled()).await
+    }
+
+    async fn all_missing(
+        &self,
+        schedules: &[Schedule],
+        at: Time,
+        known: Known,
+    ) -> Answer<Vec<(Time, ScheduleName)>> {
         let mut found = Vec::new();
         for schedule in schedules {
             let standing = standing_at(self.0, schedule, at).await?;
-            let missing = self.missing(schedule, &standing, at).await?;
+            let missing = self.missing(schedule, &standing, at, known).await?;
             found.extend(missing.into_iter().map(|instant| (instant, schedule.name.clone())));
         }
         found.sort();
         Ok(found)
     }
 
-    async fn missing(&self, schedule: &Schedule, standing: &Standing, at: Time) -> Answer<Vec<Time>> {
+    async fn missing(
+        &self,
+        schedule: &Schedule,
+        standing: &Standing,
+        at: Time,
+        known: Known,
+    ) -> Answer<Vec<Time>> {
         let from = at.before(schedule.missed.look_back);
         let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
-        // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
-        let known = pages.answered();
+        let known = known(&pages);
         Ok(missing(schedule, Seen { standing, from, known: &known }, at))
     }
 

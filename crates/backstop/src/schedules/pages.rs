@@ -8,6 +8,9 @@ use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What, Why};
 use backstop_core::{ScheduleName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Twice as many pages as a ledger is kept for: what a clock that is ahead enters does not push out what was there before.
+const PAGES_KEPT: usize = 66;
+
 pub(super) const STANDINGS: &str = "schedules/";
 
 pub(super) fn standing_cell(name: &ScheduleName) -> String {
@@ -72,7 +75,7 @@ impl<'a> Pages<'a> {
         Ok(Self { backstop, name, by_day: pages.collect() })
     }
 
-    /// The instants that have an entry.
+    /// The instants that have an entry which counts.
     pub(super) fn known(&self) -> BTreeSet<Time> {
         self.entries().map(|entry| entry.instant).collect()
     }
@@ -84,19 +87,28 @@ impl<'a> Pages<'a> {
         self.entries().filter(|entry| is_answered(entry.what)).map(|entry| entry.instant).collect()
     }
 
+    /// The instants that nothing is left to do about: all that have an entry, but for those that are in no queue yet.
+    pub(super) fn settled(&self) -> BTreeSet<Time> {
+        self.entries().filter(|entry| entry.what != What::Due).map(|entry| entry.instant).collect()
+    }
+
     /// The instants that are to be fired, the oldest first.
     pub(super) fn due(&self) -> Vec<Entry> {
         self.entries().filter(|entry| entry.what == What::Due).copied().collect()
     }
 
+    /// The entries that count.
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.by_day.values().flat_map(Page::entries)
+        let now = self.backstop.now();
+        self.by_day.values().flat_map(Page::entries).filter(move |entry| !entry.is_void(now))
     }
 
     /// Enters what was decided where nobody was faster; answers those that count. Days go in their order: should this be cut
     /// off, what is left over is the newest, and whoever comes next decides about that alone.
     pub(super) async fn enter(&mut self, entries: &[Entry]) -> Answer<Vec<Entry>> {
-        self.write(entries, Page::enter).await
+        // By the clock at that very moment: a process that was held up must not take what others entered meanwhile for a mistake.
+        let backstop = self.backstop;
+        self.write(entries, |page, entry| page.enter(entry, backstop.now())).await
     }
 
     /// Enters what became of due instants; answers those that count.
@@ -104,7 +116,11 @@ impl<'a> Pages<'a> {
         self.write(entries, Page::conclude).await
     }
 
-    async fn write(&mut self, entries: &[Entry], write: fn(&mut Page, Entry) -> bool) -> Answer<Vec<Entry>> {
+    async fn write(
+        &mut self,
+        entries: &[Entry],
+        write: impl Fn(&mut Page, Entry) -> bool,
+    ) -> Answer<Vec<Entry>> {
         let mut days: BTreeMap<Day, Vec<Entry>> = BTreeMap::new();
         for entry in entries {
             days.entry(Day::of(entry.instant)).or_default().push(*entry);
@@ -127,13 +143,15 @@ pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usiz
     /// Days read at once: a schedule that runs every minute fills a cell a day.
     const STEP: usize = 4;
     // A day more than today: whoever wrote may have a clock that is ahead.
-    let newest = Day::of(backstop.now().after(backstop_core::Span::days(1)));
-    let days: Vec<Day> = Day::through(Day::of(backstop.now().before(LEDGER_KEPT)), newest).collect();
+    let now = backstop.now();
+    let newest = Day::of(now.after(backstop_core::Span::days(1)));
+    let days: Vec<Day> = Day::through(Day::of(now.before(LEDGER_KEPT)), newest).collect();
     let mut entries = Vec::new();
     for part in days.rchunks(STEP) {
         let names = part.iter().rev().map(|day| page_cell(name, *day)).collect();
         let cells = backstop.store().cells(names).await?;
-        entries.extend(cells.iter().flatten().filter_map(read::<Page>).flat_map(|page| page.newest_first()));
+        let pages = cells.iter().flatten().filter_map(read::<Page>);
+        entries.extend(pages.flat_map(|page| page.newest_first()).filter(|entry| !entry.is_void(now)));
         if entries.len() >= limit {
             break;
         }
@@ -142,13 +160,14 @@ pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usiz
     Ok(entries)
 }
 
-/// Removes pages older than a ledger is kept.
-pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<usize> {
+/// Removes pages older than a ledger is kept, but never the newest [`PAGES_KEPT`]: to a clock that is a year ahead all of them are old, and
+/// once it is right again they say what must not be fired a second time.
+pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<()> {
     let first_kept = page_cell(name, Day::of(now.before(LEDGER_KEPT)));
     // By name is by day: the first page has the oldest.
     let mut walk = Walk::new(backstop, format!("ledger/{name}/"));
     let mut old = walk.next().await?.unwrap_or_default();
+    old.truncate(old.len().saturating_sub(PAGES_KEPT));
     old.retain(|cell| cell.name < first_kept);
-    remove(backstop, &old).await?;
-    Ok(old.len())
+    remove(backstop, &old).await
 }

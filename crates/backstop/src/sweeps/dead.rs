@@ -2,8 +2,7 @@
 
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
-use backstop_core::limits::SWEEP_DEAD_MAX;
-use backstop_core::port::{Answer, Order, PageQuery, StoreError};
+use backstop_core::port::{Answer, Order, PageQuery};
 use backstop_core::unique::UniqueKey;
 use backstop_core::{QueueName, State};
 use std::collections::BTreeSet;
@@ -11,30 +10,22 @@ use std::collections::BTreeSet;
 /// Letters of one page: their payloads come with them.
 const PAGE: usize = 100;
 
-/// Those of `keys` that a dead letter of the queue has. A dead job holds no key, so all letters are looked at: there are at
-/// most as many as the queue's bound.
+/// Those of `keys` that a dead letter of the queue has. A dead job holds no key, so all letters are looked at, a page at a time: as many
+/// as the queue's bound, for as long as a run may take. To stop at fewer would end recovery just when much goes wrong.
 pub(super) async fn with_letters(
     backstop: &Backstop,
     queue: &QueueName,
     keys: &BTreeSet<&UniqueKey>,
 ) -> Answer<BTreeSet<UniqueKey>> {
-    let (mut dead, mut cursor, mut looked) = (BTreeSet::new(), None, 0);
+    let (mut dead, mut cursor) = (BTreeSet::new(), None);
     while dead.len() < keys.len() {
         let filter = Filter { queue: Some(queue.clone()), state: Some(State::Dead), ..Filter::default() };
         let query = PageQuery { filter, cursor, limit: PAGE, order: Order::Newest };
         let page = backstop.store().jobs(query, backstop.now()).await?;
-        looked += page.jobs.len();
         dead.extend(page.jobs.into_iter().filter_map(|job| job.unique_key).filter(|key| keys.contains(key)));
         cursor = page.next;
         if cursor.is_none() {
             break;
-        }
-        if looked > SWEEP_DEAD_MAX {
-            let cause = format!(
-                "queue {queue} has more than {SWEEP_DEAD_MAX} dead letters: whose rows they are cannot be told; \
-                 requeue or clear some (backstop dead groups --queue {queue})"
-            );
-            return Err(StoreError::misuse("looking for dead letters", cause));
         }
     }
     Ok(dead)

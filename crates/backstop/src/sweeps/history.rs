@@ -28,8 +28,17 @@ pub struct PastRun {
     pub enqueued: usize,
     /// Of these, those that were given up.
     pub buried: usize,
+    /// Of these, those whose job has ended and keeps its key.
+    #[serde(default)]
+    pub spent: usize,
+    /// Of these, those that a full queue, or full dead letters, did not take.
+    #[serde(default)]
+    pub refused: usize,
     /// Rows that no job could be made of.
     pub unusable: usize,
+    /// Whether there were more rows than a run can look at.
+    #[serde(default)]
+    pub unseen: bool,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -48,7 +57,10 @@ impl PastRun {
             dead: report.dead.len(),
             enqueued: report.enqueued.len(),
             buried: report.buried.len(),
+            spent: report.spent.len(),
+            refused: report.refused.len(),
             unusable: report.unusable.len(),
+            unseen: report.unseen,
             error: outcome.as_ref().err().map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
         }
     }

@@ -39,6 +39,7 @@
 //!
 //! A worker runs the sweeps it is given by itself, every [`Sweep::every`]; of many workers one does.
 
+mod collect;
 mod dead;
 mod history;
 mod metrics;
@@ -65,8 +66,10 @@ pub use run::{Report, SweepError, Sweeper, Unusable};
 use async_trait::async_trait;
 use backstop_core::limits::{SWEEP_EVERY_MIN, SWEEP_RECOVERIES_MAX, SWEEP_ROWS_MAX};
 use backstop_core::name::BadName;
+use backstop_core::sweep::UnknownColumn;
 use backstop_core::unique::UniqueKey;
 use backstop_core::{Kind, QueueName, Span, Time};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,6 +78,15 @@ use std::sync::Arc;
 pub trait Finder: Send + Sync + 'static {
     /// Unprocessed work from before `cutoff`, at most `max` of it; the oldest first, if there is an order.
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError>;
+
+    /// The same for whoever needs a part of it. Of rows that are large a finder then need not hold more.
+    async fn find_wanted(&self, cutoff: Time, max: usize, wanted: &Wanted) -> Result<Found, FindError> {
+        let mut found = self.find(cutoff, max).await?;
+        found.is_cut |= found.findings.len() + found.unusable.len() >= max;
+        found.findings.truncate(max);
+        found.findings.retain(|finding| wanted.has(&finding.key));
+        Ok(found)
+    }
 
     /// Whether a job with this key, of the sweep's queue and kind, was made for a row of this finder's: asked when jobs are
     /// compared with rows.
@@ -90,17 +102,31 @@ pub struct Found {
     pub findings: Vec<Finding>,
     /// Rows that no job can be made of.
     pub unusable: Vec<Unusable>,
+    /// Whether there may be more than these.
+    pub is_cut: bool,
 }
 
 impl FromIterator<Finding> for Found {
     fn from_iter<I: IntoIterator<Item = Finding>>(findings: I) -> Self {
-        Self { findings: findings.into_iter().collect(), unusable: Vec::new() }
+        Self { findings: findings.into_iter().collect(), ..Self::default() }
     }
 }
 
-impl Found {
-    fn len(&self) -> usize {
-        self.findings.len() + self.unusable.len()
+/// What a search is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// All findings.
+    All,
+    /// All of them, and their payloads need not be there.
+    Keys,
+    /// Those with one of these keys.
+    These(BTreeSet<UniqueKey>),
+}
+
+impl Wanted {
+    /// Whether the finding with this key is.
+    pub fn has(&self, key: &UniqueKey) -> bool {
+        !matches!(self, Self::These(keys) if !keys.contains(key))
     }
 }
 
@@ -111,6 +137,9 @@ pub enum FindError {
     /// The query is wrong, or the database does not answer.
     #[error("{0}")]
     Failed(String),
+    /// A template names a column that the query does not give.
+    #[error(transparent)]
+    Column(#[from] UnknownColumn),
     /// It took too long, and was stopped.
     #[error("the query was stopped after {0}; give it an index, or raise `timeout`")]
     TooSlow(Span),

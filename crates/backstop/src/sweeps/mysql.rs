@@ -1,8 +1,8 @@
 //! A query on a MySQL or MariaDB server: one read-only transaction. Without TLS: a server elsewhere is reached by a tunnel.
 
-use super::FindError;
 use super::query::hex;
-use super::source::{Rows, Search};
+use super::source::Search;
+use super::{FindError, Found};
 use crate::address::Address;
 use crate::source::mysql::{connect, is_mariadb, is_stopped, time_limit};
 use backstop_core::sweep::{Row, cutoff_text, decimal};
@@ -19,23 +19,23 @@ const BESIDE: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
 
-/// The rows that a query finds.
-pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+/// What a query finds.
+pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let limit = search.limit;
     let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
     asked.unwrap_or(Err(FindError::TooSlow(limit)))
 }
 
-async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let mut conn = connect(address).await.map_err(|error| FindError::Failed(error.to_string()))?;
     let limit = search.limit;
-    let rows = read(&mut conn, search).await;
+    let found = read(&mut conn, search).await;
     // Rows that were not asked for may still be on their way: the connection is closed, not cleaned.
     drop(conn);
-    rows.map_err(|error| failure(&error, limit))?
+    found.map_err(|error| failure(&error, limit))?
 }
 
-async fn read(conn: &mut Conn, search: Search<'_>) -> mysql_async::Result<Result<Rows, FindError>> {
+async fn read(conn: &mut Conn, mut search: Search<'_>) -> mysql_async::Result<Result<Found, FindError>> {
     // Also for statements that would end the transaction first.
     conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
     conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
@@ -51,13 +51,17 @@ async fn read(conn: &mut Conn, search: Search<'_>) -> mysql_async::Result<Result
         return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
     };
     let columns: Arc<[String]> = described.iter().map(|column| column.name_str().into_owned()).collect();
-    let mut rows = Vec::new();
-    while rows.len() < search.max {
-        let Some(row) = result.next().await? else { break };
-        let values = row.unwrap().into_iter().zip(described.iter());
-        rows.push(Row::new(Arc::clone(&columns), values.map(|(of, column)| value(of, column)).collect()));
+    if let Err(unknown) = search.into.check(&columns) {
+        return Ok(Err(unknown.into()));
     }
-    Ok(Ok(Rows { columns, rows }))
+    while let Some(row) = result.next().await? {
+        let values = row.unwrap().into_iter().zip(described.iter());
+        let values = values.map(|(of, column)| value(of, column)).collect();
+        if !search.into.take(&Row::new(Arc::clone(&columns), values)) {
+            break;
+        }
+    }
+    Ok(Ok(search.into.found()))
 }
 
 fn failure(error: &mysql_async::Error, limit: Span) -> FindError {

@@ -1,15 +1,17 @@
 //! A query on a PostgreSQL server: one read-only transaction, on a connection under the same rules as the store's.
 
-use super::FindError;
-use super::source::{Rows, Search};
+use super::source::Search;
+use super::{FindError, Found};
 use crate::address::Address;
 use crate::source::postgres::connect;
 use backstop_core::sweep::{Row, decimal};
 use backstop_core::{Span, Time};
+use futures_util::TryStreamExt;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_postgres::Client;
@@ -19,23 +21,29 @@ use tokio_postgres::types::Type;
 /// What connecting, and ending the transaction, may take beside the query.
 const BESIDE: Duration = Duration::from_secs(15);
 
-/// The rows that a query finds.
-pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+/// What a query finds.
+pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let limit = search.limit;
     let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
     asked.unwrap_or(Err(FindError::TooSlow(limit)))
 }
 
-async fn ask(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let client = connect(address).await.map_err(FindError::Failed)?;
     let limit = search.limit;
-    let rows = read(&client, search).await.map_err(|error| failure(&error, limit))?;
-    // Nothing was written that could be committed; where this fails the connection ends, and the transaction with it.
-    let _ = client.batch_execute("ROLLBACK").await;
-    rows
+    let found = read(&client, search).await.map_err(|error| failure(&error, limit))?;
+    // Nothing was written that could be committed. Where rows may still be on their way nobody waits for them: the connection ends, and
+    // the transaction with it.
+    if found.as_ref().is_ok_and(|found| !found.is_cut) {
+        let _ = client.batch_execute("ROLLBACK").await;
+    }
+    found
 }
 
-async fn read(client: &Client, search: Search<'_>) -> Result<Result<Rows, FindError>, tokio_postgres::Error> {
+async fn read(
+    client: &Client,
+    mut search: Search<'_>,
+) -> Result<Result<Found, FindError>, tokio_postgres::Error> {
     let limit_ms = search.limit.as_millis().max(1);
     let begin = format!(
         "BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};
@@ -47,14 +55,18 @@ async fn read(client: &Client, search: Search<'_>) -> Result<Result<Rows, FindEr
     if columns.is_empty() {
         return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
     }
-    let cutoff = system_time(search.cutoff);
+    if let Err(unknown) = search.into.check(&columns) {
+        return Ok(Err(unknown.into()));
+    }
     let sql = search.query.as_json_rows(search.max);
-    let found = client.query_typed(&sql, &[(&cutoff, Type::TIMESTAMPTZ)]).await?;
-    let rows: Result<Vec<Row>, _> = found
-        .iter()
-        .map(|row| row.try_get::<_, &str>(0).map(|json| Row::new(Arc::clone(&columns), values(json))))
-        .collect();
-    Ok(Ok(Rows { columns, rows: rows? }))
+    let cutoff = [(system_time(search.cutoff), Type::TIMESTAMPTZ)];
+    let mut rows = pin!(client.query_typed_raw(&sql, cutoff).await?);
+    while let Some(row) = rows.try_next().await? {
+        if !search.into.take(&Row::new(Arc::clone(&columns), values(row.try_get(0)?))) {
+            break;
+        }
+    }
+    Ok(Ok(search.into.found()))
 }
 
 fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {

@@ -1,11 +1,11 @@
 //! A query as a finder: rows of the user's own tables, and what jobs are made of them.
 
-use super::source::{Search, rows};
-use super::{BadSource, FindError, Finder, Found, Source, Unusable};
+use super::collect::{Collector, Mould};
+use super::source::{Search, search};
+use super::{BadSource, FindError, Finder, Found, Source, Wanted};
 use async_trait::async_trait;
 use backstop_core::limits::SWEEP_QUERY_MAX;
-use backstop_core::payload::Payload;
-use backstop_core::sweep::{BadQuery, BadTemplate, BoundQuery, Finding, Row, Shape, Template, UnknownColumn};
+use backstop_core::sweep::{BadQuery, BadTemplate, BoundQuery, Shape, Template};
 use backstop_core::unique::UniqueKey;
 use backstop_core::{Span, Time};
 use serde_json::Value;
@@ -15,8 +15,7 @@ use serde_json::Value;
 pub struct Query {
     source: Source,
     bound: BoundQuery,
-    key: Template,
-    payload: Shape,
+    mould: Mould,
     timeout: Span,
 }
 
@@ -66,7 +65,7 @@ impl Query {
         }
         let payload = payload.map(Shape::parse).transpose().map_err(BadSweepQuery::Payload)?;
         let payload = payload.unwrap_or(Shape::Row);
-        Ok(Self { source, bound, key, payload, timeout: Self::TIMEOUT })
+        Ok(Self { source, bound, mould: Mould { key, payload }, timeout: Self::TIMEOUT })
     }
 
     /// It is stopped after this long.
@@ -77,39 +76,22 @@ impl Query {
         self.timeout = timeout;
         Ok(self)
     }
-
-    fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
-        self.key.check(columns)?;
-        self.payload.check(columns)
-    }
-
-    fn finding(&self, row: &Row) -> Result<Finding, String> {
-        let key = self.key.fill(row).map_err(|error| error.to_string())?;
-        let key = UniqueKey::new(&key).map_err(|error| error.to_string())?;
-        let payload = self.payload.fill(row).map_err(|error| error.to_string())?;
-        let payload = Payload::json(payload.to_string()).map_err(|error| error.to_string())?;
-        Ok(Finding { row: row.id(), key, payload })
-    }
 }
 
 #[async_trait]
 impl Finder for Query {
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
-        let search = Search { query: &self.bound, cutoff, max, limit: self.timeout };
-        let rows = rows(&self.source, search).await?;
-        self.check(&rows.columns).map_err(|error| FindError::Failed(error.to_string()))?;
-        let mut found = Found::default();
-        for row in &rows.rows {
-            match self.finding(row) {
-                Ok(finding) => found.findings.push(finding),
-                Err(why) => found.unusable.push(Unusable { row: row.id(), why }),
-            }
-        }
-        Ok(found)
+        self.find_wanted(cutoff, max, &Wanted::All).await
+    }
+
+    async fn find_wanted(&self, cutoff: Time, max: usize, wanted: &Wanted) -> Result<Found, FindError> {
+        let into = Collector::new(self.mould.clone(), wanted.clone(), max);
+        let asked = Search { query: &self.bound, cutoff, max, limit: self.timeout, into };
+        search(&self.source, asked).await
     }
 
     fn is_own(&self, key: &UniqueKey) -> bool {
-        self.key.fits(key.as_str())
+        self.mould.key.fits(key.as_str())
     }
 }
 

@@ -8,9 +8,9 @@
 //! Both are looked at in an order in which what is in hand matches: jobs before rows, and those without a row once more.
 
 use super::run::Sweeper;
-use super::{Report, SweepError, dead, metrics};
+use super::{Report, SweepError, Wanted, dead, metrics};
 use backstop_core::amend::Filter;
-use backstop_core::limits::RECONCILE_MAX;
+use backstop_core::limits::{RECONCILE_MAX, SWEEP_BYTES_MAX};
 use backstop_core::port::{Answer, KeyHolder, Order, PageQuery, StoreError};
 use backstop_core::unique::UniqueKey;
 use backstop_core::{JobId, Span, State, Time};
@@ -134,8 +134,8 @@ impl Sweeper {
 
     /// The rows from before a time, by key.
     async fn rows(&self, cutoff: Time) -> Result<Vec<(UniqueKey, Value)>, SweepError> {
-        let found = self.search(cutoff, RECONCILE_MAX).await?;
-        if found.len() >= RECONCILE_MAX {
+        let found = self.search(cutoff, RECONCILE_MAX, Wanted::Keys).await?;
+        if found.is_cut {
             return Err(too_many("rows").into());
         }
         Ok(found.findings.into_iter().map(|finding| (finding.key, finding.row)).collect())
@@ -178,6 +178,9 @@ impl Sweeper {
 fn too_many(what: &str) -> StoreError {
     StoreError::misuse(
         "comparing rows and jobs",
-        format!("more than {RECONCILE_MAX} {what}: too many to compare"),
+        format!(
+            "there are too many {what} to compare: more than {RECONCILE_MAX}, or than fit into {} MiB",
+            SWEEP_BYTES_MAX >> 20
+        ),
     )
 }

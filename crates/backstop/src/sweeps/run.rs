@@ -1,7 +1,7 @@
 //! One run: look for rows, ask the store what it knows of them, let the core decide, enqueue, write down.
 
 use super::recovered::Recoveries;
-use super::{FindError, Found, PastRun, Sweep, dead, history, metrics, turn};
+use super::{FindError, Found, PastRun, Sweep, Wanted, dead, history, metrics, turn};
 use crate::client::Backstop;
 use crate::worker::usual_worker;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
@@ -12,7 +12,7 @@ use backstop_core::unique::{Unique, UniqueKey};
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, NewJob, Span, Time, WorkerName};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// A run that takes longer is given up.
 const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000);
 
-/// A run looks at so many times the rows it may act on, and at no fewer than this.
+/// A run looks at so many times the rows it may act on, and at no fewer than this; at all it can compare only where that was not enough.
 const LOOKED_AT_TIMES: usize = 10;
 const LOOKED_AT_MIN: usize = 10_000;
 /// What two readings of a clock may be apart.
@@ -59,6 +59,18 @@ pub struct Report {
     pub unusable: Vec<Unusable>,
     /// Whether there is more than one run looks at, or acts on; the next one goes on.
     pub is_cut: bool,
+    /// Whether there is more than a run can look at: nobody sees what is lost behind that, until what stands before it is done with.
+    pub unseen: bool,
+}
+
+/// Rows, and what is to become of them.
+struct Judged {
+    rows: Vec<(Finding, Fate)>,
+    unusable: Vec<Unusable>,
+    /// At how many rows was looked, at most.
+    max: usize,
+    /// Whether there may be more.
+    is_cut: bool,
 }
 
 /// A run that failed. Nothing is enqueued by a run whose search fails.
@@ -202,14 +214,13 @@ impl Sweeper {
 
     async fn perform(&self, at: Time, mode: Mode) -> Result<Report, SweepError> {
         let cutoff = at.before(self.sweep.older_than);
-        let found = self.find(cutoff).await?;
         let recoveries = Recoveries::read(&self.backstop, &self.sweep).await?;
-        let fates = self.judge(&found.findings, &recoveries).await?;
-        let is_all_seen = found.len() < self.looked_at_max();
-        let judged: Vec<(Finding, Fate)> = found.findings.into_iter().zip(fates).collect();
-        let (judged, is_all_done) = self.within_bound(self.confirmed(judged, cutoff).await?);
-        let is_cut = !(is_all_seen && is_all_done);
-        let mut report = Report { unusable: found.unusable, is_cut, ..Report::of(&judged) };
+        let seen = self.look(cutoff, &recoveries).await?;
+        let (rows, is_bounded) = self.within_bound(seen.rows);
+        let (judged, is_left_over) = self.confirmed(rows, cutoff, seen.max).await?;
+        let is_cut = seen.is_cut || is_bounded || is_left_over;
+        let mut report =
+            Report { unusable: seen.unusable, is_cut, unseen: seen.is_cut, ..Report::of(&judged) };
         if mode == Mode::Real {
             self.recover(&judged, &recoveries, &mut report).await?;
             self.give_up(&judged, &recoveries, &mut report).await?;
@@ -219,6 +230,35 @@ impl Sweeper {
             recoveries.clear(&keys, is_gone_for_good).await?;
         }
         Ok(report)
+    }
+
+    /// Looks at as many rows as a run needs. Rows that stay as they are, since their jobs are dead or no job can be made of them, are
+    /// found first by every run: where they fill a look, and it leaves the run with too little to do, as much as can be is looked at.
+    async fn look(&self, cutoff: Time, recoveries: &Recoveries<'_>) -> Result<Judged, SweepError> {
+        let first = self.judged(cutoff, self.looked_at_max(), recoveries).await?;
+        let acted_on = first.rows.iter().filter(|(_, fate)| is_acted_on(*fate)).count();
+        if !first.is_cut || first.max >= RECONCILE_MAX || acted_on >= self.sweep.max_per_run {
+            return Ok(first);
+        }
+        match self.judged(cutoff, RECONCILE_MAX, recoveries).await {
+            Err(SweepError::Find(error)) => {
+                tracing::warn!(%error, sweep = self.sweep.name(), "there are more rows than {}, and they could not be looked at", first.max);
+                Ok(first)
+            }
+            further => further,
+        }
+    }
+
+    async fn judged(
+        &self,
+        cutoff: Time,
+        max: usize,
+        recoveries: &Recoveries<'_>,
+    ) -> Result<Judged, SweepError> {
+        let found = self.search(cutoff, max, Wanted::Keys).await?;
+        let fates = self.judge(&found.findings, recoveries).await?;
+        let rows = found.findings.into_iter().zip(fates).collect();
+        Ok(Judged { rows, unusable: found.unusable, max, is_cut: found.is_cut })
     }
 
     /// Whether a run as of `at` sees what is there, and not what was.
@@ -231,17 +271,10 @@ impl Sweeper {
         self.sweep.max_per_run.saturating_mul(LOOKED_AT_TIMES).clamp(LOOKED_AT_MIN, RECONCILE_MAX)
     }
 
-    async fn find(&self, cutoff: Time) -> Result<Found, FindError> {
-        let max = self.looked_at_max();
-        let mut found = self.search(cutoff, max).await?;
-        found.findings.truncate(max);
-        Ok(found)
-    }
-
     /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or panic.
-    pub(super) async fn search(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
+    pub(super) async fn search(&self, cutoff: Time, max: usize, wanted: Wanted) -> Result<Found, FindError> {
         let finder = Arc::clone(&self.sweep.finder);
-        let looking = async move { finder.find(cutoff, max).await };
+        let looking = async move { finder.find_wanted(cutoff, max, &wanted).await };
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(looking),
             None => tokio::spawn(looking),
@@ -252,7 +285,7 @@ impl Sweeper {
         })
     }
 
-    /// No more are acted on in one run than it may; whether that were all. What is left over is found by the next.
+    /// No more are acted on in one run than it may; whether some were left out. The next run finds them.
     fn within_bound(&self, judged: Vec<(Finding, Fate)>) -> (Vec<(Finding, Fate)>, bool) {
         let (before, mut acted_on) = (judged.len(), 0);
         let is_within = |(_, fate): &(Finding, Fate)| {
@@ -260,8 +293,8 @@ impl Sweeper {
             !is_acted_on(*fate) || acted_on <= self.sweep.max_per_run
         };
         let within: Vec<(Finding, Fate)> = judged.into_iter().filter(is_within).collect();
-        let is_all = within.len() == before;
-        (within, is_all)
+        let is_bounded = within.len() < before;
+        (within, is_bounded)
     }
 
     async fn judge(&self, findings: &[Finding], recoveries: &Recoveries<'_>) -> Answer<Vec<Fate>> {
@@ -285,21 +318,30 @@ impl Sweeper {
         Ok(holders)
     }
 
-    /// Without what was processed meanwhile. A job that ended between the search and the question who holds its key looks lost: its
-    /// row is looked for once more, now that no job was seen, and is not found again.
+    /// What is acted on, whole, and without what was processed meanwhile; whether some were too large for one run. A job that ended between
+    /// the search and the question who holds its key looks lost: its row is looked for once more, now that no job was seen, and is
+    /// not found again.
     async fn confirmed(
         &self,
         judged: Vec<(Finding, Fate)>,
         cutoff: Time,
-    ) -> Result<Vec<(Finding, Fate)>, FindError> {
-        if !judged.iter().any(|(_, fate)| is_acted_on(*fate)) {
-            return Ok(judged);
+        max: usize,
+    ) -> Result<(Vec<(Finding, Fate)>, bool), FindError> {
+        let acted_on = judged.iter().filter(|(_, fate)| is_acted_on(*fate));
+        let wanted: BTreeSet<UniqueKey> = acted_on.map(|(finding, _)| finding.key.clone()).collect();
+        if wanted.is_empty() {
+            return Ok((judged, false));
         }
-        let again = self.find(cutoff).await?;
-        let still: BTreeSet<UniqueKey> = again.findings.into_iter().map(|finding| finding.key).collect();
-        let is_there =
-            |(finding, fate): &(Finding, Fate)| !is_acted_on(*fate) || still.contains(&finding.key);
-        Ok(judged.into_iter().filter(is_there).collect())
+        let again = self.search(cutoff, max, Wanted::These(wanted)).await?;
+        let mut still = BTreeMap::new();
+        for finding in again.findings {
+            still.entry(finding.key.clone()).or_insert(finding);
+        }
+        let whole = judged.into_iter().filter_map(|(finding, fate)| match fate {
+            Fate::Recover | Fate::GiveUp => Some((still.remove(&finding.key)?, fate)),
+            _ => Some((finding, fate)),
+        });
+        Ok((whole.collect(), again.is_cut))
     }
 
     async fn recover(

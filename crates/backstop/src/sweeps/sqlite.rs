@@ -1,9 +1,10 @@
 //! A query on a SQLite file, on a thread that may wait for it.
 
-use super::FindError;
-use super::source::{Rows, Search};
+use super::collect::Collector;
+use super::source::Search;
+use super::{FindError, Found};
 use crate::address::Address;
-use backstop_core::sweep::{Row, cutoff_text};
+use backstop_core::sweep::{Row, UnknownColumn, cutoff_text};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, InterruptHandle, OpenFlags};
 use serde_json::Value;
@@ -43,16 +44,16 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// The rows that a query finds.
-pub(super) async fn rows(address: &Address, search: Search<'_>) -> Result<Rows, FindError> {
+/// What a query finds.
+pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let file = address.sqlite_file().map(ToOwned::to_owned).unwrap_or_default();
     let stop = StopAtEnd(Stop::default());
-    let (sql, cutoff, max) = (search.query.sql.clone(), cutoff_text(search.cutoff), search.max);
+    let (sql, cutoff, into) = (search.query.sql.clone(), cutoff_text(search.cutoff), search.into);
     let stopped = stop.0.clone();
-    let mut reading = tokio::task::spawn_blocking(move || read(file, &sql, &cutoff, max, &stopped));
+    let mut reading = tokio::task::spawn_blocking(move || read(file, &sql, &cutoff, into, &stopped));
     let panicked = |error: tokio::task::JoinError| FindError::Failed(error.to_string());
     if let Ok(read) = tokio::time::timeout(search.limit.into(), &mut reading).await {
-        return read.map_err(panicked)?.map_err(|error| FindError::Failed(error.to_string()));
+        return read.map_err(panicked)?.map_err(FindError::from);
     }
     for _ in 0..TRIES_MAX {
         stop.0.now();
@@ -71,9 +72,26 @@ enum ReadError {
     NotASelect,
     #[error("the query has parameters besides :cutoff")]
     Parameters,
+    #[error(transparent)]
+    Column(#[from] UnknownColumn),
 }
 
-fn read(file: PathBuf, sql: &str, cutoff: &str, max: usize, stop: &Stop) -> Result<Rows, ReadError> {
+impl From<ReadError> for FindError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Column(unknown) => unknown.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+fn read(
+    file: PathBuf,
+    sql: &str,
+    cutoff: &str,
+    mut into: Collector,
+    stop: &Stop,
+) -> Result<Found, ReadError> {
     // Never made by looking at it, and never written to.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags)?;
@@ -89,14 +107,16 @@ fn read(file: PathBuf, sql: &str, cutoff: &str, max: usize, stop: &Stop) -> Resu
     }
     let names = (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
     let columns: Arc<[String]> = names.collect::<Result<_, _>>()?;
-    let mut found = Vec::new();
+    into.check(&columns)?;
     let mut rows = statement.query([cutoff])?;
-    while found.len() < max && !stop.told.load(Ordering::Relaxed) {
+    while !stop.told.load(Ordering::Relaxed) {
         let Some(row) = rows.next()? else { break };
         let values = (0..columns.len()).map(|column| row.get_ref(column).map(value));
-        found.push(Row::new(Arc::clone(&columns), values.collect::<Result<_, _>>()?));
+        if !into.take(&Row::new(Arc::clone(&columns), values.collect::<Result<_, _>>()?)) {
+            break;
+        }
     }
-    Ok(Rows { columns, rows: found })
+    Ok(into.found())
 }
 
 fn value(of: ValueRef<'_>) -> Value {

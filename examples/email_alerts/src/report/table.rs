@@ -23,10 +23,13 @@ fn story(report: &Report) -> String {
     let story = &report.story;
     let count = |count: u64| grouped(i64::try_from(count).unwrap_or(i64::MAX));
     let mut rows = vec![
-        ["worker processes killed".to_owned(), count(u64::from(story.kills))],
+        ["worker processes killed".to_owned(), count(u64::from(story.kills - story.sweeper_kills))],
         ["jobs that lost a worker".to_owned(), count(story.jobs_that_lost_a_worker)],
         ["enqueues lost after a commit".to_owned(), count(story.enqueues_lost)],
     ];
+    if story.sweeper_kills > 0 {
+        rows.insert(1, ["processes that sweep killed".to_owned(), count(u64::from(story.sweeper_kills))]);
+    }
     for (sweep, recovered) in story.recovered.iter().filter(|(_, recovered)| **recovered > 0) {
         rows.push([format!("recovered by the sweep {sweep}"), count(*recovered as u64)]);
     }

@@ -52,7 +52,9 @@ pub(super) async fn run(args: &MissedArgs, context: &Context) -> Result<Verdict,
             table.row([name.to_string(), instant.to_string(), relative(*instant, at)]);
         }
         context.output.table(&table)?;
-        context.output.note("a worker with this configuration makes them up as their `missed` says");
+        context.output.note(
+            "a worker with this configuration makes them up as their `missed` says; `schedule runs NAME` tells what was given up",
+        );
     }
     Ok(Verdict::Fine)
 }

@@ -1,5 +1,5 @@
-//! Two virtual years of eight zones, with three schedulers that race, sleep and are killed between any two steps: no instant
-//! fires twice, and none goes without an explanation that is true. How many instants there are was counted by another program,
+//! Two virtual years of eight zones, with three schedulers that race, sleep and are killed between any two steps, and with a clock that
+//! is days ahead now and then: no instant fires twice, and none goes without an explanation that is true. How many instants there are was counted by another program,
 //! another language and another time zone database; and what is to be survived must have happened.
 
 use super::zones::ZONES;
@@ -28,6 +28,44 @@ struct Shared {
     inserted: BTreeMap<Time, u32>,
     /// How often one was offered that was there already.
     refused: u32,
+    /// When somebody with a clock that was right had entered what it decided.
+    looks: BTreeSet<Time>,
+    /// How often an instant was decided about anew, since a clock that was ahead had done so before.
+    anew: u32,
+    /// Instants whose entry is the decision of a clock that was ahead.
+    early: BTreeSet<Time>,
+}
+
+/// A clock that is ahead for a while.
+struct Jumps {
+    dice: Dice,
+    from: Time,
+    until: Time,
+    ahead: Span,
+}
+
+impl Jumps {
+    fn new(seed: u64, begin: Time) -> Self {
+        let mut jumps = Self { dice: Dice(seed), from: begin, until: begin, ahead: Span::ZERO };
+        jumps.next(begin);
+        jumps
+    }
+
+    /// The next one begins some weeks behind `after`.
+    fn next(&mut self, after: Time) {
+        self.from = after.after(Span::hours(24 + self.dice.roll(24 * 50).cast_signed()));
+        self.until = self.from.after(Span::minutes(1 + self.dice.roll(180).cast_signed()));
+        self.ahead = Span::minutes(2 + self.dice.roll(20 * 1_440).cast_signed());
+    }
+
+    fn is_on(&self, now: Time) -> bool {
+        (self.from..self.until).contains(&now)
+    }
+
+    /// How far ahead the clock is.
+    fn ahead(&self, now: Time) -> Span {
+        if self.is_on(now) { self.ahead } else { Span::ZERO }
+    }
 }
 
 /// One schedule in one zone, and how often it is due in its two years.
@@ -73,24 +111,21 @@ impl Scheduler {
         Self { step: Step::Idle, settled: None, look: (now, now), awake: now }
     }
 
-    fn from(&self, schedule: &Schedule, shared: &Shared, now: Time) -> Time {
-        let window = now.before(schedule.missed.look_back);
-        let left = shared.standing.settled(schedule).unwrap_or(window);
-        self.settled.unwrap_or(left.min(window)).min(now)
-    }
-
     /// The next step, with what it knew when it took the last one.
-    fn go_on(&mut self, schedule: &Schedule, shared: &mut Shared, now: Time) -> Option<Time> {
+    fn go_on(
+        &mut self,
+        schedule: &Schedule,
+        shared: &mut Shared,
+        (now, is_ahead): (Time, bool),
+    ) -> Option<Time> {
         if matches!(self.step, Step::Idle) {
-            self.look = (self.from(schedule, shared, now), now);
+            shared.standing.register(schedule, now);
+            self.look = (shared.standing.look_from(schedule, self.settled, now), now);
         }
         let (from, decided) = self.look;
         let pages = |shared: &Shared| -> Vec<Entry> {
-            shared
-                .pages
-                .range(Day::of(from)..)
-                .flat_map(|(_, page)| page.entries().copied().collect::<Vec<_>>())
-                .collect()
+            let pages = shared.pages.range(Day::of(from)..).flat_map(|(_, page)| page.entries());
+            pages.filter(|entry| !entry.is_void(now)).copied().collect()
         };
         match std::mem::replace(&mut self.step, Step::Idle) {
             Step::Idle => {
@@ -104,7 +139,7 @@ impl Scheduler {
                 // A page at a time, as a store has it.
                 let day = entries.first().map(|entry| Day::of(entry.instant));
                 for entry in entries.extract_if(.., |entry| Some(Day::of(entry.instant)) == day) {
-                    shared.page(entry.instant).enter(entry);
+                    shared.enter(entry, now, is_ahead);
                 }
                 self.step = if entries.is_empty() { Step::Entered } else { Step::Decided(entries) };
                 Some(now)
@@ -136,6 +171,17 @@ impl Shared {
     fn page(&mut self, instant: Time) -> &mut Page {
         let day = Day::of(instant);
         self.pages.entry(day).or_insert_with(|| Page::empty(day))
+    }
+
+    /// Enters what was decided, by a clock that is ahead or right.
+    fn enter(&mut self, entry: Entry, now: Time, is_ahead: bool) {
+        let is_known = self.page(entry.instant).entries().any(|known| known.instant == entry.instant);
+        if self.page(entry.instant).enter(entry, now) {
+            self.anew += u32::from(is_known);
+            self.early.remove(&entry.instant);
+            let is_early = is_ahead || entry.at.is_ahead_of(now);
+            self.early.extend(is_early.then_some(entry.instant));
+        }
     }
 
     /// The store's rule: the first one is taken in, any other is answered with it.
@@ -170,7 +216,11 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         jobs: BTreeMap::new(),
         inserted: BTreeMap::new(),
         refused: 0,
+        looks: BTreeSet::new(),
+        anew: 0,
+        early: BTreeSet::new(),
     };
+    let mut jumps = Jumps::new(case.seed ^ 0xc10c, begin);
     let mut dice = Dice(case.seed);
     let mut schedulers: Vec<Scheduler> = (0..3).map(|_| Scheduler::new(begin)).collect();
     let (mut pauses, mut pause_changes) = (Vec::new(), begin.after(Span::days(dice.roll(60).cast_signed())));
@@ -180,7 +230,14 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         if now > end {
             break;
         }
-        if now >= pause_changes {
+        if now >= jumps.until {
+            // Whoever sleeps looks at the clock every few seconds.
+            schedulers.iter_mut().for_each(|one| one.awake = one.awake.min(now.after(Span::secs(10))));
+            *tally.entry("the clock jumped".to_owned()).or_default() += 1;
+            // None at the end: what it would decide about is not looked at any more.
+            jumps.next(if now.after(Span::days(80)) < end { now } else { end });
+        }
+        if now >= pause_changes && !jumps.is_on(now) {
             pauses.push(now);
             if !shared.standing.pause(now) {
                 shared.standing.resume(now);
@@ -193,7 +250,12 @@ fn check_raced(case: &Case, tally: &mut Tally) {
             schedulers[at] = Scheduler::new(now.after(absence(&mut dice)));
             continue;
         }
-        let next = schedulers[at].go_on(&schedule, &mut shared, now).unwrap();
+        let ahead = jumps.ahead(now);
+        let seen = (now.after(ahead), !ahead.is_zero());
+        let next = schedulers[at].go_on(&schedule, &mut shared, seen).unwrap().before(ahead);
+        if matches!(schedulers[at].step, Step::Entered) && schedulers[at].look.1 <= now {
+            shared.looks.insert(schedulers[at].look.1);
+        }
         schedulers[at].awake = next.max(now).after(if dice.roll(4) == 0 {
             absence(&mut dice)
         } else {
@@ -202,10 +264,11 @@ fn check_raced(case: &Case, tally: &mut Tally) {
     }
     // The last one sees everything through, undisturbed.
     let mut last = Scheduler::new(end);
-    last.go_on(&schedule, &mut shared, end);
+    last.go_on(&schedule, &mut shared, (end, false));
     while !matches!(last.step, Step::Idle) {
-        last.go_on(&schedule, &mut shared, end);
+        last.go_on(&schedule, &mut shared, (end, false));
     }
+    *tally.entry("decided anew".to_owned()).or_default() += shared.anew;
     check_ledger(case, &schedule, &shared, &pauses, tally);
 }
 
@@ -239,7 +302,17 @@ fn check_ledger(case: &Case, schedule: &Schedule, shared: &Shared, pauses: &[Tim
         assert_eq!(inserted, u32::from(has_job), "{name}: {entry:?}");
         // In a pause: an odd number of its changes came before.
         let is_paused = pauses.iter().filter(|change| **change <= *instant).count() % 2 == 1;
-        assert!(is_true(entry, is_paused, &case.missed, &entries), "{name}: {entry:?}, paused: {is_paused}");
+        let is_early = shared.early.contains(instant);
+        if is_early && !has_job {
+            // It stands only because nobody looked from its instant on until the clock was there again.
+            let until = entry.at.before(Span::minutes(1)).max(*instant);
+            let looked = shared.looks.range(*instant..until).next();
+            assert_eq!(looked, None, "{name}: {entry:?}");
+        } else {
+            // What was agreed on before its time knew of no later pause.
+            let is_true = is_true(entry, is_paused && !is_early, &case.missed, &entries);
+            assert!(is_true, "{name}: {entry:?}, paused: {is_paused}");
+        }
         wanted += usize::from(!is_paused);
         with_job += usize::from(has_job);
         let why = entry.what.why().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -281,8 +354,9 @@ const DUE: [[usize; 4]; 8] = [
 ];
 
 /// What all cases together must have seen.
-const HAPPENED: [&str; 12] = [
+const HAPPENED: [&str; 14] = [
     "coalesced",
+    "decided anew",
     "fired",
     "killed after it decided",
     "killed after it entered",
@@ -294,6 +368,7 @@ const HAPPENED: [&str; 12] = [
     "missed (over max)",
     "skipped (paused)",
     "skipped (policy skip)",
+    "the clock jumped",
 ];
 
 #[test]

@@ -164,7 +164,7 @@ impl Missed {
         let config = view.app().config();
         let schedules: Vec<_> = config.schedules.values().take(SCHEDULES_MAX).cloned().collect();
         let mut missed = BTreeMap::new();
-        for (_, name) in view.app().backstop().schedules().missed(&schedules, now).await? {
+        for (_, name) in view.app().backstop().schedules().unfired(&schedules).await? {
             *missed.entry(name).or_insert(0) += 1;
         }
         *self.kept() = Some((now, missed.clone()));

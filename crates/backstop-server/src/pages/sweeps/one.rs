@@ -50,6 +50,7 @@ struct Dry {
     dead: Rows,
     unusable: Vec<(String, String)>,
     is_cut: bool,
+    unseen: bool,
 }
 
 /// Rows and jobs compared.
@@ -167,6 +168,7 @@ fn dry(report: &Report) -> Dry {
             .map(|one| (one.row.to_string(), one.why.clone()))
             .collect(),
         is_cut: report.is_cut,
+        unseen: report.unseen,
     }
 }
 

@@ -1,148 +1,29 @@
 //! Sweeps over a table in memory, on a store in memory and on time that is moved by hand.
 
-use backstop::core::amend::{Action, Filter, Selection};
-use backstop::core::port::{Amendment, Operator, Order, PageQuery, Swap};
-use backstop::core::unique::UniqueKey;
-use backstop::core::verdict::Reason;
-use backstop::core::{Bounds, Job, Payload, State, Time};
-use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep, SweepError};
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[path = "../databases/mod.rs"]
+mod databases;
+mod large;
+mod stores;
+mod world;
+
+use backstop::core::amend::Action;
+use backstop::core::port::{Operator, Swap};
+use backstop::core::{Bounds, State, Time};
+use backstop::sweeps::{FindError, Finder, Found, Sweep, SweepError};
 use backstop::testing::VirtualClock;
-use backstop::{
-    Backstop, Fail, ManualClock, QueueName, QueueSettings, Random, RetryPolicy, Run, Services, Span,
-};
+use backstop::{Backstop, Fail, QueueName, Random, Run, Services, Span};
 use backstop_memory::MemoryStore;
-use backstop_testkit::flaky::{Fault, Flaky};
+use backstop_testkit::flaky::Fault;
 use backstop_testkit::meters::Meters;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-
-const START: Time = Time::from_millis(1_767_225_600_000);
-
-/// Rows: when each was written, and whether it is processed.
-#[derive(Clone, Default)]
-struct Table {
-    rows: Arc<Mutex<BTreeMap<u64, (Time, bool)>>>,
-    searches: Arc<AtomicUsize>,
-    /// Processed as soon as it has been found once.
-    quick: Arc<Mutex<Option<u64>>>,
-}
-
-impl Table {
-    fn write(&self, id: u64, at: Time) {
-        self.rows.lock().expect("rows").insert(id, (at, false));
-    }
-
-    fn process(&self, id: u64) {
-        if let Some(row) = self.rows.lock().expect("rows").get_mut(&id) {
-            row.1 = true;
-        }
-    }
-}
-
-#[async_trait::async_trait]
-impl Finder for Table {
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
-        self.searches.fetch_add(1, Ordering::Relaxed);
-        let found: Vec<u64> = {
-            let rows = self.rows.lock().expect("rows");
-            let old = rows.iter().filter(|(_, (at, processed))| *at <= cutoff && !processed);
-            old.map(|(id, _)| *id).take(max).collect()
-        };
-        if let Some(id) = self.quick.lock().expect("one").take() {
-            self.process(id);
-        }
-        let finding = |id: u64| Finding {
-            row: id.into(),
-            key: UniqueKey::new(&format!("row:{id}")).expect("a key"),
-            payload: Payload::json(id.to_string()).expect("JSON"),
-        };
-        Ok(found.into_iter().map(finding).collect())
-    }
-
-    fn is_own(&self, key: &UniqueKey) -> bool {
-        key.as_str().starts_with("row:")
-    }
-}
-
-struct World {
-    backstop: Backstop,
-    clock: Arc<ManualClock>,
-    store: Arc<Flaky>,
-    table: Table,
-}
-
-fn world() -> World {
-    let clock = Arc::new(ManualClock::at(START));
-    let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    let backstop =
-        Backstop::on(Arc::<Flaky>::clone(&store), Arc::<ManualClock>::clone(&clock), Random::seeded(3));
-    World { backstop, clock, store, table: Table::default() }
-}
-
-impl World {
-    fn sweep(&self) -> Sweep {
-        Sweep::new("lost", "q", self.table.clone()).expect("a sweep").kind("process").expect("a kind")
-    }
-
-    async fn run(&self) -> backstop::sweeps::Report {
-        self.backstop.sweeper(&self.sweep()).run().await.expect("it runs")
-    }
-
-    async fn push(&self, id: u64) {
-        let draft = self.backstop.draft("q").kind("process").json(&id).unique_key(&format!("row:{id}"));
-        draft.push().await.expect("pushed");
-    }
-
-    async fn jobs(&self, state: State) -> Vec<Job> {
-        jobs(&self.backstop, Some(state)).await
-    }
-
-    /// Runs what is ready to a good end.
-    async fn work(&self) {
-        let done = |_: Run| async { Ok::<(), Fail>(()) };
-        self.backstop.worker().handle_raw("q", done).drain().await.expect("drained");
-    }
-}
-
-async fn jobs(backstop: &Backstop, state: Option<State>) -> Vec<Job> {
-    let (mut jobs, mut cursor) = (Vec::new(), None);
-    loop {
-        let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor, limit: 1_000, order: Order::Newest };
-        let page = backstop.store().jobs(query, backstop.now()).await.expect("the store lists");
-        jobs.extend(page.jobs);
-        cursor = page.next;
-        if cursor.is_none() {
-            return jobs;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_enqueue_that_failed_after_its_row_was_committed_is_made_up_for_once() {
-    let world = world();
-    world.table.write(7, world.backstop.now());
-    world.store.set_down(true);
-    let pushed = world.backstop.draft("q").unique_key("row:7").json(&7).push().await;
-    assert!(pushed.is_err() && world.store.injected(Fault::Down) > 0, "the enqueue is lost");
-    world.store.set_down(false);
-    world.clock.advance(Span::minutes(59));
-    assert_eq!(world.run().await.found, [] as [Value; 0], "not old enough");
-    world.clock.advance(Span::minutes(1));
-    assert_eq!(world.run().await.enqueued, [json!(7)]);
-    let again = world.run().await;
-    assert_eq!((again.alive, again.enqueued), (vec![json!(7)], vec![]));
-    let ready = world.jobs(State::Ready).await;
-    assert_eq!(ready.len(), 1);
-    assert_eq!((ready[0].kind.as_str(), ready[0].payload.as_bytes()), ("process", b"7".as_slice()));
-    assert_eq!(ready[0].unique_key.as_ref().expect("a key").as_str(), "row:7");
-}
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use world::{START, Table, World, jobs, requeue};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_sweep_at_once_each_row_gets_one_job() {
-    let world = world();
+    let world = World::in_memory();
     for id in 0..200 {
         world.table.write(id, START);
     }
@@ -160,103 +41,8 @@ async fn however_many_sweep_at_once_each_row_gets_one_job() {
 }
 
 #[tokio::test]
-async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps() {
-    let world = world();
-    for id in 0..1_000 {
-        world.table.write(id, START);
-        world.push(id).await;
-    }
-    // The queue is 70 minutes behind; half of it runs or waits for its retry.
-    world.clock.advance(Span::minutes(70));
-    for sweep in 1..=3 {
-        let report = world.run().await;
-        assert_eq!((report.found.len(), report.alive.len()), (1_000, 1_000), "sweep {sweep}");
-        assert_eq!((report.would_enqueue.len(), report.dead.len()), (0, 0));
-        assert_eq!(jobs(&world.backstop, None).await.len(), 1_000);
-        world.clock.advance(Span::minutes(30));
-    }
-}
-
-#[tokio::test]
-async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead() {
-    let world = world();
-    world.table.write(1, START);
-    // Longer than the threshold and the period together, as in the system this comes from: 9 tries in about 2 h 40 min.
-    let retry = br#"{"kind":"constant","every":"20m","max_attempts":9}"#;
-    let retry = RetryPolicy::from_json(retry).expect("a policy");
-    let settings = QueueSettings { retry, ..QueueSettings::default() };
-    let mut enqueued = 0;
-    for minute in 1..=24 * 60 {
-        world.clock.advance(Span::minutes(1));
-        if minute % 30 == 0 {
-            enqueued += world.run().await.enqueued.len();
-        }
-        let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
-        let worker = world.backstop.worker().handle_raw("q", failing).queue("q", settings.clone());
-        worker.drain().await.expect("drained");
-        let all = jobs(&world.backstop, None).await;
-        assert!(all.len() <= 1, "minute {minute}: {all:?}");
-    }
-    let dead = world.jobs(State::Dead).await;
-    assert_eq!((dead.len(), dead[0].attempt, enqueued), (1, 9, 1), "never again");
-    let report = world.run().await;
-    assert_eq!((report.dead, report.would_enqueue), (vec![json!(1)], vec![]));
-    let runs = world.backstop.sweeper(&world.sweep()).history().await.expect("the history");
-    assert!(runs[..30].iter().all(|run| run.dead == 1 && run.error.is_none()), "{:?}", runs[0]);
-}
-
-#[tokio::test]
-async fn a_row_whose_jobs_end_in_vain_becomes_a_dead_letter() {
-    let world = world();
-    world.table.write(1, START);
-    world.clock.advance(Span::hours(1));
-    for recovery in 1..=3 {
-        assert_eq!(world.run().await.enqueued, [json!(1)], "recovery {recovery}");
-        world.work().await;
-        world.clock.advance(Span::minutes(30));
-    }
-    let planned = world.backstop.sweeper(&world.sweep()).dry_run(world.backstop.now()).await.expect("a plan");
-    assert_eq!((planned.dead, planned.would_enqueue, planned.buried), (vec![json!(1)], vec![], vec![]));
-    let given_up = world.run().await;
-    assert_eq!((given_up.buried, given_up.enqueued), (vec![json!(1)], vec![]));
-    let dead = world.jobs(State::Dead).await;
-    assert_eq!((dead.len(), dead[0].reason), (1, Some(Reason::AttemptsExhausted)));
-    let failure = dead[0].history.failures().remove(0);
-    assert_eq!(failure.error.error_type.as_deref(), Some("SweptInVain"));
-    assert!(
-        failure.error.message.contains("sweep lost recovered row 1 3 times"),
-        "{}",
-        failure.error.message
-    );
-    let after = world.run().await;
-    assert_eq!((after.dead, after.buried), (vec![json!(1)], vec![]), "one letter, and no more");
-    // A person requeues it, and it is in vain once more: it is counted anew.
-    requeue(&world, dead[0].id).await;
-    assert_eq!(world.run().await.alive, [json!(1)]);
-    world.work().await;
-    for _ in 0..3 {
-        assert_eq!(world.run().await.enqueued, [json!(1)]);
-        world.work().await;
-    }
-    assert_eq!(world.run().await.buried, [json!(1)]);
-    assert_eq!(world.jobs(State::Dead).await.len(), 1);
-}
-
-async fn requeue(world: &World, id: backstop::JobId) {
-    let amendment = Amendment {
-        selection: Selection::Ids(vec![id]),
-        action: Action::Retry,
-        only: Some(State::Dead),
-        cursor: None,
-        max: 1,
-    };
-    let amended = world.store.amend(amendment, world.backstop.now()).await.expect("amended");
-    assert_eq!(amended.applied, 1);
-}
-
-#[tokio::test]
 async fn recoveries_are_forgotten_when_the_row_is_processed() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     world.clock.advance(Span::hours(1));
     world.run().await;
@@ -277,7 +63,7 @@ async fn recovered(world: &World) -> usize {
 
 #[tokio::test]
 async fn a_row_that_is_processed_while_the_sweep_looks_gets_no_job() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     world.table.write(2, START);
     world.clock.advance(Span::hours(1));
@@ -289,7 +75,7 @@ async fn a_row_that_is_processed_while_the_sweep_looks_gets_no_job() {
 
 #[tokio::test]
 async fn a_dead_job_is_not_recovered_until_it_is_requeued() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     world.push(1).await;
     let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no such user")) };
@@ -302,8 +88,26 @@ async fn a_dead_job_is_not_recovered_until_it_is_requeued() {
 }
 
 #[tokio::test]
+async fn a_job_that_is_cancelled_does_not_settle_its_row() {
+    let world = World::in_memory();
+    world.table.write(1, START);
+    world.push(1).await;
+    world.clock.advance(Span::hours(1));
+    for recovery in 1..=3 {
+        world.amend(Action::Cancel, State::Ready).await;
+        assert_eq!(world.run().await.enqueued, [json!(1)], "recovery {recovery}");
+    }
+    world.amend(Action::Cancel, State::Ready).await;
+    assert_eq!(world.run().await.buried, [json!(1)], "no more often than any other");
+    assert_eq!(world.run().await.dead, [json!(1)]);
+    // Whoever means the work not to be done marks the row.
+    world.table.process(1);
+    assert_eq!(world.run().await.found, [] as [Value; 0]);
+}
+
+#[tokio::test]
 async fn a_key_that_outlasts_its_job_keeps_the_row_from_being_done_twice() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     let draft = world.backstop.draft("q").kind("process").unique_key("row:1").unique_in(&State::ALL);
     draft.push().await.expect("pushed");
@@ -311,23 +115,8 @@ async fn a_key_that_outlasts_its_job_keeps_the_row_from_being_done_twice() {
     world.clock.advance(Span::hours(1));
     let report = world.run().await;
     assert_eq!((report.spent, report.enqueued, report.alive), (vec![json!(1)], vec![], vec![]));
-}
-
-#[tokio::test]
-async fn one_run_recovers_no_more_than_it_may_and_the_next_goes_on_behind_what_is_alive() {
-    let world = world();
-    for id in 0..25 {
-        world.table.write(id, START);
-    }
-    world.clock.advance(Span::hours(1));
-    let sweep = world.sweep().max_per_run(10).expect("in range");
-    let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-    assert_eq!((report.enqueued.len(), report.is_cut), (10, true));
-    let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-    assert_eq!(report.enqueued, (10..20).map(|id| json!(id)).collect::<Vec<_>>());
-    assert_eq!(report.alive.len(), 10);
-    let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-    assert_eq!((report.enqueued.len(), report.is_cut), (5, false));
+    let runs = world.backstop.sweeper(&world.sweep()).history().await.expect("the history");
+    assert_eq!((runs[0].spent, runs[0].refused), (1, 0));
 }
 
 /// Looks for work by doing something stupid.
@@ -342,7 +131,7 @@ impl Finder for Stupid {
 
 #[tokio::test]
 async fn a_finder_that_panics_is_a_failed_run_and_nothing_else() {
-    let world = world();
+    let world = World::in_memory();
     let sweep = Sweep::new("stupid", "q", Stupid).expect("a sweep");
     let error = world.backstop.sweeper(&sweep).run().await.expect_err("it fails");
     assert!(error.to_string().contains("an odd row"), "{error}");
@@ -350,7 +139,7 @@ async fn a_finder_that_panics_is_a_failed_run_and_nothing_else() {
 
 #[tokio::test]
 async fn what_a_full_queue_refuses_is_told_and_looked_for_again() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     world.table.write(2, START);
     let queue = QueueName::new("q").expect("a queue");
@@ -359,6 +148,8 @@ async fn what_a_full_queue_refuses_is_told_and_looked_for_again() {
     world.clock.advance(Span::hours(1));
     let report = world.run().await;
     assert_eq!((report.enqueued, report.refused), (vec![json!(1)], vec![json!(2)]));
+    let runs = world.backstop.sweeper(&world.sweep()).history().await.expect("the history");
+    assert_eq!((runs[0].spent, runs[0].refused), (0, 1));
     world.table.process(1);
     world.work().await;
     assert_eq!(world.run().await.enqueued, [json!(2)]);
@@ -373,7 +164,7 @@ async fn a_search_that_fails_enqueues_nothing_and_is_remembered() {
             Err(FindError::Failed("no such table: orders".to_owned()))
         }
     }
-    let world = world();
+    let world = World::in_memory();
     let sweep = Sweep::new("broken", "q", Broken).expect("a sweep");
     let sweeper = world.backstop.sweeper(&sweep);
     let error = sweeper.run().await.expect_err("it fails");
@@ -385,7 +176,7 @@ async fn a_search_that_fails_enqueues_nothing_and_is_remembered() {
 
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     let sweeper = world.backstop.sweeper(&world.sweep());
     let later = START.after(Span::hours(1));
@@ -400,7 +191,7 @@ async fn a_dry_run_changes_nothing() {
 
 #[tokio::test]
 async fn fifty_runs_are_remembered() {
-    let world = world();
+    let world = World::in_memory();
     let sweeper = world.backstop.sweeper(&world.sweep());
     for _ in 0..55 {
         sweeper.run().await.expect("it runs");
@@ -413,7 +204,7 @@ async fn fifty_runs_are_remembered() {
 
 #[tokio::test]
 async fn a_sweep_that_runs_elsewhere_is_not_run_by_hand() {
-    let world = world();
+    let world = World::in_memory();
     let began = world.backstop.now();
     let turn = json!({ "began": began, "until": began.after(Span::minutes(30)), "runner": "elsewhere", "ended": false });
     let swap = Swap {
@@ -489,7 +280,7 @@ async fn a_runner_that_dies_is_followed_by_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sweep_survives_a_store_that_fails() {
-    let world = world();
+    let world = World::in_memory();
     for id in 0..50 {
         world.table.write(id, START);
     }
@@ -507,7 +298,7 @@ async fn a_sweep_survives_a_store_that_fails() {
 
 #[tokio::test]
 async fn rows_and_jobs_are_compared_in_both_directions() {
-    let world = world();
+    let world = World::in_memory();
     let sweeper = world.backstop.sweeper(&world.sweep());
     for id in 1..=4 {
         world.table.write(id, START);
@@ -540,7 +331,7 @@ async fn rows_and_jobs_are_compared_in_both_directions() {
 
 #[tokio::test]
 async fn a_row_whose_job_is_dead_does_not_match() {
-    let world = world();
+    let world = World::in_memory();
     world.table.write(1, START);
     world.push(1).await;
     let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no")) };
@@ -553,7 +344,7 @@ async fn a_row_whose_job_is_dead_does_not_match() {
 
 #[tokio::test]
 async fn a_run_tells_what_does_not_match_and_searches_no_more_often_than_it_must() {
-    let (world, meters) = (world(), Meters::default());
+    let (world, meters) = (World::in_memory(), Meters::default());
     let _listening = meters.listen();
     let unmatched = || {
         let says = |name| meters.says(&format!("backstop_reconcile_{name}{{sweep=lost}}"));

@@ -1,0 +1,90 @@
+//! Findings made of rows as they come in: of each no more is kept than is asked for, and of all no more than so many bytes. A query may
+//! give rows that are large, and a hundred thousand of them.
+
+use super::{Found, Unusable, Wanted};
+use backstop_core::limits::SWEEP_BYTES_MAX;
+use backstop_core::payload::Payload;
+use backstop_core::sweep::{Finding, Row, Shape, Template, UnknownColumn};
+use backstop_core::unique::UniqueKey;
+use serde_json::Value;
+
+/// What jobs are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Mould {
+    pub(super) key: Template,
+    pub(super) payload: Shape,
+}
+
+impl Mould {
+    fn finding(&self, row: &Row) -> Result<Finding, String> {
+        let key = self.key.fill(row).map_err(|error| error.to_string())?;
+        let key = UniqueKey::new(&key).map_err(|error| error.to_string())?;
+        let payload = self.payload.fill(row).map_err(|error| error.to_string())?;
+        let payload = Payload::json(payload.to_string()).map_err(|error| error.to_string())?;
+        Ok(Finding { row: row.id(), key, payload })
+    }
+}
+
+/// Takes rows in.
+pub(super) struct Collector {
+    mould: Mould,
+    wanted: Wanted,
+    max: usize,
+    rows: usize,
+    bytes: usize,
+    found: Found,
+}
+
+impl Collector {
+    /// For at most `max` rows.
+    pub(super) fn new(mould: Mould, wanted: Wanted, max: usize) -> Self {
+        Self { mould, wanted, max, rows: 0, bytes: 0, found: Found::default() }
+    }
+
+    /// Whether jobs can be made of rows with these columns.
+    pub(super) fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
+        self.mould.key.check(columns)?;
+        self.mould.payload.check(columns)
+    }
+
+    /// Takes a row in; whether another one may follow.
+    pub(super) fn take(&mut self, row: &Row) -> bool {
+        self.rows += 1;
+        match self.mould.finding(row) {
+            Ok(finding) => self.keep(finding),
+            Err(why) => {
+                let row = row.id();
+                self.bytes += size(&row) + why.len();
+                self.found.unusable.push(Unusable { row, why });
+            }
+        }
+        self.found.is_cut = self.rows >= self.max || self.bytes >= SWEEP_BYTES_MAX;
+        !self.found.is_cut
+    }
+
+    fn keep(&mut self, mut finding: Finding) {
+        if !self.wanted.has(&finding.key) {
+            return;
+        }
+        if self.wanted == Wanted::Keys {
+            finding.payload = Payload::default();
+        }
+        self.bytes += size(&finding.row) + finding.key.as_str().len() + finding.payload.as_bytes().len();
+        self.found.findings.push(finding);
+    }
+
+    /// What came of it.
+    pub(super) fn found(self) -> Found {
+        self.found
+    }
+}
+
+/// About how many bytes a value takes.
+fn size(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(_) | Value::Object(_) => value.to_string().len(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}

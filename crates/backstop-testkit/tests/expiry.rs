@@ -10,7 +10,7 @@
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
 use backstop::core::port::Claim;
-use backstop::{Backstop, JobId, Kind, NewJob, Payload, QueueName, QueueSettings, Run, Running, Span, State};
+use backstop::{Backstop, NewJob, QueueName, QueueSettings, Run, Running, Span, State};
 use backstop_testkit::servers;
 use std::time::{Duration, Instant};
 
@@ -87,14 +87,14 @@ fn keeper(backstop: &Backstop, n: usize) -> Running {
     worker.queue("elsewhere", QueueSettings::default()).start().expect("started")
 }
 
-fn job(queue: &str, name: &str) -> NewJob {
-    let payload = Payload::json(&b"{}"[..]).expect("JSON");
-    NewJob::new(JobId::named(name), QueueName::new(queue).expect("a name"), Kind::default(), payload)
+/// With an id as the library makes them for whoever names none.
+fn job(backstop: &Backstop, queue: &str) -> NewJob {
+    backstop.draft(queue).build().expect("a job")
 }
 
 async fn push_all(backstop: &Backstop) {
-    for part in 0..LEASES / CLAIM {
-        let jobs = (0..CLAIM).map(|n| job("q", &format!("{part}-{n}"))).collect();
+    for _ in 0..LEASES / CLAIM {
+        let jobs = (0..CLAIM).map(|_| job(backstop, "q")).collect();
         backstop.push_jobs(jobs).await.expect("pushed");
     }
 }
@@ -115,17 +115,17 @@ async fn claim_all(backstop: &Backstop, until: backstop::Time) {
 /// Pushes for so long; answers when each push began, and how long it took.
 async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Duration)> {
     let began = Instant::now();
-    let caller = |caller: usize| async move {
+    let caller = || async move {
         let mut took = Vec::new();
         while began.elapsed() < length {
-            let (at, name) = (began.elapsed(), format!("{caller}-{:?}", began.elapsed()));
-            backstop.push_jobs(vec![job("beside", &name)]).await.expect("pushed");
+            let at = began.elapsed();
+            backstop.push_jobs(vec![job(backstop, "beside")]).await.expect("pushed");
             took.push((at, began.elapsed().saturating_sub(at)));
             tokio::time::sleep(PUSH_EVERY).await;
         }
         took
     };
-    let (one, two, three, four) = tokio::join!(caller(0), caller(1), caller(2), caller(3));
+    let (one, two, three, four) = tokio::join!(caller(), caller(), caller(), caller());
     [one, two, three, four].concat()
 }
 

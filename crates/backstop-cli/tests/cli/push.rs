@@ -27,7 +27,7 @@ fn a_duplicate_names_its_holder() {
 fn what_makes_jobs_the_same_is_said_by_flags() {
     let place = Place::new();
     let push = |payload: &str, flags: &[&str]| {
-        let args = ["push", "digests", payload].iter().chain(flags).copied();
+        let args = ["push", "digests", payload].into_iter().chain(flags.iter().copied());
         place.json(args.collect::<Vec<_>>())["result"].as_str().unwrap().to_owned()
     };
     let by_user = ["--unique-by", "/user"];
@@ -46,7 +46,7 @@ fn what_makes_jobs_the_same_is_said_by_flags() {
 fn how_long_and_in_which_states_a_key_is_held_is_said_by_flags() {
     let place = Place::new();
     let push = |key: &str, flags: &[&str]| {
-        let args = ["push", "q", "1", "--unique-key", key].iter().chain(flags).copied();
+        let args = ["push", "q", "1", "--unique-key", key].into_iter().chain(flags.iter().copied());
         place.json(args.collect::<Vec<_>>())["result"].as_str().unwrap().to_owned()
     };
     assert_eq!(push("short", &["--unique-for", "1ms"]), "inserted");

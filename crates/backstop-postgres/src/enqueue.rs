@@ -1,7 +1,7 @@
 //! Jobs in: by the store itself, or inside a transaction of the caller's.
 
 use crate::error::store_error;
-use crate::link::{Commit, Link, Param, statement};
+use crate::link::{Commit, Failure, Link, Param, statement};
 use crate::row;
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
@@ -53,14 +53,14 @@ pub(crate) struct Taken {
 }
 
 /// Takes jobs in, each with its own `now`.
-pub(crate) async fn enqueue(
+pub(crate) async fn enqueue<'a>(
     link: &Link,
     commit: Commit,
-    jobs: impl Iterator<Item = (&NewJob, Time)>,
-) -> Answer<Taken> {
+    jobs: impl Iterator<Item = (&'a NewJob, Time)>,
+) -> Result<Taken, Failure> {
     let batch = Batch::of(jobs);
-    let rows = link.call(DOING, commit, FUNCTION, &batch.params()).await?;
-    batch.taken(&rows)
+    let rows = link.try_call(DOING, commit, FUNCTION, &batch.params()).await?;
+    batch.taken(&rows).map_err(Failure::Lasting)
 }
 
 /// Jobs as the columns that `enqueue_jobs` takes.

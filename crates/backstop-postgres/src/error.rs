@@ -63,6 +63,12 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     }
 }
 
+/// Whether a lock could not be had in time: somebody's transaction goes on for long.
+pub(crate) fn is_in_the_way(error: &Error) -> bool {
+    let codes = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
+    error.code().is_some_and(|code| codes.contains(code))
+}
+
 /// Whether a connection's prepared statements are of no use any more: somebody has brought the schema to another version, or they are
 /// not there. Nothing was done then.
 pub(crate) fn is_outdated(error: &Error) -> bool {

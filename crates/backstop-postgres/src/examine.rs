@@ -63,12 +63,8 @@ pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> 
     let settings = Settings::read(rows.first().ok_or_else(|| StoreError::corrupt(DOING, "no answer"))?)?;
     let mut findings = vec![
         version(&settings),
-        switched("fsync", &settings.fsync, "a crash of the server can lose or damage everything; set it on"),
-        switched(
-            "full_page_writes",
-            &settings.full_page_writes,
-            "a power cut can damage tables; set it on unless the file system writes whole pages",
-        ),
+        fsync(&settings),
+        full_page_writes(&settings),
         synchronous_commit(&settings, commit),
         standby(&settings),
         autovacuum(&settings),
@@ -123,6 +119,15 @@ fn version(settings: &Settings) -> Finding {
         return finding(Grade::Bad, what, Some(advice));
     }
     finding(Grade::Good, what, None)
+}
+
+fn fsync(settings: &Settings) -> Finding {
+    switched("fsync", &settings.fsync, "a crash of the server can lose or damage everything; set it on")
+}
+
+fn full_page_writes(settings: &Settings) -> Finding {
+    let advice = "a power cut can damage tables; set it on unless the file system writes whole pages";
+    switched("full_page_writes", &settings.full_page_writes, advice)
 }
 
 fn switched(name: &str, value: &str, advice: &str) -> Finding {
@@ -242,3 +247,6 @@ async fn schema(link: &Link) -> Answer<Finding> {
     let advice = "somebody changed backstop's tables, indexes or functions: restore them, or move the jobs to a new schema";
     Ok(finding(Grade::Bad, what, Some(advice)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 
 use crate::address::Pooler;
 use crate::error::store_error;
-use crate::link::{Link, Messages};
+use crate::link::{Link, Messages, TRY_MAX};
 use async_trait::async_trait;
 use backstop_core::port::{Answer, Hints, StoreError};
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use rand::RngExt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
@@ -21,6 +22,9 @@ const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LAST: Duration = Duration::from_secs(5);
 /// The least time between two hints to other processes: who pushes a thousand times a second need not say so as often.
 const SILENCE: Duration = Duration::from_millis(2);
+/// A connection on which nothing was said for so long is asked whether it still hears; one whose other end is gone would listen for ever.
+const ASK_EVERY: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
     SELECT pg_notify($1, $2) FROM quick";
 
@@ -120,7 +124,7 @@ impl Post {
                 Err(error) => tracing::debug!(%error, "no hints from other processes; polling goes on"),
             }
             let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
             wait = (wait * 2).min(WAIT_LAST);
         }
     }
@@ -128,27 +132,31 @@ impl Post {
     async fn listen(&self, link: &Link) -> Answer<(Client, Messages)> {
         let (client, mut messages) = link.connect(DOING).await?;
         let listen = format!("LISTEN \"{}\"", channel(link.schema()));
-        let listening = self.while_reading(&mut messages, client.batch_execute(&listen)).await;
-        match listening {
-            Some(Ok(())) => Ok((client, messages)),
-            Some(Err(error)) => Err(store_error(DOING, &error)),
-            None => Err(StoreError::unavailable(DOING, "no answer to LISTEN")),
+        let listening = timeout(TRY_MAX, client.batch_execute(&listen));
+        match self.while_reading(&mut messages, listening).await {
+            Some(Ok(Ok(()))) => Ok((client, messages)),
+            Some(Ok(Err(error))) => Err(store_error(DOING, &error)),
+            Some(Err(_)) | None => Err(StoreError::unavailable(DOING, "no answer to LISTEN")),
         }
     }
 
-    /// Rings for what others say and says what rings here, until the connection ends or the store is gone.
+    /// Rings for what others say and says what rings here, until the connection ends, falls silent, or the store is gone.
     async fn carry(&self, client: &Client, mut messages: Messages, channel: &str) {
         let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
-        while self.while_reading(&mut messages, self.abroad.notified()).await.is_some() {
+        loop {
+            let rung = timeout(ASK_EVERY, self.abroad.notified());
+            let Some(rung) = self.while_reading(&mut messages, rung).await else { return };
             if self.link.strong_count() == 0 {
                 return;
             }
-            let saying = tokio::time::timeout(WAIT_LAST, client.query_typed(NOTIFY, &params));
-            match self.while_reading(&mut messages, saying).await {
-                Some(Ok(Ok(_))) => {}
-                _ => return,
+            if rung.is_err() {
+                let asking = timeout(ANSWER_MAX, client.simple_query(""));
+                let Some(Ok(Ok(_))) = self.while_reading(&mut messages, asking).await else { return };
+                continue;
             }
-            if self.while_reading(&mut messages, tokio::time::sleep(SILENCE)).await.is_none() {
+            let saying = timeout(WAIT_LAST, client.query_typed(NOTIFY, &params));
+            let Some(Ok(Ok(_))) = self.while_reading(&mut messages, saying).await else { return };
+            if self.while_reading(&mut messages, sleep(SILENCE)).await.is_none() {
                 return;
             }
         }
@@ -182,7 +190,7 @@ impl Post {
             tracing::debug!(%error, "a hint to other processes is lost; their polling finds the work");
         }
         drop(link);
-        tokio::time::sleep(SILENCE).await;
+        sleep(SILENCE).await;
     }
 }
 

@@ -23,6 +23,7 @@ mod migrate;
 mod operate;
 mod row;
 mod settle;
+mod silence;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod statement;

@@ -5,14 +5,17 @@
 //! brings its types along: one round trip, and nothing of it stays in a session.
 
 use crate::address::{Address, OpenError, Pooler};
-use crate::error::{is_outdated, is_passing, is_unprepared, pool_error, store_error};
+use crate::error::{is_in_the_way, is_outdated, is_passing, is_unprepared, pool_error, store_error};
+use crate::silence::{Silence, Trust};
 use crate::tls::connector;
 use backstop_core::port::{Answer, StoreError};
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
+    TimeoutType, Timeouts,
 };
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rand::RngExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,11 +25,18 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// One try of one call. The server gives up a little before, so that nothing goes on that nobody waits for.
-const TRY_MAX: Duration = Duration::from_secs(5);
+pub(crate) const TRY_MAX: Duration = Duration::from_secs(5);
 const SESSION: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000 \
     -c default_transaction_isolation=read\\ committed";
 /// All tries of one call: less than the library's own deadline.
 const CALL_MAX: Duration = Duration::from_millis(9_500);
+/// Time that is worth another try.
+const TRY_MIN: Duration = Duration::from_secs(2);
+/// A connection from nothing to ready. Shorter than a try: one that is made while nobody answers does not use up what is left when
+/// somebody does.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// The answer of a connection that was not used for a while, to nothing.
+const SIGN_MAX: Duration = Duration::from_secs(1);
 const WAIT_FIRST: Duration = Duration::from_millis(20);
 const WAIT_LAST: Duration = Duration::from_secs(1);
 
@@ -50,6 +60,7 @@ pub(crate) struct Link {
     quoted_schema: String,
     /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or found out.
     prepares: AtomicBool,
+    silence: Arc<Silence>,
 }
 
 impl Link {
@@ -65,18 +76,20 @@ impl Link {
             Some(tls) => Manager::from_config(address.config.clone(), tls, config),
             None => Manager::from_config(address.config.clone(), NoTls, config),
         };
+        let silence = Arc::<Silence>::default();
         let patience = Some(TRY_MAX);
         let pool = Pool::builder(manager)
             .max_size(address.connections)
             // The one used last: the server's process behind it has everything at hand, and the others may sleep.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts { wait: patience, create: patience, recycle: patience })
+            .timeouts(Timeouts { wait: patience, create: Some(CONNECT_MAX), recycle: patience })
+            .pre_recycle(sign_of_life(Arc::clone(&silence)))
             .build()
             .map_err(|error| OpenError::Address(error.to_string()))?;
         let quoted_schema = format!("\"{}\"", address.schema);
         let prepares = AtomicBool::new(address.pooler == Pooler::None);
-        Ok(Self { pool, address, tls, quoted_schema, prepares })
+        Ok(Self { pool, address, tls, quoted_schema, prepares, silence })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -99,6 +112,17 @@ impl Link {
         function: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
+        self.try_call(doing, commit, function, params).await.map_err(Failure::into_error)
+    }
+
+    /// The same, for those who can do something about what is in the way.
+    pub(crate) async fn try_call(
+        &self,
+        doing: &'static str,
+        commit: Commit,
+        function: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Failure> {
         let sql = statement(&self.quoted_schema, commit, function, params.len());
         self.run(doing, &sql, params, Kept::InSession).await
     }
@@ -110,7 +134,7 @@ impl Link {
         sql: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
-        self.run(doing, sql, params, Kept::Nowhere).await
+        self.run(doing, sql, params, Kept::Nowhere).await.map_err(Failure::into_error)
     }
 
     async fn run(
@@ -119,18 +143,23 @@ impl Link {
         sql: &str,
         params: &[Param<'_>],
         kept: Kept,
-    ) -> Answer<Vec<Row>> {
+    ) -> Result<Vec<Row>, Failure> {
         let (began, mut wait) = (Instant::now(), WAIT_FIRST);
         loop {
-            let failure = match timeout(TRY_MAX, self.attempt(doing, sql, params, kept)).await {
+            let tried_at = Instant::now();
+            let patience = TRY_MAX.min(CALL_MAX.saturating_sub(began.elapsed()));
+            let failure = match timeout(patience, self.attempt(doing, sql, params, kept)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(Failure::Passing(error))) => error,
-                Ok(Err(Failure::Lasting(error))) => return Err(error),
-                Err(_) => StoreError::unavailable(doing, format!("no answer within {TRY_MAX:?}")),
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => {
+                    self.silence.note(tried_at.into_std());
+                    StoreError::unavailable(doing, format!("no answer within {patience:?}"))
+                }
             };
             let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-            if began.elapsed() + pause + TRY_MAX > CALL_MAX {
-                return Err(failure);
+            if began.elapsed() + pause + TRY_MIN > CALL_MAX {
+                return Err(Failure::Passing(failure));
             }
             tracing::debug!(%failure, "trying again in {pause:?}");
             sleep(pause).await;
@@ -178,9 +207,9 @@ impl Link {
                 None => config.connect(NoTls).await.map(|(client, wire)| (client, messages(wire))),
             }
         };
-        match timeout(TRY_MAX, connecting).await {
+        match timeout(CONNECT_MAX, connecting).await {
             Ok(connected) => connected.map_err(|error| store_error(doing, &error)),
-            Err(_) => Err(StoreError::unavailable(doing, format!("not connected within {TRY_MAX:?}"))),
+            Err(_) => Err(StoreError::unavailable(doing, format!("not connected within {CONNECT_MAX:?}"))),
         }
     }
 }
@@ -227,23 +256,62 @@ pub(crate) fn statement(quoted_schema: &str, commit: Commit, function: &str, par
 }
 
 /// Whether trying again at once makes sense.
-enum Failure {
+pub(crate) enum Failure {
     Passing(StoreError),
+    /// Somebody's transaction is in the way, and did not end in time.
+    InTheWay(StoreError),
     Lasting(StoreError),
 }
 
 impl Failure {
     fn of(doing: &'static str, error: &tokio_postgres::Error) -> Self {
         let said = store_error(doing, error);
-        if said.is_transient() && is_passing(error) { Self::Passing(said) } else { Self::Lasting(said) }
+        if is_in_the_way(error) {
+            Self::InTheWay(said)
+        } else if said.is_transient() && is_passing(error) {
+            Self::Passing(said)
+        } else {
+            Self::Lasting(said)
+        }
     }
 
-    fn of_pool(doing: &'static str, error: &deadpool_postgres::PoolError) -> Self {
+    fn of_pool(doing: &'static str, error: &PoolError) -> Self {
         match error {
-            deadpool_postgres::PoolError::Backend(error) => Self::of(doing, error),
+            PoolError::Backend(error) => Self::of(doing, error),
+            PoolError::Timeout(TimeoutType::Create) => Self::Passing(pool_error(doing, error)),
             other => Self::Lasting(pool_error(doing, other)),
         }
     }
+
+    pub(crate) fn into_error(self) -> StoreError {
+        match self {
+            Self::Passing(error) | Self::InTheWay(error) | Self::Lasting(error) => error,
+        }
+    }
+}
+
+/// Asks a connection that was not used for a while for a sign of life before a call is trusted to it: one whose other end is gone would
+/// keep the call waiting for as long as a call may take.
+fn sign_of_life(silence: Arc<Silence>) -> Hook {
+    Hook::async_fn(move |client, metrics| {
+        let silence = Arc::clone(&silence);
+        let used_at = metrics.recycled.unwrap_or(metrics.created);
+        Box::pin(async move {
+            let asked_at = std::time::Instant::now();
+            match silence.judge(used_at, asked_at) {
+                Trust::Sound => return Ok(()),
+                Trust::Gone => return Err(HookError::message("it was in use when another fell silent")),
+                Trust::Doubtful => {}
+            }
+            match timeout(SIGN_MAX, client.simple_query("")).await {
+                Ok(answered) => answered.map(drop).map_err(HookError::Backend),
+                Err(_) => {
+                    silence.note(asked_at);
+                    Err(HookError::message("it fell silent"))
+                }
+            }
+        })
+    })
 }
 
 /// A connection that goes back to the pool only if its call ended: one whose answer is still to come would give it to the

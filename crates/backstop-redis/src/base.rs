@@ -6,8 +6,8 @@ use crate::group::Group;
 use crate::guard::Guard;
 use crate::hints::Bell;
 use crate::keys::Keys;
-use crate::link::Link;
-use crate::reply;
+use crate::link::{Link, Patience};
+use crate::registry::Registry;
 use crate::script::{Script, ScriptCall};
 use backstop_core::QueueName;
 use backstop_core::port::{Answer, StoreError};
@@ -25,6 +25,7 @@ pub(crate) struct Base {
     pub(crate) arrivals: Arrivals,
     pub(crate) guard: Guard,
     pub(crate) group: Group,
+    pub(crate) registry: Registry,
 }
 
 impl Base {
@@ -35,22 +36,17 @@ impl Base {
 
     /// The names of all queues, in order.
     pub(crate) async fn queues(&self, doing: &'static str) -> Answer<Vec<QueueName>> {
-        let names = self.link.ask(doing, redis::cmd("SMEMBERS").arg(self.keys.queues())).await?;
-        let names = reply::list(names).ok_or_else(|| strange(doing))?;
-        let names = names.into_iter().filter_map(reply::text);
-        let mut queues: Vec<QueueName> = names.filter_map(|name| QueueName::new(&name).ok()).collect();
-        queues.sort_unstable();
-        Ok(queues)
+        self.registry.read(&self.link, &self.keys, doing).await
+    }
+
+    /// The names of all queues, or of those this process knows where a cluster has lost its registry for now.
+    pub(crate) async fn queues_known(&self, doing: &'static str) -> Answer<Vec<QueueName>> {
+        self.registry.read_or_recall(&self.link, &self.keys, doing).await
     }
 
     /// Makes queues known. Said with every enqueue: a registry that a crash set back would hide a queue.
     pub(crate) async fn register(&self, doing: &'static str, queues: &[&QueueName]) -> Answer<()> {
-        let mut command = redis::cmd("SADD");
-        command.arg(self.keys.queues());
-        for queue in queues {
-            command.arg(queue.as_str());
-        }
-        self.link.ask(doing, &command).await.map(drop)
+        self.registry.enter(&self.link, &self.keys, doing, queues).await
     }
 
     /// One script call on each of these queues, side by side; answers in their order.
@@ -64,9 +60,78 @@ impl Base {
         let asks = commands.into_iter().map(|command| async move { self.link.ask(doing, &command).await });
         stream::iter(asks).buffered(QUEUES_AT_ONCE).try_collect().await
     }
+
+    /// As [`Base::run_each`], each by itself: of a cluster a part may be gone, and the rest goes on. Nothing for those that did not
+    /// answer; an error if none did.
+    pub(crate) async fn run_apart(
+        &self,
+        doing: &'static str,
+        calls: Vec<ScriptCall>,
+    ) -> Answer<Vec<Option<Value>>> {
+        let patience = patience(calls.len());
+        let runs =
+            calls.into_iter().map(|call| async move { self.link.run_within(doing, &call, patience).await });
+        apart(doing, stream::iter(runs).buffered(QUEUES_AT_ONCE).collect().await)
+    }
+
+    /// As [`Base::ask_each`], each by itself.
+    pub(crate) async fn ask_apart(
+        &self,
+        doing: &'static str,
+        commands: Vec<Cmd>,
+    ) -> Answer<Vec<Option<Value>>> {
+        let patience = patience(commands.len());
+        let asks = commands
+            .into_iter()
+            .map(|command| async move { self.link.ask_within(doing, &command, patience).await });
+        apart(doing, stream::iter(asks).buffered(QUEUES_AT_ONCE).collect().await)
+    }
+}
+
+/// Who is asked alone is waited for.
+fn patience(count: usize) -> Patience {
+    if count > 1 { Patience::Beside } else { Patience::Whole }
+}
+
+/// What the others say where some are gone. What does not pass is said.
+fn apart(doing: &'static str, answers: Vec<Answer<Value>>) -> Answer<Vec<Option<Value>>> {
+    let (mut there, mut failure) = (Vec::with_capacity(answers.len()), None);
+    for answer in answers {
+        match answer {
+            Ok(answer) => there.push(Some(answer)),
+            Err(error) if error.is_transient() => {
+                there.push(None);
+                failure = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match failure {
+        Some(error) if there.iter().all(Option::is_none) => Err(error),
+        Some(error) => {
+            tracing::debug!(doing, %error, "a part of the cluster does not answer; the rest goes on");
+            Ok(there)
+        }
+        None => Ok(there),
+    }
 }
 
 /// What an answer says, or that it cannot be read.
 pub(crate) fn readable<T>(doing: &'static str, read: Option<T>) -> Result<T, StoreError> {
     read.ok_or_else(|| strange(doing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_gone_is_left_out_and_what_does_not_pass_is_said() {
+        let gone = || Err(StoreError::unavailable("testing", "gone"));
+        let corrupt = || Err(StoreError::corrupt("testing", "corrupt"));
+        assert_eq!(apart("testing", vec![gone(), Ok(Value::Nil)]), Ok(vec![None, Some(Value::Nil)]));
+        assert_eq!(apart("testing", Vec::new()), Ok(Vec::new()));
+        assert!(apart("testing", vec![gone(), gone()]).is_err_and(|error| error.is_transient()));
+        assert!(apart("testing", vec![Ok(Value::Nil), corrupt()]).is_err_and(|error| !error.is_transient()));
+    }
 }

@@ -27,9 +27,11 @@ pub(crate) async fn claim(base: &Base, claim: &Claim) -> Answer<Vec<Leased>> {
         let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
         call.arg(claim.until.as_micros()).arg(max)
     });
-    let answers = base.run_each(DOING, calls.collect()).await?;
+    // What a part of a cluster hands out is not kept back because another is gone.
+    let answers = base.run_apart(DOING, calls.collect()).await?;
     let mut runs = Vec::new();
     for (queue, answer) in wants.keys().zip(answers) {
+        let Some(answer) = answer else { continue };
         let handed_out = readable(DOING, handed_out(queue, claim.number, answer))?;
         runs.extend(handed_out.into_iter().map(|run| run.leased));
     }
@@ -47,8 +49,8 @@ async fn is_open<'a>(
         command.arg(base.keys.part(queue, Part::Terms)).arg(&number_bytes(number)[..]);
         command
     });
-    let scores = base.ask_each(DOING, commands.collect()).await?;
-    Ok(scores.into_iter().any(|score| score != Value::Nil))
+    let scores = base.ask_apart(DOING, commands.collect()).await?;
+    Ok(scores.into_iter().flatten().any(|score| score != Value::Nil))
 }
 
 /// Who holds a claim, as scripts have it: a beat for one queue must reach the others.

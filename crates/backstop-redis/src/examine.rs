@@ -17,8 +17,8 @@ const DOING: &str = "examining";
 
 /// Looks at everything.
 pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
-    let nodes = nodes(base).await?;
-    let mut findings = Vec::new();
+    let (nodes, silent) = nodes(base).await?;
+    let mut findings: Vec<Finding> = silent.iter().map(|node| gone(node)).collect();
     for node in &nodes {
         findings.extend([version(node), eviction(node), log(node), snapshot(node), replication(node)]);
         findings.extend(
@@ -27,9 +27,14 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
         );
     }
     findings.extend(cluster(base, &nodes).await?);
-    findings.push(schema(base).await?);
-    findings.extend(stream_drift(base).await?);
-    findings.push(drift(base).await?);
+    if silent.is_empty() {
+        findings.push(schema(base).await?);
+        findings.extend(stream_drift(base).await?);
+        findings.push(drift(base).await?);
+    } else {
+        let advice = "run `backstop doctor` again when all masters answer";
+        findings.push(finding(Grade::Warning, "jobs and lines were not compared", Some(advice)));
+    }
     let versions: Vec<&str> = nodes.iter().map(Node::version).collect();
     let store = format!("Redis {} at {shown}", versions.first().copied().unwrap_or("of unknown version"));
     Ok(Examination { store, promise: promise(&nodes).to_owned(), findings })
@@ -64,20 +69,30 @@ impl Node {
     }
 }
 
-async fn nodes(base: &Base) -> Answer<Vec<Node>> {
-    let infos = base.link.ask_masters(DOING, redis::cmd("INFO").arg("all")).await?;
+/// The masters that answer, and those that do not.
+async fn nodes(base: &Base) -> Answer<(Vec<Node>, Vec<String>)> {
+    let infos = base.link.ask_masters_there(DOING, redis::cmd("INFO").arg("all")).await?;
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*append*");
     // Forbidden on managed services: then only INFO speaks.
-    let configs = base.link.ask_masters(DOING, &config).await.unwrap_or_default();
-    let configs: BTreeMap<String, Value> = configs.into_iter().collect();
+    let configs = base.link.ask_masters_there(DOING, &config).await.unwrap_or_default();
+    let configs: BTreeMap<String, Value> =
+        configs.into_iter().filter_map(|(name, config)| Some((name, config?))).collect();
+    let silent = infos.iter().filter(|(_, info)| info.is_none()).map(|(name, _)| name.clone()).collect();
     let node = |(name, info): (String, Value)| {
         let info = reply::text(info)?;
         let config = configs.get(&name).cloned().and_then(reply::pairs);
         let append = append(&info, config);
         Some(Node { name, info, append })
     };
-    readable(DOING, infos.into_iter().map(node).collect())
+    let infos = infos.into_iter().filter_map(|(name, info)| Some((name, info?)));
+    Ok((readable(DOING, infos.map(node).collect())?, silent))
+}
+
+/// What is to be said of a master that does not answer.
+fn gone(node: &str) -> Finding {
+    let advice = "bring it back, or let a replica take its place; until then its queues take no jobs and give none out";
+    finding(Grade::Bad, format!("{node}: it does not answer"), Some(advice))
 }
 
 fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append> {
@@ -209,8 +224,8 @@ async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
     let mut bad = Vec::new();
-    for (node, info) in base.link.ask_masters(DOING, &command).await? {
-        let info = readable(DOING, reply::text(info))?;
+    for (node, info) in base.link.ask_masters_there(DOING, &command).await? {
+        let info = info.and_then(reply::text).unwrap_or_default();
         if field(&info, "cluster_state") != Some("ok") {
             bad.push(node);
         }

@@ -15,6 +15,9 @@ use tokio::time::{sleep, timeout};
 const GATHER: Duration = Duration::from_millis(2);
 /// How long a subscription may take to be made.
 const SUBSCRIBE_TIME_MAX: Duration = Duration::from_secs(5);
+/// A subscription on which nothing came for so long is asked whether it still hears; one whose other end is gone would listen for ever.
+const ASK_EVERY: Duration = Duration::from_secs(3);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// After a subscription failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -91,15 +94,21 @@ async fn subscribe(base: &Base) -> redis::RedisResult<PubSub> {
 }
 
 async fn hear_once(base: &Base) -> redis::RedisResult<()> {
-    let mut subscriber =
-        timeout(SUBSCRIBE_TIME_MAX, subscribe(base)).await.map_err(std::io::Error::from)??;
+    let subscriber = timeout(SUBSCRIBE_TIME_MAX, subscribe(base)).await.map_err(std::io::Error::from)??;
     // What was told before the subscription began is not heard any more.
     base.bell.ring_here();
-    let mut messages = subscriber.on_message();
-    while let Some(message) = messages.next().await {
-        if message.get_payload_bytes() != base.bell.name.as_bytes() {
-            base.bell.ring_here();
+    let (mut asker, mut messages) = subscriber.split();
+    loop {
+        match timeout(ASK_EVERY, messages.next()).await {
+            Ok(Some(message)) if message.get_payload_bytes() != base.bell.name.as_bytes() => {
+                base.bell.ring_here();
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                let answered = timeout(ANSWER_TIME_MAX, asker.ping::<redis::Value>()).await;
+                answered.map_err(std::io::Error::from)??;
+            }
         }
     }
-    Ok(())
 }

@@ -28,6 +28,7 @@ mod keys;
 mod lines;
 mod link;
 mod list;
+mod mender;
 mod migrate;
 mod moves;
 mod open;
@@ -35,6 +36,7 @@ mod promote;
 mod prune;
 mod queues;
 mod record;
+mod registry;
 mod repair;
 mod reply;
 mod script;
@@ -69,7 +71,7 @@ pub struct RedisStore {
     base: Arc<Base>,
     shown: String,
     /// What goes on beside the calls: telling hints, and repairing.
-    tasks: OnceLock<[AbortHandle; 2]>,
+    tasks: OnceLock<[AbortHandle; 4]>,
     /// Hearing the hints of others, for whoever watches.
     ear: OnceLock<AbortHandle>,
 }
@@ -85,6 +87,7 @@ impl RedisStore {
             arrivals: arrivals::Arrivals::default(),
             guard: guard::Guard::default(),
             group: group::Group::default(),
+            registry: registry::Registry::default(),
         };
         let shown = opened.shown;
         Ok(Self { base: Arc::new(base), shown, tasks: OnceLock::new(), ear: OnceLock::new() })
@@ -93,10 +96,14 @@ impl RedisStore {
     /// What the methods work with. They are called within a runtime, which is what the tasks beside them need.
     fn base(&self) -> &Arc<Base> {
         self.tasks.get_or_init(|| {
-            let (teller, mender) = (Arc::clone(&self.base), Arc::clone(&self.base));
+            let base = || Arc::clone(&self.base);
+            let payer = base();
             [
-                tokio::spawn(hints::tell(teller)).abort_handle(),
-                tokio::spawn(repair::repair_when_replaced(mender)).abort_handle(),
+                tokio::spawn(hints::tell(base())).abort_handle(),
+                tokio::spawn(mender::mend_when_replaced(base())).abort_handle(),
+                tokio::spawn(mender::look_around(base())).abort_handle(),
+                tokio::spawn(async move { payer.registry.pay(&payer.link, &payer.keys).await })
+                    .abort_handle(),
             ]
         });
         &self.base

@@ -7,10 +7,12 @@ use crate::error::{Kind, kind, store_error};
 use crate::reply;
 use crate::script::ScriptCall;
 use backstop_core::port::{Answer, StoreError};
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use futures_util::future::join_all;
+use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,20 +23,37 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long an answer may take: longer than any script of ours runs.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
+/// How long one master of several may take to answer a question that all of them are asked.
+const NODE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a command is tried in all.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(9);
 /// The wait before a command is tried again: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Of calls that are one for several queues of a cluster: after so long a part that failed is not tried again. The others wait for it.
+const BESIDE_TIME_MAX: Duration = Duration::from_millis(500);
+/// Connections to a cluster of which a part is gone are made anew no more often.
+const RENEW_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long somebody waits for an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// As long as a call may take.
+    Whole,
+    /// Not long, in a cluster: others are there to be worked for.
+    Beside,
+}
+
 /// The way to Redis.
 pub(crate) struct Link {
     dial: Dial,
     live: RwLock<Option<Live>>,
-    dialing: tokio::sync::Mutex<()>,
+    /// When a connection was made last.
+    dialing: tokio::sync::Mutex<Option<Instant>>,
     turns: AtomicU64,
-    /// The servers that were met last, by the id each draws when it starts.
-    servers: Mutex<BTreeSet<String>>,
+    /// The servers that were met, by their addresses: the id each draws when it starts.
+    servers: Mutex<BTreeMap<String, String>>,
     /// Rings when a server was met that was not known: it restarted, or another took its place.
     pub(crate) replaced: Notify,
     /// How often that happened.
@@ -54,9 +73,9 @@ impl Link {
         Self {
             dial,
             live: RwLock::new(None),
-            dialing: tokio::sync::Mutex::new(()),
+            dialing: tokio::sync::Mutex::new(None),
             turns: AtomicU64::new(0),
-            servers: Mutex::new(BTreeSet::new()),
+            servers: Mutex::new(BTreeMap::new()),
             replaced: Notify::new(),
             replacements: AtomicU64::new(0),
             clock_offset_micros: AtomicI64::new(0),
@@ -73,14 +92,45 @@ impl Link {
         self.clock_offset_micros.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.dial, Dial::Cluster { .. })
+    }
+
+    /// Which servers were met last, as a number: another one if any of them is another.
+    pub(crate) fn servers_met(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// One command, and its answer.
     pub(crate) async fn ask(&self, doing: &'static str, command: &Cmd) -> Answer<Value> {
-        self.persist(doing, |mut wire| async move { wire.send(command).await }).await
+        self.ask_within(doing, command, Patience::Whole).await
+    }
+
+    /// One command, and its answer if it comes in time.
+    pub(crate) async fn ask_within(
+        &self,
+        doing: &'static str,
+        command: &Cmd,
+        patience: Patience,
+    ) -> Answer<Value> {
+        self.persist(doing, patience, |mut wire| async move { wire.send(command).await }).await
     }
 
     /// One script, and its answer.
     pub(crate) async fn run(&self, doing: &'static str, call: &ScriptCall) -> Answer<Value> {
-        self.persist(doing, |mut wire| async move {
+        self.run_within(doing, call, Patience::Whole).await
+    }
+
+    /// One script, and its answer if it comes in time.
+    pub(crate) async fn run_within(
+        &self,
+        doing: &'static str,
+        call: &ScriptCall,
+        patience: Patience,
+    ) -> Answer<Value> {
+        self.persist(doing, patience, |mut wire| async move {
             match wire.send(&call.command).await {
                 Err(error) if kind(&error) == Kind::NoScript => wire.send(&call.whole()).await,
                 answer => answer,
@@ -89,39 +139,51 @@ impl Link {
         .await
     }
 
-    /// One command to every master: its address, and its answer.
+    /// One command to every master: its address, and its answer. Fails unless all of them answer.
     pub(crate) async fn ask_masters(
         &self,
         doing: &'static str,
         command: &Cmd,
     ) -> Answer<Vec<(String, Value)>> {
-        let answers = self.persist(doing, |wire| async move { ask_masters(wire, command).await }).await?;
-        let Value::Map(answers) = answers else { return Err(crate::error::strange(doing)) };
-        Ok(answers.into_iter().filter_map(|(node, answer)| Some((reply::text(node)?, answer))).collect())
+        self.persist(doing, Patience::Whole, |wire| async move { all_of(ask_masters(wire, command).await?) })
+            .await
+    }
+
+    /// One command to every master: its address, and its answer if it gives one; at least one does.
+    pub(crate) async fn ask_masters_there(
+        &self,
+        doing: &'static str,
+        command: &Cmd,
+    ) -> Answer<Vec<(String, Option<Value>)>> {
+        self.persist(
+            doing,
+            Patience::Whole,
+            |wire| async move { those_there(ask_masters(wire, command).await?) },
+        )
+        .await
     }
 
     /// One command to the master at this address.
     pub(crate) async fn ask_at(&self, doing: &'static str, node: &str, command: &Cmd) -> Answer<Value> {
-        self.persist(doing, |wire| async move {
-            match wire {
-                Wire::Server(_) => wire.clone().send(command).await,
-                Wire::Cluster(mut connection) => {
-                    let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
-                    let port = port.parse().unwrap_or_default();
-                    let at = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-                    connection.route_command(command.clone(), RoutingInfo::SingleNode(at)).await
-                }
-            }
-        })
-        .await
+        self.persist(doing, Patience::Whole, |wire| ask_node(wire, node, command)).await
     }
 
     /// Tries until it succeeds, cannot succeed, or time is up.
-    async fn persist<Trying>(&self, doing: &'static str, attempt: impl Fn(Wire) -> Trying) -> Answer<Value>
+    async fn persist<T, Trying>(
+        &self,
+        doing: &'static str,
+        patience: Patience,
+        attempt: impl Fn(Wire) -> Trying,
+    ) -> Answer<T>
     where
-        Trying: Future<Output = RedisResult<Value>>,
+        Trying: Future<Output = RedisResult<T>>,
     {
-        let deadline = Instant::now() + CALL_TIME_MAX;
+        let began = Instant::now();
+        let deadline = began + CALL_TIME_MAX;
+        let last_try = match patience {
+            Patience::Beside if self.is_cluster() => began + BESIDE_TIME_MAX,
+            Patience::Beside | Patience::Whole => deadline,
+        };
         let mut pause = PAUSE_FIRST;
         let mut failure = None;
         loop {
@@ -134,7 +196,7 @@ impl Link {
             };
             let passes = matches!(kind(&error), Kind::Connection | Kind::Passing | Kind::NoScript);
             let wait = pause.mul_f64(rand::random_range(0.5..1.0));
-            if !passes || Instant::now() + wait >= deadline {
+            if !passes || Instant::now() + wait >= last_try {
                 return Err(store_error(doing, &error));
             }
             tracing::debug!(doing, %error, "trying Redis again");
@@ -144,14 +206,18 @@ impl Link {
         }
     }
 
-    async fn try_once<Trying>(&self, attempt: impl Fn(Wire) -> Trying) -> RedisResult<Value>
+    async fn try_once<T, Trying>(&self, attempt: impl Fn(Wire) -> Trying) -> RedisResult<T>
     where
-        Trying: Future<Output = RedisResult<Value>>,
+        Trying: Future<Output = RedisResult<T>>,
     {
         let live = self.live().await?;
         let answer = attempt(live.wire).await;
         if answer.as_ref().is_err_and(|error| kind(error) == Kind::Connection) {
-            self.give_up(live.turn);
+            if self.is_cluster() {
+                self.renew(live.turn).await;
+            } else {
+                self.give_up(live.turn);
+            }
         }
         answer
     }
@@ -160,16 +226,34 @@ impl Link {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let _alone = self.dialing.lock().await;
+        let mut dialed_at = self.dialing.lock().await;
         if let Some(live) = self.current() {
             return Ok(live);
         }
+        self.connect(&mut dialed_at).await
+    }
+
+    async fn connect(&self, dialed_at: &mut Option<Instant>) -> RedisResult<Live> {
+        *dialed_at = Some(Instant::now());
         // The client's own timeout does not cover every way in which a cluster can fail to answer.
         let wire = timeout(CONNECT_TIME_MAX * 2, self.dial.connect()).await.map_err(|_| too_slow())??;
         self.meet(wire.clone()).await?;
         let live = Live { wire, turn: self.turns.fetch_add(1, Ordering::Relaxed) };
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
         Ok(live)
+    }
+
+    /// Puts another connection in the place of one to a cluster that failed, unless that has just been done. Until there is one, whoever
+    /// asks the parts of the cluster that are still there goes on with the old.
+    async fn renew(&self, turn: u64) {
+        let Ok(mut dialed_at) = self.dialing.try_lock() else { return };
+        let is_replaced = self.current().is_none_or(|live| live.turn != turn);
+        if is_replaced || dialed_at.is_some_and(|at| at.elapsed() < RENEW_PAUSE) {
+            return;
+        }
+        if let Err(error) = self.connect(&mut dialed_at).await {
+            tracing::debug!(%error, "no other connection to the cluster");
+        }
     }
 
     fn current(&self) -> Option<Live> {
@@ -184,37 +268,112 @@ impl Link {
         }
     }
 
-    /// Learns who answers on a new connection, and what time it is there.
+    /// Looks whether the same servers answer as before: a client that finds its way to another master by itself does not say so.
+    pub(crate) async fn look_around(&self) {
+        let Some(live) = self.current() else { return };
+        if let Err(error) = self.meet(live.wire).await {
+            tracing::debug!(%error, "nobody says which servers there are");
+        }
+    }
+
+    /// Learns who answers on a connection, and what time it is there.
     async fn meet(&self, mut wire: Wire) -> RedisResult<()> {
         let time = wire.send(&redis::cmd("TIME")).await?;
         if let Some(server) = time_micros(time) {
             self.clock_offset_micros.store(server - machine_micros(), Ordering::Relaxed);
         }
-        let Value::Map(answers) = ask_masters(wire, redis::cmd("INFO").arg("server")).await? else {
-            return Ok(());
-        };
-        let texts = answers.into_iter().filter_map(|(_, info)| reply::text(info));
-        let met: BTreeSet<String> =
-            texts.filter_map(|info| field(&info, "run_id").map(str::to_owned)).collect();
+        let said = those_there(ask_masters(wire, redis::cmd("INFO").arg("server")).await?)?;
+        let met = said.into_iter().map(|(node, info)| {
+            let info = info.and_then(reply::text);
+            (node, info.and_then(|info| field(&info, "run_id").map(str::to_owned)))
+        });
         let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.is_empty() && !met.is_subset(&known) {
+        if note_met(&mut known, met.collect()) {
             self.replaced.notify_one();
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
-        *known = met;
         Ok(())
     }
 }
 
-async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Value> {
-    match wire {
-        Wire::Server(_) => {
-            let answer = wire.clone().send(command).await?;
-            Ok(Value::Map(vec![(Value::SimpleString("server".to_owned()), answer)]))
+/// Remembers the masters there are, and the ids of those that answered; whether one of them was not there before. One that does not
+/// answer is taken to be the one it was.
+fn note_met(known: &mut BTreeMap<String, String>, met: BTreeMap<String, Option<String>>) -> bool {
+    let are_first = known.is_empty();
+    let is_new = |id: &String| !known.values().any(|known| known == id);
+    let is_any_new = met.values().flatten().any(is_new);
+    known.retain(|node, _| met.contains_key(node));
+    known.extend(met.into_iter().filter_map(|(node, id)| Some((node, id?))));
+    is_any_new && !are_first
+}
+
+/// A master and what it said.
+type Said = (String, RedisResult<Value>);
+
+/// Asks every master by itself: one that is gone takes no other's answer with it.
+async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Vec<Said>> {
+    let Wire::Cluster(mut connection) = wire.clone() else {
+        let answer = wire.clone().send(command).await?;
+        return Ok(vec![("server".to_owned(), Ok(answer))]);
+    };
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    let slots = connection.route_command(slots, anywhere).await?;
+    let masters = masters(slots).ok_or((ErrorKind::ClusterConnectionNotFound, "no address of a master"))?;
+    let asked = masters.into_iter().map(|node| {
+        let wire = wire.clone();
+        async move {
+            let answer = timeout(NODE_TIME_MAX, ask_node(wire, &node, command)).await;
+            let answer = answer.unwrap_or_else(|_| Err(too_slow()));
+            (node, answer)
         }
-        Wire::Cluster(mut connection) => {
-            let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-            connection.route_command(command.clone(), everywhere).await
+    });
+    Ok(join_all(asked).await)
+}
+
+/// The addresses of the masters in an answer to CLUSTER SLOTS.
+fn masters(slots: Value) -> Option<BTreeSet<String>> {
+    let master = |range: Value| {
+        let mut node = reply::list(reply::list(range)?.into_iter().nth(2)?)?.into_iter();
+        let host = reply::text(node.next()?).filter(|host| !host.is_empty())?;
+        Some(format!("{host}:{}", reply::whole(node.next()?)?))
+    };
+    reply::list(slots)?.into_iter().map(master).collect()
+}
+
+/// The answers of all.
+fn all_of(said: Vec<Said>) -> RedisResult<Vec<(String, Value)>> {
+    said.into_iter().map(|(node, answer)| answer.map(|answer| (node, answer))).collect()
+}
+
+/// The answers of those who gave one. What is refused is not the fault of a master that is gone.
+fn those_there(said: Vec<Said>) -> RedisResult<Vec<(String, Option<Value>)>> {
+    let (mut there, mut failure) = (Vec::with_capacity(said.len()), None);
+    for (node, answer) in said {
+        match answer {
+            Ok(answer) => there.push((node, Some(answer))),
+            Err(error) if matches!(kind(&error), Kind::Connection | Kind::Passing) => {
+                there.push((node, None));
+                failure = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match failure {
+        Some(error) if there.iter().all(|(_, answer)| answer.is_none()) => Err(error),
+        _ => Ok(there),
+    }
+}
+
+async fn ask_node(mut wire: Wire, node: &str, command: &Cmd) -> RedisResult<Value> {
+    match &mut wire {
+        Wire::Server(_) => wire.send(command).await,
+        Wire::Cluster(connection) => {
+            let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
+            let port = port.parse().unwrap_or_default();
+            let at = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+            connection.route_command(command.clone(), RoutingInfo::SingleNode(at)).await
         }
     }
 }
@@ -239,3 +398,6 @@ pub(crate) fn time_micros(answer: Value) -> Option<i64> {
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ const PREFIX: &str = "backstop";
 const PREFIX_CHARS_MAX: usize = 64;
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
+/// How often the client itself follows a slot to where it is, or tries a node again.
+const CLUSTER_RETRIES: u32 = 4;
 
 /// Why an address cannot be used. No message repeats a part of the address that could be a password.
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +201,8 @@ impl Address {
     fn dial_cluster(&self, certificates: Option<&TlsCertificates>) -> redis::RedisResult<Dial> {
         let infos = self.infos(0)?;
         let mut builder = ClusterClientBuilder::new(infos.clone())
+            // We try again ourselves, and sooner let others go on who do not need that node.
+            .retries(CLUSTER_RETRIES)
             .connection_timeout(crate::link::CONNECT_TIME_MAX)
             .response_timeout(crate::link::ANSWER_TIME_MAX)
             .overall_response_timeout(Some(crate::link::ANSWER_TIME_MAX));

@@ -16,7 +16,7 @@ const WAITING: [(State, Part); 2] = [(State::Scheduled, Part::Scheduled), (State
 
 /// Makes jobs ready whose time has come.
 pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promoted> {
-    let queues = base.queues(DOING).await?;
+    let queues = base.queues_known(DOING).await?;
     let lines: Vec<(&QueueName, State, Part)> =
         queues.iter().flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part))).collect();
     let firsts = first_of_each(base, &lines).await?;
@@ -43,8 +43,8 @@ async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<Vec<Option<Tim
         command.arg(base.keys.part(queue, *part)).arg(0).arg(0);
         command
     };
-    let answers = base.ask_each(DOING, lines.iter().map(first).collect()).await?;
-    answers.into_iter().map(first_time).collect()
+    let answers = base.ask_apart(DOING, lines.iter().map(first).collect()).await?;
+    answers.into_iter().map(|answer| answer.map_or(Ok(None), first_time)).collect()
 }
 
 fn first_time(answer: Value) -> Answer<Option<Time>> {
@@ -55,9 +55,10 @@ fn first_time(answer: Value) -> Answer<Option<Time>> {
 }
 
 async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) -> Answer<usize> {
-    let due = base.ask_each(DOING, lines.iter().map(|line| due_in(base, line, max, now)).collect()).await?;
+    let due = base.ask_apart(DOING, lines.iter().map(|line| due_in(base, line, max, now)).collect()).await?;
     let mut all: Vec<(Vec<u8>, usize)> = Vec::new();
     for (line, members) in due.into_iter().enumerate() {
+        let Some(members) = members else { continue };
         all.extend(readable(DOING, reply::all_bytes(members))?.into_iter().map(|member| (member, line)));
     }
     // Members begin with the time and the arrival, so that they sort as they are to be taken.
@@ -70,8 +71,8 @@ async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) ->
         call.push(&[state_letter(state)]);
         call.push(member);
     }
-    let moved = base.run_each(DOING, calls.into_values().collect()).await?;
-    moved.into_iter().map(|moved| readable(DOING, reply::count(moved))).sum()
+    let moved = base.run_apart(DOING, calls.into_values().collect()).await?;
+    moved.into_iter().flatten().map(|moved| readable(DOING, reply::count(moved))).sum()
 }
 
 /// The members of a line that are due, at most so many.

@@ -17,36 +17,15 @@ use backstop_core::failure::History;
 use backstop_core::port::Answer;
 use backstop_core::{Fingerprint, JobId, QueueName, State};
 use redis::{Cmd, Value};
-use std::sync::Arc;
 
 pub(crate) const DOING: &str = "repairing";
 /// Places looked at in one step.
 const STEP: usize = 200;
 /// Names looked at in one step of the search for queues.
 const SEARCH_STEP: usize = 1_000;
-/// Whoever begins a pass keeps others from doing the same for so long.
-const ALONE_FOR_SECS: u64 = 30;
 
-/// Repairs whenever another server answers than before, as long as the store is there.
-pub(crate) async fn repair_when_replaced(base: Arc<Base>) {
-    loop {
-        base.link.replaced.notified().await;
-        tracing::warn!("another Redis answers than before, or it was restarted; checking what it kept");
-        match repair_alone(&base).await {
-            Ok(0) => tracing::info!("everything is where it belongs"),
-            Ok(mended) => tracing::warn!(mended, "places were put right"),
-            Err(error) => tracing::warn!(%error, "the check was not completed; the next one will be"),
-        }
-    }
-}
-
-/// A whole pass, unless another process has just begun one.
-async fn repair_alone(base: &Base) -> Answer<usize> {
-    let mut lock = redis::cmd("SET");
-    lock.arg(base.keys.repair()).arg(1).arg("NX").arg("EX").arg(ALONE_FOR_SECS);
-    if base.link.ask(DOING, &lock).await? == Value::Nil {
-        return Ok(0);
-    }
+/// A whole pass: all queues and streams there are, known or not, and everything in them.
+pub(crate) async fn repair_all(base: &Base) -> Answer<usize> {
     let mut mended = find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
     for queue in base.queues(DOING).await? {
         mended += repair(base, &queue).await?;

@@ -20,7 +20,7 @@ const PLACE_AT: usize = 18;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
 pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<Seized>> {
-    let queues = base.queues(DOING).await?;
+    let queues = base.queues_known(DOING).await?;
     let far = now.after(LEASE_ASKED_MAX).as_micros();
     let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {
@@ -28,7 +28,8 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
         call.arg(&number_bytes(seize.number)[..]).arg(max).arg(now.after(SET_BACK_MIN).as_micros())
     });
     let (mut held, mut ahead, mut expired) = (Vec::new(), Vec::new(), Vec::new());
-    for (queue, answer) in queues.iter().zip(base.run_each(DOING, looks.collect()).await?) {
+    for (queue, answer) in queues.iter().zip(base.run_apart(DOING, looks.collect()).await?) {
+        let Some(answer) = answer else { continue };
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
         ahead.extend(found.ahead);
@@ -123,9 +124,10 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
         }
         call
     });
-    let answers = base.run_each(DOING, calls.collect()).await?;
+    let answers = base.run_apart(DOING, calls.collect()).await?;
     let mut seized = Vec::new();
     for (queue, answer) in plan.keys().zip(answers) {
+        let Some(answer) = answer else { continue };
         let runs = readable(DOING, handed_out(queue, seize.number, answer))?;
         seized.extend(runs.into_iter().filter_map(seized_run));
     }

@@ -9,6 +9,7 @@ mod breaker;
 mod config;
 mod dead;
 mod demo;
+mod doctor;
 mod drill;
 mod exec;
 mod http;

@@ -7,13 +7,29 @@ use backstop_testkit::given::{Scene, at, job, names};
 use backstop_testkit::servers;
 use std::sync::Arc;
 
+/// What the README grants to a role of this name.
+fn granted(name: &str) -> Vec<String> {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).expect("it is there");
+    let blocks = readme.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
+    let block: String = blocks.filter(|block| block.starts_with("GRANT USAGE ON SCHEMA backstop")).collect();
+    let lines = block.lines().filter_map(|line| line.strip_suffix(';')?.split_once(" TO "));
+    let ours = lines.filter(|(_, roles)| roles.split(", ").any(|role| role == name));
+    let here = |what: &str| {
+        what.replace("backstop.", "SCHEMA_NAME.").replace("SCHEMA backstop", "SCHEMA SCHEMA_NAME")
+    };
+    let grants: Vec<String> = ours.map(|(what, _)| format!("{} TO ROLE_NAME", here(what))).collect();
+    assert_eq!(grants.len(), 3, "the README lists what a {name} needs: {block}");
+    grants
+}
+
 /// A role of its own for a schema, with these grants; and the address as that role.
-pub(crate) fn role(schema: &str, name: &str, grants: &[&str]) -> String {
+pub(crate) fn role(schema: &str, name: &str, grants: &[impl AsRef<str>]) -> String {
     let server = servers::postgres();
     let role = format!("{name}_{schema}");
     server.sql(&format!("CREATE ROLE {role} LOGIN"));
     for grant in grants {
-        server.sql(&grant.replace("SCHEMA_NAME", schema).replace("ROLE_NAME", &role));
+        server.sql(&grant.as_ref().replace("SCHEMA_NAME", schema).replace("ROLE_NAME", &role));
     }
     let address = server.url().replacen("backstop@", &format!("{role}@"), 1);
     format!("{address}?schema={schema}")
@@ -22,15 +38,7 @@ pub(crate) fn role(schema: &str, name: &str, grants: &[&str]) -> String {
 #[tokio::test]
 async fn a_worker_needs_no_right_to_the_tables() {
     let (_owner, schema) = fresh_store().await;
-    let address = role(
-        &schema,
-        "worker",
-        &[
-            "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
-            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA SCHEMA_NAME TO ROLE_NAME",
-            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
-        ],
-    );
+    let address = role(&schema, "worker", &granted("worker"));
     let store: Arc<dyn Store> =
         Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
     assert_eq!(store.migrate().await.expect("nothing to do").from, 4);
@@ -55,15 +63,7 @@ async fn a_worker_needs_no_right_to_the_tables() {
 #[tokio::test]
 async fn a_producer_may_enqueue_and_nothing_else() {
     let (store, schema) = fresh_store().await;
-    let address = role(
-        &schema,
-        "producer",
-        &[
-            "GRANT USAGE ON SCHEMA SCHEMA_NAME TO ROLE_NAME",
-            "GRANT EXECUTE ON FUNCTION SCHEMA_NAME.enqueue, SCHEMA_NAME.enqueue_jobs TO ROLE_NAME",
-            "GRANT SELECT ON SCHEMA_NAME.version TO ROLE_NAME",
-        ],
-    );
+    let address = role(&schema, "producer", &granted("producer"));
     let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
     assert_eq!(producer.migrate().await.expect("nothing to do").from, 4, "every command looks first");
     let producing = Scene::new(Arc::new(producer));

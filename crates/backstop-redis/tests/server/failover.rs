@@ -5,7 +5,7 @@ use backstop_core::amend::Filter;
 use backstop_core::port::{Enqueued, Store};
 use backstop_core::{JobId, NewJob};
 use backstop_testkit::given::{START, Scene, job};
-use backstop_testkit::servers::{Cluster, Sentinel};
+use backstop_testkit::servers::{Cluster, Redis, Sentinel};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,5 +83,71 @@ async fn the_store_follows_a_cluster_to_a_new_master() {
         insert(&*store, job(queue, &format!("{queue} after")).into()).await;
     }
     assert_eq!(is_consistent(store, &queues).await.len(), 24);
+    drop(cluster);
+}
+
+/// Removes the registry and the order of a queue where they are, and waits until the replicas have heard of it.
+fn damage(registry: &Redis, queue: &Redis, prefix: &str) {
+    assert_eq!(registry.cli(&["del", &format!("{prefix}:queues")]).trim(), "1");
+    assert_eq!(queue.cli(&["del", &format!("{prefix}:{{q}}:order")]).trim(), "1");
+    for node in [registry, queue] {
+        node.cli(&["wait", "1", "5000"]);
+    }
+}
+
+/// Returns when the queue is listed again and all its parts agree, though nobody asked for it.
+async fn until_mended(store: &dyn Store) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let queues = store.queues(START).await.unwrap_or_default();
+        let examined = store.examine().await;
+        let agrees = examined.is_ok_and(|examined| {
+            examined.findings.last().is_some_and(|drift| drift.what.contains("1 jobs, each in one line"))
+        });
+        if queues.len() == 1 && agrees {
+            return;
+        }
+        assert!(Instant::now() < deadline, "what the new master did not keep is not put right: {queues:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_new_master_of_the_sentinels_did_not_keep_is_put_right_unasked() {
+    let sentinel = tokio::task::spawn_blocking(Sentinel::start).await.expect("sentinels start");
+    let store = open(&format!("{}?prefix=mended", sentinel.url()));
+    store.migrate().await.expect("the store migrates");
+    insert(&*store, job("q", "a").into()).await;
+    damage(sentinel.master(), sentinel.master(), "mended");
+    let sentinel = tokio::task::spawn_blocking(move || {
+        sentinel.fail_over();
+        sentinel
+    });
+    let sentinel = sentinel.await.expect("the replica takes over");
+    until_mended(&*store).await;
+    drop(sentinel);
+}
+
+#[tokio::test]
+async fn what_a_new_master_of_a_cluster_did_not_keep_is_put_right_unasked() {
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(1)).await.expect("a cluster starts");
+    let url = cluster.fresh_url();
+    let prefix = url.split_once("prefix=").expect("a fresh store has a prefix").1.to_owned();
+    let store = open(&url);
+    store.migrate().await.expect("the store migrates");
+    insert(&*store, job("q", "a").into()).await;
+    damage(
+        cluster.master_of(&format!("{prefix}:queues")),
+        cluster.master_of(&format!("{prefix}:{{q}}:meta")),
+        &prefix,
+    );
+    let before = cluster.master_of(&format!("{prefix}:{{q}}:meta")).addr();
+    let cluster = tokio::task::spawn_blocking(move || {
+        let master = cluster.masters().into_iter().find(|master| master.addr() == before);
+        cluster.fail_over(master.expect("it is there"));
+        cluster
+    });
+    let cluster = cluster.await.expect("a replica takes over");
+    until_mended(&*store).await;
     drop(cluster);
 }

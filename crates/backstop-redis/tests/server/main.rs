@@ -1,5 +1,6 @@
 //! What only a server can do: restart, fail over, be full of other settings, be damaged by hand.
 
+mod cluster_parts;
 mod dead;
 mod failover;
 mod group;

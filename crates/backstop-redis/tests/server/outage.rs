@@ -2,7 +2,7 @@
 
 use crate::place::{Place, open};
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Operator, Settled, Store, StoreError};
+use backstop_core::port::{Backlog, Hints, Operator, Settled, Store, StoreError};
 use backstop_core::{Span, State};
 use backstop_testkit::given::{DONE, START, job, names};
 use backstop_testkit::servers::redis::{Append, Settings};
@@ -44,6 +44,51 @@ async fn after_a_restart_a_queue_that_nobody_knows_is_found_without_being_asked_
         assert!(Instant::now() < deadline, "the queue was not found");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn a_repair_that_fails_is_tried_until_it_succeeds() {
+    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let place = Place::on(&server).await;
+    let scene = place.scene();
+    scene.insert([job("q", "a")]).await;
+    let registry = format!("{}:queues", place.prefix());
+    server.cli(&["set", &registry, "no set of names"]);
+    server.restart();
+    // A call that has nothing to do with the registry: it meets another server than before.
+    place.store.time().await.expect("it answers");
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !server.cli(&["info", "errorstats"]).contains("errorstat_WRONGTYPE") {
+        assert!(Instant::now() < deadline, "no repair has stumbled over the registry");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.cli(&["del", &registry]);
+    while scene.list(&Filter::default()).await.is_empty() {
+        assert!(Instant::now() < deadline, "the queue was not found");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_went_deaf_finds_out_and_hears_again() {
+    let proxy = Proxy::start(redis().addr()).await;
+    let url = redis().fresh_url_at(proxy.addr());
+    let prefix = url.split_once("prefix=").expect("a prefix").1;
+    let listener = open(&url);
+    let mut ears = listener.watch();
+    let hears = async |ears: &mut Box<dyn Hints>, what: &str| {
+        let heard = tokio::time::timeout(Duration::from_mins(1), ears.next()).await;
+        assert!(heard.is_ok(), "not heard: {what}");
+    };
+    hears(&mut ears, "that it listens").await;
+    // What was connected then stays silent for ever, and nobody says so.
+    proxy.set(Mode::HalfOpen);
+    tokio::task::yield_now().await;
+    proxy.set(Mode::Pass);
+    hears(&mut ears, "that it listens again").await;
+    let speaker = open(&format!("{}?prefix={prefix}", redis().url()));
+    speaker.enqueue(vec![job("q", "a").into()], START).await.expect("it goes in");
+    hears(&mut ears, "the push").await;
 }
 
 #[tokio::test]

@@ -65,6 +65,30 @@ impl Cluster {
         self.nodes.iter().filter(|node| slots(node).is_some_and(|slots| !slots.is_empty())).collect()
     }
 
+    /// The master that serves a key now.
+    pub fn master_of(&self, key: &str) -> &Redis {
+        let slot = self.slot_of(key);
+        let serves =
+            |node: &&Redis| slots(node).is_some_and(|slots| slots.iter().any(|slots| slots.contains(&slot)));
+        self.nodes.iter().find(serves).expect("every slot is served")
+    }
+
+    fn slot_of(&self, key: &str) -> u16 {
+        let slot = self.nodes.iter().find_map(|node| node.ask(&["cluster", "keyslot", key]));
+        slot.expect("a node answers").trim().parse().expect("a slot is a number")
+    }
+
+    /// Begins to move the slot of a key to another master. Until it is there, some of its keys are here and some there.
+    pub fn begin_to_move(&self, key: &str) -> Moving<'_> {
+        let (from, slot) = (self.master_of(key), self.slot_of(key));
+        let to = self.masters().into_iter().find(|master| master.addr() != from.addr());
+        let moving = Moving { cluster: self, from, to: to.expect("there are three"), slot };
+        let number = slot.to_string();
+        moving.to.cli(&["cluster", "setslot", &number, "importing", &id(from)]);
+        moving.from.cli(&["cluster", "setslot", &number, "migrating", &id(moving.to)]);
+        moving
+    }
+
     /// Kills a master with `kill -9`, and returns when one of its replicas has taken its place.
     pub fn fail_over(&self, master: &Redis) {
         let lost = slots(master).expect("it is alive");
@@ -82,6 +106,44 @@ impl Cluster {
             std::thread::sleep(LOOK_EVERY);
         }
     }
+}
+
+/// A slot on its way from one master to another.
+#[derive(Debug)]
+pub struct Moving<'a> {
+    cluster: &'a Cluster,
+    from: &'a Redis,
+    to: &'a Redis,
+    slot: u16,
+}
+
+impl Moving<'_> {
+    /// Moves so many keys at most; answers how many.
+    pub fn move_keys(&self, max: usize) -> usize {
+        let keys = self.from.cli(&["cluster", "getkeysinslot", &self.slot.to_string(), &max.to_string()]);
+        let keys: Vec<&str> = keys.lines().filter(|key| !key.is_empty()).collect();
+        if !keys.is_empty() {
+            let (host, port) = (self.to.addr().ip().to_string(), self.to.addr().port().to_string());
+            let words = ["migrate", &host, &port, "", "0", "5000", "keys"];
+            self.from.cli(&[&words[..], &keys].concat());
+        }
+        keys.len()
+    }
+
+    /// Moves what is left, and lets all masters know.
+    pub fn finish(self) {
+        while self.move_keys(100) > 0 {}
+        let (slot, owner) = (self.slot.to_string(), id(self.to));
+        self.to.cli(&["cluster", "setslot", &slot, "node", &owner]);
+        for node in self.cluster.masters() {
+            node.cli(&["cluster", "setslot", &slot, "node", &owner]);
+        }
+    }
+}
+
+/// What a node calls itself.
+fn id(node: &Redis) -> String {
+    node.cli(&["cluster", "myid"]).trim().to_owned()
 }
 
 /// The slots that a node serves as master; a replica serves none. `None` if it does not answer.

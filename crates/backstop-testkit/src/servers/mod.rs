@@ -23,7 +23,7 @@ pub mod redis;
 mod sentinel;
 
 pub use bouncer::Bouncer;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Moving};
 pub use mariadb::Mariadb;
 pub use postgres::Postgres;
 pub use proxy::{Mode, Proxy};

@@ -28,6 +28,11 @@ async fn three_processes_share_one_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_processes_share_one_cluster() {
+    check_shares(&servers::cluster().fresh_url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_is_replaced_in_time_on_postgres() {
     check_recovery(&servers::postgres().fresh_url()).await;
 }
@@ -37,7 +42,7 @@ async fn a_killed_process_is_replaced_in_time_on_redis() {
     check_recovery(&servers::redis().fresh_url()).await;
 }
 
-/// Even shares are thirds; whoever does less than half of that was not given a fair one.
+/// Even shares are thirds; whoever does less than a quarter of all was not given a fair one.
 async fn check_shares(store: &str) {
     let mut fleet = Fleet::with_jobs(store, JOBS).await;
     let workers: Vec<usize> = (0..WORKERS).map(|_| fleet.start_worker()).collect();
@@ -45,7 +50,7 @@ async fn check_shares(store: &str) {
     fleet.assert_sound().await;
     let shares: Vec<usize> = workers.iter().map(|at| started(&fleet, *at).len()).collect();
     println!("shares: {shares:?}");
-    assert!(shares.iter().all(|share| *share >= JOBS / WORKERS / 2), "{shares:?}");
+    assert!(shares.iter().all(|share| *share >= JOBS / 4), "{shares:?}");
 }
 
 async fn check_recovery(store: &str) {

@@ -111,7 +111,7 @@ BEGIN
     -- What is left may be late jobs, which the cursor has passed.
     SELECT * INTO v_swept FROM sweep(v_reached, p_now);
     v_reached := v_swept.p_reached;
-    IF v_swept.found = 0 THEN
+    IF v_swept.late = 0 THEN
       PERFORM reach(v_reached);
       RETURN false;
     END IF;

@@ -113,7 +113,7 @@ BEGIN
       EXIT WHEN v_left = 0 OR v_round = 2 OR (v_reached.at = v_reached.swept AND v_reached.pending = '{}');
       SELECT * INTO v_swept FROM sweep(v_reached, p_now);
       v_reached := v_swept.p_reached;
-      EXIT WHEN v_swept.found = 0;
+      EXIT WHEN v_swept.late = 0;
       v_round := 2;
     END LOOP;
     IF v_reached <> v_before THEN PERFORM reach(v_reached); END IF;

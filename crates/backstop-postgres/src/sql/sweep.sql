@@ -6,7 +6,7 @@
 -- way at the sweep before this one, or began after it: then its places are behind that sweep's cursor. So it is enough to look
 -- behind the last sweep's cursor, and behind the places of those transactions that were under way then and are not any more.
 -- One that takes for ever costs nothing until it ends. The lock of a transaction is seen until its rows are.
-CREATE FUNCTION sweep(INOUT p_reached reached, p_now bigint, OUT found int) LANGUAGE plpgsql AS $$
+CREATE FUNCTION sweep(INOUT p_reached reached, p_now bigint, OUT late int) LANGUAGE plpgsql AS $$
 DECLARE
   v_pending text[];
   v_ended bigint;
@@ -14,7 +14,7 @@ DECLARE
   v_leased int8multirange;
   v_late bigint[];
 BEGIN
-  found := 0;
+  late := 0;
   v_pending := ARRAY(
     SELECT ((l.classid::bigint & 65535) << 32 | l.objid::bigint) || ' ' || l.virtualtransaction FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.objsubid = 1 AND l.classid::bigint >> 16 = ticket_tag()
@@ -37,7 +37,7 @@ BEGIN
     ) SELECT array_agg(seq ORDER BY seq) INTO v_late FROM late;
     CONTINUE WHEN v_late IS NULL;
     p_reached.low[v_level + 1] := least(p_reached.low[v_level + 1], v_late[1]);
-    found := found + cardinality(v_late);
+    late := late + cardinality(v_late);
   END LOOP;
   p_reached.swept := p_reached.at;
   p_reached.swept_at := p_now;

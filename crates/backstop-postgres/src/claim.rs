@@ -1,5 +1,6 @@
 //! Jobs out, and what dead workers left behind.
 
+use crate::floor::{Floors, Of};
 use crate::link::{Commit, Link};
 use crate::row::{self, Held};
 use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
@@ -26,16 +27,27 @@ pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<L
 }
 
 /// Takes over jobs of expired claims.
-pub(crate) async fn seize(link: &Link, seize: &Seize, commit: Commit, now: Time) -> Answer<Vec<Seized>> {
+pub(crate) async fn seize(
+    link: &Link,
+    floors: &Floors,
+    seize: &Seize,
+    commit: Commit,
+    now: Time,
+) -> Answer<Vec<Seized>> {
+    let (look, max) = (floors.look(&Of::Leases, now), seize.max.min(SEIZE_MAX));
     let params = [
         (&seize.number.as_i64() as _, Type::INT8),
         (&seize.worker.as_str() as _, Type::TEXT),
         (&seize.until.as_micros() as _, Type::INT8),
-        (&row::number(seize.max.min(SEIZE_MAX)) as _, Type::INT4),
+        (&row::number(max) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
+        (&look.from_micros() as _, Type::INT8),
     ];
     let rows = link.call("seizing", commit, "seize", &params).await?;
+    if rows.len() < max {
+        floors.left_nothing(Of::Leases, look, now);
+    }
     let mut held = in_order(&rows, seize.number)?;
     held.sort_by(|one, other| one.place.cmp(&other.place));
     Ok(held.into_iter().filter_map(seized).collect())

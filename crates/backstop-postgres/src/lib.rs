@@ -13,6 +13,7 @@ mod dead;
 mod enqueue;
 mod error;
 mod examine;
+mod floor;
 mod found;
 mod group;
 mod hints;
@@ -50,6 +51,7 @@ use backstop_core::port::{
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use floor::Floors;
 use group::Group;
 use hints::Bell;
 use link::{Commit, Link};
@@ -70,6 +72,7 @@ pub struct PostgresStore {
     link: Arc<Link>,
     bell: Arc<Bell>,
     group: Mutex<Option<Arc<Group>>>,
+    floors: Floors,
     commit: Commit,
 }
 
@@ -84,7 +87,8 @@ impl PostgresStore {
             Durability::Relaxed => Commit::Quick,
         };
         let link = Arc::new(Link::new(address.parse()?)?);
-        Ok(Self { link, bell: Arc::new(Bell::new()), group: Mutex::new(None), commit })
+        let floors = Floors::default();
+        Ok(Self { link, bell: Arc::new(Bell::new()), group: Mutex::new(None), floors, commit })
     }
 
     fn stir(&self) {
@@ -159,7 +163,7 @@ impl Backlog for PostgresStore {
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        let promoted = operate::promote(&self.link, max, now).await?;
+        let promoted = operate::promote(&self.link, &self.floors, max, now).await?;
         if promoted.moved > 0 {
             self.stir();
         }
@@ -168,7 +172,7 @@ impl Backlog for PostgresStore {
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
         check_term("seize", seize.until, now)?;
-        claim::seize(&self.link, &seize, self.commit, now).await
+        claim::seize(&self.link, &self.floors, &seize, self.commit, now).await
     }
 }
 
@@ -205,6 +209,8 @@ impl Operator for PostgresStore {
 
     async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
         check_count("bury", burials.len(), BURY_MAX)?;
+        // They say themselves when they ended.
+        self.floors.forget();
         dead::bury(&self.link, self.commit, &burials).await
     }
 
@@ -237,7 +243,7 @@ impl Operator for PostgresStore {
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        operate::prune(&self.link, &retention, now).await
+        operate::prune(&self.link, &self.floors, &retention, now).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Queues, gates, workers, retention, and what becomes ready.
 
+use crate::floor::{Floors, Look, Of};
 use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::limits::{PROMOTE_MAX, PRUNE_MAX};
@@ -12,14 +13,24 @@ use tokio_postgres::types::Type;
 
 /// A worker that was silent for so long is not remembered.
 const WORKER_KEPT_FOR: Span = Span::days(30);
+/// The ends of a queue's jobs, as they are pruned.
+const SHELVES: [State; 3] = [State::Done, State::Cancelled, State::Dead];
 
 /// Makes jobs ready whose time has come.
-pub(crate) async fn promote(link: &Link, max: usize, now: Time) -> Answer<Promoted> {
-    let params = [(&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4), (&now.as_micros() as _, Type::INT8)];
+pub(crate) async fn promote(link: &Link, floors: &Floors, max: usize, now: Time) -> Answer<Promoted> {
+    let look = floors.look(&Of::Waiting, now);
+    let params = [
+        (&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4),
+        (&now.as_micros() as _, Type::INT8),
+        (&look.from_micros() as _, Type::INT8),
+    ];
     let rows = link.call("promoting", Commit::Quick, "promote", &params).await?;
     let row = rows.first().ok_or_else(|| StoreError::corrupt("promoting", "no answer"))?;
     let moved: i32 = row::get(row, 0)?;
     let next_due = row::get::<Option<i64>>(row, 1)?.map(Time::from_micros);
+    if next_due.is_none_or(|due| due > now) {
+        floors.left_nothing(Of::Waiting, look, now);
+    }
     Ok(Promoted { moved: usize::try_from(moved).unwrap_or(0), next_due })
 }
 
@@ -93,7 +104,7 @@ fn worker(row: &Row) -> Answer<WorkerStatus> {
 }
 
 /// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
-pub(crate) async fn prune(link: &Link, retention: &Retention, now: Time) -> Answer<Pruned> {
+pub(crate) async fn prune(link: &Link, floors: &Floors, retention: &Retention, now: Time) -> Answer<Pruned> {
     let mut names: Vec<QueueName> = if retention.usual.is_some() {
         let all = crate::list::queues(link, None).await?;
         all.iter().map(|(_, text)| name(text)).collect::<Answer<_>>()?
@@ -101,11 +112,13 @@ pub(crate) async fn prune(link: &Link, retention: &Retention, now: Time) -> Answ
         retention.queues.iter().map(|(name, _)| name.clone()).collect()
     };
     names.sort_unstable();
-    let shelves: Vec<_> =
-        names.iter().filter_map(|name| Some((name.as_str(), retention.shelf(name)?))).collect();
+    let shelves: Vec<_> = names.iter().filter_map(|name| Some((name, retention.shelf(name)?))).collect();
+    let ended = shelves.iter().flat_map(|(name, _)| SHELVES.map(|state| Of::Ended((*name).clone(), state)));
+    let looks: Vec<(Of, Look)> = ended.map(|of| (of.clone(), floors.look(&of, now))).collect();
+    let keys = floors.look(&Of::Keys, now);
     let column = |of: fn(&Shelf) -> i64| -> Vec<i64> { shelves.iter().map(|(_, shelf)| of(shelf)).collect() };
     let params = [
-        (&shelves.iter().map(|(name, _)| *name).collect::<Vec<_>>() as _, Type::TEXT_ARRAY),
+        (&shelves.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>() as _, Type::TEXT_ARRAY),
         (&column(|shelf| shelf.done_for.as_micros()) as _, Type::INT8_ARRAY),
         (&column(|shelf| i64::try_from(shelf.done_max).unwrap_or(i64::MAX)) as _, Type::INT8_ARRAY),
         (&column(|shelf| shelf.cancelled_for.as_micros()) as _, Type::INT8_ARRAY),
@@ -113,9 +126,20 @@ pub(crate) async fn prune(link: &Link, retention: &Retention, now: Time) -> Answ
         (&row::number(retention.max.min(PRUNE_MAX)) as _, Type::INT4),
         (&now.before(WORKER_KEPT_FOR).as_micros() as _, Type::INT8),
         (&now.as_micros() as _, Type::INT8),
+        (&looks.iter().map(|(_, look)| look.from_micros()).collect::<Vec<_>>() as _, Type::INT8_ARRAY),
+        (&keys.from_micros() as _, Type::INT8),
     ];
     let rows = link.call("pruning", Commit::Durable, "prune", &params).await?;
     let row = rows.first().ok_or_else(|| StoreError::corrupt("pruning", "no answer"))?;
     let count = |column| row::get::<i32>(row, column).map(|count| usize::try_from(count).unwrap_or(0));
-    Ok(Pruned { done: count(0)?, cancelled: count(1)?, dead: count(2)?, more: row::get(row, 3)? })
+    let pruned = Pruned { done: count(0)?, cancelled: count(1)?, dead: count(2)?, more: row::get(row, 3)? };
+    let left_nothing_to: Vec<Option<i64>> = row::get(row, 4)?;
+    let is_done = left_nothing_to.iter().any(Option::is_some);
+    for ((of, look), to) in looks.into_iter().zip(left_nothing_to) {
+        to.map(|to| floors.left_nothing(of, look, Time::from_micros(to)));
+    }
+    if is_done && !pruned.more {
+        floors.left_nothing(Of::Keys, keys, now);
+    }
+    Ok(pruned)
 }

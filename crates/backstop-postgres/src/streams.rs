@@ -32,7 +32,7 @@ impl Streams for PostgresStore {
 
     async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
         check_take(&take, now)?;
-        take::take(&self.link, &take, now).await
+        take::take(&self.link, &self.floors, &take, now).await
     }
 
     async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>> {

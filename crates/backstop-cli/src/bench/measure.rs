@@ -134,6 +134,32 @@ async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<
     Ok(Rate::of(count, started.elapsed()))
 }
 
+/// Pushes single jobs and runs each before the next, until then and so many at least: every one is a claim of its own, which finds no more.
+pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant) -> Result<Rate> {
+    let (ran_in, mut ran_out) = tokio::sync::mpsc::channel(1);
+    let handler = move |_: Run| {
+        let ran_in = ran_in.clone();
+        async move {
+            let _ = ran_in.send(()).await;
+            Ok(())
+        }
+    };
+    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served(Done::Kept)).start()?;
+    let (started, mut count) = (Instant::now(), 0);
+    while count < at_least || Instant::now() < until {
+        check_inserted(&backstop.push_jobs(vec![job(backstop, QUEUE, count)?]).await?)?;
+        ensure!(
+            matches!(tokio::time::timeout(Duration::from_secs(10), ran_out.recv()).await, Ok(Some(()))),
+            "a single job did not run within 10 s"
+        );
+        count += 1;
+    }
+    let rate = Rate::of(count, started.elapsed());
+    worker.stop();
+    worker.stopped().await;
+    Ok(rate)
+}
+
 /// From the push of a single job to the start of its handler, on a system that does nothing else.
 pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Duration>> {
     let starts: Arc<Mutex<Option<Instant>>> = Arc::default();

@@ -15,11 +15,12 @@ mod streams;
 mod tables;
 
 use anyhow::{Context, Result};
-use backstop::{Address, Backstop, Durability};
+use backstop::{Address, Backstop, Durability, Span};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use place::Place;
 use report::Report;
+use std::time::Duration;
 
 /// What to measure.
 #[derive(Args, Debug, Clone)]
@@ -50,9 +51,13 @@ pub struct BenchArgs {
     /// Do everything so often and show the middle.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub repeat: usize,
-    /// On PostgreSQL: ten more rounds with a snapshot held open by an idle transaction.
+    /// On PostgreSQL: ten more rounds with a snapshot held open by an idle transaction; exits 1 if one of them, of batches or of single
+    /// jobs, is below 0.7 of the first.
     #[arg(long)]
     pub held_snapshot: bool,
+    /// The same, with the snapshot held for so long: 10m.
+    #[arg(long, value_name = "TIME", conflicts_with = "quick")]
+    pub held_for: Option<Span>,
     /// A few seconds only: shows that it runs, and nothing else.
     #[arg(long, conflicts_with_all = ["jobs", "present", "samples", "repeat", "rows", "dead"])]
     pub quick: bool,
@@ -85,6 +90,11 @@ impl BenchArgs {
     /// How many jobs are measured with.
     fn jobs(&self) -> usize {
         self.jobs.unwrap_or(if self.subject == Subject::Pages { 5_000_000 } else { 200_000 })
+    }
+
+    /// How long a snapshot is held; nothing: as long as the work of its rounds takes.
+    fn held_for(&self) -> Duration {
+        Duration::from_micros(self.held_for.map_or(0, Span::as_micros).max(0).unsigned_abs())
     }
 
     fn sized(&self) -> Self {
@@ -155,7 +165,7 @@ async fn measure(
             // A few seconds show that it runs, and nothing else.
             Measured { report, falls_short: !args.quick && figures.falls_short() }
         }
-        Subject::Jobs | Subject::Streams => measure_store(args, named, durability, json, bar).await?.into(),
+        Subject::Jobs | Subject::Streams => measure_store(args, named, durability, json, bar).await?,
     })
 }
 
@@ -165,16 +175,21 @@ async fn measure_store(
     durability: Durability,
     json: bool,
     bar: &ProgressBar,
-) -> Result<String> {
+) -> Result<Measured> {
     let place = Place::choose(named)?;
     let backstop = Backstop::open_with(place.measured().as_written(), durability).await?;
     let measured = if args.subject == Subject::Streams {
         let store = place.kind().word();
         let figures = streams::measure(&backstop, args, bar).await;
-        figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) })
+        let report =
+            figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) });
+        report.map(Measured::from)
     } else {
         let report = measure_all(&place, &backstop, durability, args, bar).await;
-        report.and_then(|report| if json { report.json() } else { Ok(report.text()) })
+        report.and_then(|report| {
+            let falls_short = !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
+            Ok(Measured { report: if json { report.json()? } else { report.text() }, falls_short })
+        })
     };
     bar.set_message("cleaning up");
     let cleaned = place.clean_up(&backstop).await;
@@ -194,7 +209,7 @@ async fn measure_all<'a>(
     bar.set_message("raw limit of the store, without backstop");
     let raw = raw::measure(place, durability, args).await.context("the raw limit could not be measured")?;
     let mut rounds = vec![round::measure(place, backstop, args, 0, bar).await?];
-    let held = if args.held_snapshot {
+    let held = if args.held_snapshot || args.held_for.is_some() {
         Some(held::measure(backstop, place.named(), args, bar).await?)
     } else {
         None
@@ -212,6 +227,6 @@ fn spinner() -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         bar.set_style(style);
     }
-    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }

@@ -141,13 +141,7 @@ impl Report<'_> {
     }
 
     fn held_text(&self) -> String {
-        let Some(held) = &self.held else { return String::new() };
-        let rounds: Vec<String> = held.rounds.iter().map(|rate| per_second(*rate)).collect();
-        format!(
-            "full cycle with a snapshot held open, round by round: {}; the last is {:.2} of the first\n",
-            rounds.join(", "),
-            held.last_to_first
-        )
+        self.held.as_ref().map_or_else(String::new, |held| held.text(per_second))
     }
 
     const fn durability_word(&self) -> &'static str {

@@ -42,8 +42,13 @@ async fn unprinted(link: &Link, queue: i32, (at, no): (i64, i64)) -> Answer<Vec<
 }
 
 async fn print(link: &Link, dead: &[Row]) -> Answer<()> {
-    let ids: Vec<Uuid> = dead.iter().map(|row| row::get(row, 0)).collect::<Answer<_>>()?;
-    let fingerprints: Vec<i64> = dead.iter().map(fingerprint).collect::<Answer<_>>()?;
+    let (mut ids, mut fingerprints): (Vec<Uuid>, Vec<i64>) = (Vec::new(), Vec::new());
+    for row in dead {
+        if !row::get::<bool>(row, 5)? {
+            ids.push(row::get(row, 0)?);
+            fingerprints.push(fingerprint(row)?);
+        }
+    }
     let params = [(&ids as _, Type::UUID_ARRAY), (&fingerprints as _, Type::INT8_ARRAY)];
     link.call(DOING, Commit::Quick, "print_dead", &params).await.map(drop)
 }

@@ -11,6 +11,7 @@ CREATE FUNCTION advance(p_streams text[], p_stream_at int[], p_keys text[], p_nu
 RETURNS TABLE (at int, is_stale boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_streams int[] := stream_ids(p_streams, p_stream_at);
   v_kept int[] := '{}';
   v_applied int[];

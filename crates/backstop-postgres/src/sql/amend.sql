@@ -8,6 +8,7 @@ CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_answer record;
   v_locked int[];
 BEGIN

@@ -5,7 +5,9 @@ CREATE FUNCTION beat(p_worker text, p_served text, p_ids uuid[], p_queues text[]
   p_longest bigint, p_now bigint)
 RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE v_lost int[];
+DECLARE
+  v_done text := see_others();
+  v_lost int[];
 BEGIN
   INSERT INTO worker (name, queues, seen_at) VALUES (p_worker, p_served, p_now)
   ON CONFLICT (name) DO UPDATE SET queues = excluded.queues, seen_at = excluded.seen_at;
@@ -23,12 +25,13 @@ END $$;
 -- per lease: id, queue, number
 CREATE FUNCTION begin_runs(p_ids uuid[], p_queues text[], p_numbers bigint[]) RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE v_done text := see_others();
 BEGIN
   PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no FOR NO KEY UPDATE;
   -- A seizer does not run the job: what is known of the worker that vanished stays.
   UPDATE lease l SET begun = coalesce(l.begun, '{}') || r.seqs
     FROM (SELECT r.lease, array_agg(DISTINCT r.seq) AS seqs FROM current_runs(p_ids, p_queues, p_numbers) r GROUP BY r.lease) r
-    WHERE l.no = r.lease AND l.vanished_worker IS NULL AND NOT coalesce(l.begun @> r.seqs, false);
+    WHERE l.no = ANY (ARRAY[r.lease]) AND l.vanished_worker IS NULL AND NOT coalesce(l.begun @> r.seqs, false);
   RETURN QUERY SELECT o FROM generate_series(1, cardinality(p_ids)) o
     WHERE NOT o IN (SELECT r.at FROM current_runs(p_ids, p_queues, p_numbers) r);
 END $$;

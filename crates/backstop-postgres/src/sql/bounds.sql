@@ -4,13 +4,17 @@ BEGIN
   PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 3 - 2 * p_queue::bigint - p_dead::int);
 END $$;
 
--- How many jobs of a queue are live, and how many dead.
-CREATE FUNCTION counted(p_queue int, OUT live bigint, OUT dead bigint) LANGUAGE plpgsql AS $$
+-- How many jobs of a queue are live, done and dead. One statement: what is added up meanwhile is in one of the two.
+CREATE FUNCTION counted(p_queue int, OUT live bigint, OUT done bigint, OUT dead bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE v_from record;
 BEGIN
-  SELECT coalesce(sum(t.live), 0), coalesce(sum(t.dead), 0) INTO live, dead FROM (
-    SELECT t.scheduled + t.ready + t.running + t.retrying AS live, t.dead FROM total t WHERE t.queue = p_queue
-    UNION ALL SELECT t.scheduled + t.ready + t.running + t.retrying, t.dead FROM tally t WHERE t.queue = p_queue) t;
+  SELECT * INTO v_from FROM tallied_from(false);
+  SELECT coalesce(sum(t.live), 0), coalesce(sum(t.done), 0), coalesce(sum(t.dead), 0) INTO live, done, dead FROM (
+    (SELECT t.scheduled + t.ready + t.running + t.retrying AS live, t.done, t.dead FROM total t WHERE t.queue = p_queue
+      ORDER BY t.step DESC LIMIT 1)
+    UNION ALL SELECT t.scheduled + t.ready + t.running + t.retrying, t.done, t.dead FROM tallied(v_from.p_xid, v_from.p_pending) t
+      WHERE t.queue = p_queue) t;
 END $$;
 
 -- How many of `p_bound` are left when `p_taken` are taken: the bits of a u64.
@@ -76,6 +80,7 @@ END $$;
 CREATE FUNCTION give_way(p_queue int, p_state smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_reached reached%ROWTYPE;
+  v_swept record;
   v_seq bigint;
   v_victim job%ROWTYPE;
   -- `backstop_core::Fingerprint::of_overflow`.
@@ -84,17 +89,18 @@ BEGIN
   SELECT * INTO v_reached FROM reached c WHERE c.queue = p_queue ORDER BY c.step DESC LIMIT 1;
   LOOP
     FOR v_level IN REVERSE 3 .. 0 LOOP
-      SELECT r.seq INTO v_seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level ORDER BY r.seq LIMIT 1;
+      SELECT r.seq INTO v_seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level AND r.seq >= v_reached.low[v_level + 1]
+        ORDER BY r.seq LIMIT 1;
       IF FOUND THEN
         DELETE FROM returned r WHERE r.queue = p_queue AND r.level = v_level AND r.seq = v_seq;
+        v_reached.low[v_level + 1] := v_seq + 1;
       ELSE
         SELECT j.seq INTO v_seq FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
           ORDER BY j.seq LIMIT 1;
         CONTINUE WHEN NOT FOUND;
         v_reached.at[v_level + 1] := v_seq;
-        INSERT INTO reached (queue, step, at) VALUES (p_queue, v_reached.step + 1, v_reached.at);
-        DELETE FROM reached c WHERE c.queue = p_queue AND c.step = v_reached.step;
       END IF;
+      PERFORM reach(v_reached);
       DELETE FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq = v_seq RETURNING j.* INTO v_victim;
       -- A place that was given back and has no job makes no room.
       IF NOT FOUND THEN RETURN give_way(p_queue, p_state, p_now); END IF;
@@ -103,6 +109,11 @@ BEGIN
       RETURN true;
     END LOOP;
     -- What is left may be late jobs, which the cursor has passed.
-    IF sweep(p_queue, v_reached.at, p_now) = 0 THEN RETURN false; END IF;
+    SELECT * INTO v_swept FROM sweep(v_reached, p_now);
+    v_reached := v_swept.p_reached;
+    IF v_swept.late = 0 THEN
+      PERFORM reach(v_reached);
+      RETURN false;
+    END IF;
   END LOOP;
 END $$;

@@ -20,6 +20,7 @@ CREATE FUNCTION swap(p_names text[], p_seen bigint[], p_versions bigint[], p_val
 RETURNS TABLE (at int, version bigint, value bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_cell cell%ROWTYPE;
 BEGIN
   -- In one order for everybody, so that nobody waits in a circle.

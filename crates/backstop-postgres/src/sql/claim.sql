@@ -50,12 +50,13 @@ RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, paylo
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_locked int[];
   v_queue int;
   v_seqs bigint[];
   v_reached reached%ROWTYPE;
-  v_swept swept%ROWTYPE;
-  v_at bigint[];
+  v_before reached%ROWTYPE;
+  v_swept record;
   v_left int;
   v_round int;
 BEGIN
@@ -71,16 +72,17 @@ BEGIN
     v_left := p_max[v_want];
     CONTINUE WHEN NOT FOUND OR v_left <= 0;
     SELECT * INTO v_reached FROM reached c WHERE c.queue = v_queue ORDER BY c.step DESC LIMIT 1;
-    SELECT * INTO v_swept FROM swept s WHERE s.queue = v_queue;
-    v_at := v_reached.at;
+    v_before := v_reached;
     -- A queue that always has more than is wanted is swept by the clock; one that runs dry, at once.
-    IF (v_at <> v_swept.at OR v_swept.pending <> '{}') AND NOT p_now - v_swept.swept_at BETWEEN 0 AND 1000000 THEN
-      PERFORM sweep(v_queue, v_at, p_now);
+    IF (v_reached.at <> v_reached.swept OR v_reached.pending <> '{}') AND NOT p_now - v_reached.swept_at BETWEEN 0 AND 1000000 THEN
+      SELECT * INTO v_swept FROM sweep(v_reached, p_now);
+      v_reached := v_swept.p_reached;
     END IF;
     v_round := 1;
     LOOP
       FOR v_level IN 0 .. 3 LOOP
-        v_seqs := ARRAY(SELECT r.seq FROM returned r WHERE r.queue = v_queue AND r.level = v_level ORDER BY r.seq LIMIT v_left);
+        v_seqs := ARRAY(SELECT r.seq FROM returned r WHERE r.queue = v_queue AND r.level = v_level
+          AND r.seq >= v_reached.low[v_level + 1] ORDER BY r.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
           -- These and no others: a job may have been given back since they were read.
           DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level
@@ -90,10 +92,11 @@ BEGIN
               j.retry, j.history, NULL::text, NULL::bigint, false
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
               AND j.seq = ANY (v_seqs) ORDER BY j.seq;
+          v_reached.low[v_level + 1] := v_seqs[cardinality(v_seqs)] + 1;
           v_left := v_left - cardinality(v_seqs);
           EXIT WHEN v_left = 0;
         END IF;
-        v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq > v_at[v_level + 1]
+        v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
           ORDER BY j.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
           PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
@@ -102,18 +105,17 @@ BEGIN
               j.retry, j.history, NULL::text, NULL::bigint, false
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
               AND (v_seqs[cardinality(v_seqs)] - v_seqs[1] + 1 = cardinality(v_seqs) OR j.seq = ANY (v_seqs)) ORDER BY j.seq;
-          v_at[v_level + 1] := v_seqs[cardinality(v_seqs)];
+          v_reached.at[v_level + 1] := v_seqs[cardinality(v_seqs)];
           v_left := v_left - cardinality(v_seqs);
           EXIT WHEN v_left = 0;
         END IF;
       END LOOP;
-      EXIT WHEN v_left = 0 OR v_round = 2 OR (v_at = v_swept.at AND v_swept.pending = '{}');
-      EXIT WHEN sweep(v_queue, v_at, p_now) = 0;
+      EXIT WHEN v_left = 0 OR v_round = 2 OR (v_reached.at = v_reached.swept AND v_reached.pending = '{}');
+      SELECT * INTO v_swept FROM sweep(v_reached, p_now);
+      v_reached := v_swept.p_reached;
+      EXIT WHEN v_swept.late = 0;
       v_round := 2;
     END LOOP;
-    IF v_at <> v_reached.at THEN
-      INSERT INTO reached (queue, step, at) VALUES (v_queue, v_reached.step + 1, v_at);
-      DELETE FROM reached c WHERE c.queue = v_queue AND c.step = v_reached.step;
-    END IF;
+    IF v_reached <> v_before THEN PERFORM reach(v_reached); END IF;
   END LOOP;
 END $$;

@@ -8,6 +8,7 @@ CREATE FUNCTION bury(p_queues text[], p_ids uuid[], p_levels smallint[], p_kinds
 RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_queues int[];
   v_rooms bigint[] := '{}';
   v_queue int;

@@ -1,11 +1,11 @@
--- Dead jobs of a queue that have no fingerprint, oldest first, behind a place; looks at no more than so many. Version 1 kept none.
+-- The next dead jobs of a queue behind a place, oldest first, and whether they have their fingerprint. Version 1 kept none.
 -- queue, place: time and number; how many rows to look at
 CREATE FUNCTION unprinted(p_queue int, p_at bigint, p_no bigint, p_looks int)
-RETURNS TABLE (id uuid, reason text, history bytea, at bigint, no bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (id uuid, reason text, history bytea, at bigint, no bigint, printed boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN QUERY SELECT f.id, f.reason, f.history, f.finished_at, f.no FROM finished f
-    WHERE f.queue = p_queue AND f.state = 5 AND f.fingerprint IS NULL AND (f.finished_at, f.no) > (p_at, p_no)
+  RETURN QUERY SELECT f.id, f.reason, f.history, f.finished_at, f.no, f.fingerprint IS NOT NULL FROM finished f
+    WHERE f.queue = p_queue AND f.state = 5 AND (f.finished_at, f.no) > (p_at, p_no)
     ORDER BY f.finished_at, f.no LIMIT p_looks;
 END $$;
 

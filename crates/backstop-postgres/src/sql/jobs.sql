@@ -4,12 +4,15 @@ RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, le
   run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE v_id uuid;
+DECLARE
+  v_id uuid;
+  v_lease bigint;
 BEGIN
   FOREACH v_id IN ARRAY p_ids LOOP
+    v_lease := (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = v_id);
     RETURN QUERY SELECT j.id, q.name, j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost,
         j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until
-      FROM job j LEFT JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = lease_of(j.queue, j.level, j.seq) WHERE j.id = v_id;
+      FROM job j LEFT JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = v_lease WHERE j.id = v_id;
     CONTINUE WHEN FOUND;
     RETURN QUERY SELECT w.id, q.name, w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
         NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint

@@ -5,7 +5,9 @@
 CREATE FUNCTION keep(p_streams text[], p_stream_at int[], p_keys text[], p_numbers bigint[], p_until bigint, p_longest bigint)
 RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE v_streams int[] := stream_ids(p_streams, p_stream_at);
+DECLARE
+  v_done text := see_others();
+  v_streams int[] := stream_ids(p_streams, p_stream_at);
 BEGIN
   RETURN QUERY WITH kept AS (
     UPDATE stream_key k SET until = CASE WHEN k.until > p_longest THEN p_until ELSE greatest(k.until, p_until) END,

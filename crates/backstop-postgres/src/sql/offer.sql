@@ -7,6 +7,7 @@ CREATE FUNCTION offer(p_stream text, p_keys text[], p_key_at int[], p_positions 
 RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_stream int := stream_or_new(p_stream);
   v_streams int[] := array_fill(v_stream, ARRAY[cardinality(p_keys)]);
   v_arrived bigint[];
@@ -14,7 +15,6 @@ DECLARE
   v_were int[];
   v_arrivals bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_positions)]);
   v_new record;
-  v_done text;
 BEGIN
   v_done := new_stream_keys(v_stream, p_keys);
   SELECT array_agg(k.arrived), array_agg(k.records) INTO v_arrived, v_records FROM (

@@ -1,16 +1,21 @@
--- Makes jobs ready whose time has come, and adds up what was counted meanwhile.
--- how many, now
-CREATE FUNCTION promote(p_max int, p_now bigint) RETURNS TABLE (moved int, next_due bigint) LANGUAGE plpgsql AS $$
+-- Makes jobs ready whose time has come, and adds up what was counted meanwhile. Looks no further back than it is told to: what was made
+-- ready before is not walked over, however long it is kept alive.
+-- how many, now, from when on
+CREATE FUNCTION promote(p_max int, p_now bigint, p_from bigint) RETURNS TABLE (moved int, next_due bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+  v_done text := see_others();
+  v_first bigint := (SELECT w.run_at FROM waiting w WHERE w.run_at >= p_from ORDER BY w.run_at, w.no LIMIT 1);
 BEGIN
   moved := 0;
-  IF EXISTS (SELECT 1 FROM waiting w WHERE w.run_at <= p_now) THEN
+  next_due := v_first;
+  IF v_first <= p_now THEN
     -- One after the other: two at once would mix up the order of their jobs.
     PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 1);
     PERFORM ticket();
     WITH due AS (
       DELETE FROM waiting w WHERE w.ctid = ANY (ARRAY(
-        SELECT d.ctid FROM waiting d WHERE d.run_at <= p_now ORDER BY d.run_at, d.no LIMIT p_max FOR UPDATE SKIP LOCKED))
+        SELECT d.ctid FROM waiting d WHERE d.run_at BETWEEN v_first AND p_now ORDER BY d.run_at, d.no LIMIT p_max FOR UPDATE SKIP LOCKED))
       RETURNING w.*
     ), placed AS (
       INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, unique_key,
@@ -22,8 +27,8 @@ BEGIN
       INSERT INTO tally (queue, scheduled, retrying, ready)
       SELECT queue, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 3), count(*) FROM due GROUP BY queue
     ) SELECT count(*) INTO moved FROM due;
+    next_due := (SELECT w.run_at FROM waiting w WHERE w.run_at >= v_first ORDER BY w.run_at, w.no LIMIT 1);
   END IF;
-  next_due := (SELECT w.run_at FROM waiting w ORDER BY w.run_at, w.no LIMIT 1);
   PERFORM add_up(5000);
   RETURN NEXT;
 END $$;

@@ -1,12 +1,14 @@
 -- Removes ended jobs whose time is over, queue by queue as named: done, cancelled, dead, oldest first; then keys whose job is gone
 -- and whose period is over, and workers silent for long. Answers how many of each state, and whether there is more.
 -- per queue: name, how long done ones stay, how many of them, how long cancelled ones, how long dead ones; in all at most so many,
--- workers last seen before, now
+-- workers last seen before, now; from when on to look: three per queue, and at keys. Answers also up to when nothing is left to remove,
+-- three per queue: what was removed before is not walked over, however long it is kept alive.
 CREATE FUNCTION prune(p_queues text[], p_done_for bigint[], p_done_max bigint[], p_cancelled_for bigint[], p_dead_for bigint[],
-  p_max int, p_silent_since bigint, p_now bigint)
-RETURNS TABLE (done int, cancelled int, dead int, more boolean) LANGUAGE plpgsql AS $$
+  p_max int, p_silent_since bigint, p_now bigint, p_froms bigint[], p_keys_from bigint)
+RETURNS TABLE (done int, cancelled int, dead int, more boolean, upto bigint[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_queue int;
   v_left int := p_max;
   v_surplus bigint;
@@ -17,6 +19,7 @@ BEGIN
   cancelled := 0;
   dead := 0;
   more := false;
+  upto := array_fill(NULL::bigint, ARRAY[3 * cardinality(p_queues)]);
   -- Two at once would each remove what is too much. The other one does it.
   IF NOT pg_try_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 2) THEN
     RETURN NEXT;
@@ -26,18 +29,18 @@ BEGIN
   FOR i IN 1 .. cardinality(p_queues) LOOP
     SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[i];
     CONTINUE WHEN NOT FOUND;
-    v_surplus := (SELECT coalesce(sum(t.done), 0) FROM (SELECT t.done FROM total t WHERE t.queue = v_queue
-      UNION ALL SELECT t.done FROM tally t WHERE t.queue = v_queue) t) - p_done_max[i];
+    v_surplus := (SELECT c.done FROM counted(v_queue) c) - p_done_max[i];
     FOR v_shelf IN 1 .. 3 LOOP
       SELECT * INTO v_pruned FROM prune_shelf(v_queue, (ARRAY[4, 6, 5])[v_shelf]::smallint,
         p_now - (ARRAY[p_done_for[i], p_cancelled_for[i], p_dead_for[i]])[v_shelf],
-        CASE WHEN v_shelf = 1 THEN v_surplus ELSE 0 END, v_left, p_now);
+        CASE WHEN v_shelf = 1 THEN v_surplus ELSE 0 END, v_left, p_now, p_froms[3 * i - 3 + v_shelf]);
+      upto[3 * i - 3 + v_shelf] := v_pruned.upto;
       v_gone[v_shelf] := v_gone[v_shelf] + v_pruned.gone;
       v_left := v_left - v_pruned.gone;
       more := more OR v_pruned.more;
     END LOOP;
   END LOOP;
-  more := more OR forget_keys(p_max, p_now);
+  more := more OR forget_keys(p_max, p_now, p_keys_from);
   DELETE FROM worker w WHERE w.seen_at < p_silent_since;
   done := v_gone[1];
   cancelled := v_gone[2];
@@ -45,32 +48,34 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- Removes the oldest jobs of one queue and state: those that ended by then, and so many at least.
-CREATE FUNCTION prune_shelf(p_queue int, p_state smallint, p_ended_by bigint, p_surplus bigint, p_max int, p_now bigint,
-  OUT gone int, OUT more boolean) LANGUAGE plpgsql AS $$
+-- Removes the oldest jobs of one queue and state, from when on it is told to look: those that ended by then, and so many at least.
+CREATE FUNCTION prune_shelf(p_queue int, p_state smallint, p_ended_by bigint, p_surplus bigint, p_max int, p_now bigint, p_from bigint,
+  OUT gone int, OUT more boolean, OUT upto bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_row record;
 BEGIN
   gone := 0;
   more := false;
   FOR v_row IN SELECT f.ctid AS at, f.finished_at, f.id, f.unique_key, f.unique_states, f.unique_until FROM finished f
-    WHERE f.queue = p_queue AND f.state = p_state ORDER BY f.finished_at, f.no LIMIT p_max + 1 FOR UPDATE
+    WHERE f.queue = p_queue AND f.state = p_state AND f.finished_at >= p_from ORDER BY f.finished_at, f.no LIMIT p_max + 1 FOR UPDATE
   LOOP
+    upto := v_row.finished_at;
     EXIT WHEN gone >= p_surplus AND v_row.finished_at > p_ended_by;
     IF gone = p_max THEN more := true; EXIT; END IF;
     DELETE FROM finished WHERE ctid = v_row.at;
     PERFORM leave_key(p_queue, v_row.unique_key, v_row.id, v_row.unique_states, v_row.unique_until, p_state, p_now);
     gone := gone + 1;
   END LOOP;
+  upto := coalesce(upto, p_ended_by);
   IF gone > 0 THEN PERFORM tell(p_queue, p_state, NULL, gone); END IF;
 END $$;
 
 -- Forgets keys that were left behind; answers whether there are more.
-CREATE FUNCTION forget_keys(p_max int, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION forget_keys(p_max int, p_now bigint, p_from bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_gone int;
 BEGIN
   DELETE FROM key WHERE ctid = ANY (ARRAY(
-    SELECT k.ctid FROM key k WHERE k.forget_at <= p_now ORDER BY k.forget_at LIMIT p_max FOR UPDATE SKIP LOCKED));
+    SELECT k.ctid FROM key k WHERE k.forget_at BETWEEN p_from AND p_now ORDER BY k.forget_at LIMIT p_max FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS v_gone = ROW_COUNT;
-  RETURN v_gone = p_max AND EXISTS (SELECT 1 FROM key k WHERE k.forget_at <= p_now);
+  RETURN v_gone = p_max AND EXISTS (SELECT 1 FROM key k WHERE k.forget_at BETWEEN p_from AND p_now);
 END $$;

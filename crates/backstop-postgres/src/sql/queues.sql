@@ -3,13 +3,21 @@ CREATE FUNCTION queues()
 RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint, max_size bigint, overflow text,
   dead_max bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE v_from record;
 BEGIN
+  SELECT * INTO v_from FROM tallied_from(false);
+  -- One statement: what is added up meanwhile is in one of the two.
   RETURN QUERY
   WITH told AS (
     SELECT t.queue, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(retrying) AS retrying,
       sum(done) AS done, sum(dead) AS dead, sum(cancelled) AS cancelled, sum(total_enqueued) AS total_enqueued,
       sum(total_done) AS total_done, sum(total_dead) AS total_dead, sum(total_cancelled) AS total_cancelled
-    FROM (SELECT * FROM total UNION ALL SELECT * FROM tally) t GROUP BY t.queue
+    FROM (
+      SELECT t.queue, scheduled, ready, running, retrying, done, dead, cancelled, total_enqueued, total_done, total_dead, total_cancelled
+        FROM queue q CROSS JOIN LATERAL (SELECT * FROM total t WHERE t.queue = q.id ORDER BY t.step DESC LIMIT 1) t
+      UNION ALL
+      SELECT t.queue, scheduled, ready, running, retrying, done, dead, cancelled, total_enqueued, total_done, total_dead, total_cancelled
+        FROM tallied(v_from.p_xid, v_from.p_pending) t) t GROUP BY t.queue
   )
   SELECT q.name, q.paused, ARRAY[t.scheduled, t.ready, t.running, t.retrying, t.done, t.dead, t.cancelled]::bigint[],
     ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id),
@@ -19,14 +27,16 @@ END $$;
 
 CREATE FUNCTION next_ready(p_queue int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  v_at bigint[] := (SELECT c.at FROM reached c WHERE c.queue = p_queue ORDER BY c.step DESC LIMIT 1);
+  v_reached reached%ROWTYPE;
   v_run_at bigint;
 BEGIN
+  SELECT * INTO v_reached FROM reached c WHERE c.queue = p_queue ORDER BY c.step DESC LIMIT 1;
   FOR v_level IN 0 .. 3 LOOP
     SELECT j.run_at INTO v_run_at FROM job j WHERE j.queue = p_queue AND j.level = v_level
-      AND j.seq = (SELECT r.seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level ORDER BY r.seq LIMIT 1);
+      AND j.seq = (SELECT r.seq FROM returned r WHERE r.queue = p_queue AND r.level = v_level AND r.seq >= v_reached.low[v_level + 1]
+        ORDER BY r.seq LIMIT 1);
     IF NOT FOUND THEN
-      SELECT j.run_at INTO v_run_at FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_at[v_level + 1]
+      SELECT j.run_at INTO v_run_at FROM job j WHERE j.queue = p_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
         ORDER BY j.seq LIMIT 1;
     END IF;
     IF FOUND THEN RETURN v_run_at; END IF;
@@ -52,11 +62,14 @@ END $$;
 CREATE FUNCTION workers(p_since bigint) RETURNS TABLE (name text, queues text, seen_at bigint, running bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN QUERY SELECT w.name, w.queues, w.seen_at,
-      (SELECT count(*) FROM lease l CROSS JOIN LATERAL (
-          SELECT j.seq FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi OFFSET 0) j
-        WHERE l.worker = w.name AND (l.handed IS NULL OR l.handed @> j.seq)
-          AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)))
+  -- All leases once, and not once for each worker.
+  RETURN QUERY
+  WITH held AS MATERIALIZED (
+    SELECT l.worker, count(*) AS jobs FROM lease l CROSS JOIN LATERAL (
+      SELECT j.seq FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi OFFSET 0) j
+    WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) GROUP BY l.worker
+  )
+  SELECT w.name, w.queues, w.seen_at, coalesce((SELECT h.jobs FROM held h WHERE h.worker = w.name), 0)
     FROM worker w WHERE w.seen_at >= p_since ORDER BY w.name;
 END $$;
 

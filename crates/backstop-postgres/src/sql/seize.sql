@@ -1,12 +1,15 @@
 -- Takes over jobs of expired claims, as `backstop_core::lease::is_expired` says, the earliest claim first; what is left of it, if
 -- this was done before under the same number. A lease that somebody settles at this moment is not dead, and passed over.
--- number, worker, end, how many, now, the longest end anybody can have asked for
-CREATE FUNCTION seize(p_number bigint, p_worker text, p_until bigint, p_max int, p_now bigint, p_longest bigint)
+-- Looks no further back than it is told to: leases that ended before, and are kept alive by a long transaction, are not walked over.
+-- number, worker, end, how many, now, the longest end anybody can have asked for, from when on
+CREATE FUNCTION seize(p_number bigint, p_worker text, p_until bigint, p_max int, p_now bigint, p_longest bigint, p_from bigint)
 RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
   run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
+  v_no bigint;
   v_lease lease%ROWTYPE;
   v_left int := p_max;
   v_seqs bigint[];
@@ -20,10 +23,14 @@ BEGIN
       FROM (SELECT l.no, l.until - w.seen_at AS lasts FROM lease l JOIN worker w ON w.name = l.worker
         WHERE w.seen_at > p_now + 60000000 AND l.until >= w.seen_at FOR UPDATE OF l SKIP LOCKED) m
       WHERE l.no = m.no;
-    FOR v_lease IN
-      SELECT l.* FROM lease l WHERE l.until < p_now OR l.until > p_longest
-      ORDER BY l.until, l.number, (SELECT q.name FROM queue q WHERE q.id = l.queue), l.level, l.lo FOR UPDATE OF l SKIP LOCKED
+    FOR v_no IN
+      SELECT x.no FROM (
+        SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until >= p_from AND l.until < p_now
+        UNION ALL SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until > p_longest) x
+      ORDER BY x.until, x.number, (SELECT q.name FROM queue q WHERE q.id = x.queue), x.level, x.lo
     LOOP
+      SELECT * INTO v_lease FROM lease l WHERE l.no = v_no AND (l.until < p_now OR l.until > p_longest) FOR UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND;
       -- One more than are wanted: whether some are left.
       v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_lease.queue AND j.level = v_lease.level
         AND j.seq BETWEEN v_lease.lo AND v_lease.hi AND (v_lease.handed IS NULL OR v_lease.handed @> j.seq)

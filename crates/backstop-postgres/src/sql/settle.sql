@@ -121,6 +121,28 @@ BEGIN
   END IF;
 END $$;
 
+-- Puts places back in line: they are to be claimed before those behind the cursor. Their queues must be locked.
+-- per place: the lease it was under, the place
+CREATE FUNCTION give_back(p_leases bigint[], p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_back record;
+  v_reached reached%ROWTYPE;
+BEGIN
+  FOR v_back IN WITH back AS (
+      INSERT INTO returned (queue, level, seq)
+        SELECT l.queue, l.level, u.seq FROM unnest(p_leases, p_seqs) u(lease, seq)
+        CROSS JOIN LATERAL (SELECT l.queue, l.level FROM lease l WHERE l.no = u.lease OFFSET 0) l
+      RETURNING queue, level, seq
+    ) SELECT queue, level, min(seq) AS low FROM back GROUP BY queue, level
+  LOOP
+    SELECT * INTO v_reached FROM reached c WHERE c.queue = v_back.queue ORDER BY c.step DESC LIMIT 1;
+    IF v_back.low < v_reached.low[v_back.level + 1] THEN
+      v_reached.low[v_back.level + 1] := v_back.low;
+      PERFORM reach(v_reached);
+    END IF;
+  END LOOP;
+END $$;
+
 -- Puts a job that is in no table where a state belongs; ready is the tail of the line.
 CREATE FUNCTION place(p_job job, p_state smallint, p_reason text, p_fingerprint bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -158,6 +180,7 @@ CREATE FUNCTION settle(p_done_ids uuid[], p_done_ends int[], p_done_queues text[
 RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_run record;
   v_job job%ROWTYPE;
   v_ended int[] := '{}';
@@ -171,8 +194,10 @@ DECLARE
   v_from int := 0;
 BEGIN
   -- In one order for everybody, so that nobody waits in a circle. Runs of one lease may be settled at the same time by several
-  -- calls; a seizer passes over a lease that is being settled. Only who gives jobs back changes the lease.
+  -- calls; a seizer passes over a lease that is being settled. Only who gives jobs back changes the lease, and where the queue stands.
   IF true = ANY (p_former) THEN
+    PERFORM 1 FROM queue q WHERE q.name IN (SELECT u.queue FROM unnest(p_queues, p_states, p_former) u(queue, state, former)
+      WHERE u.state = 1 AND u.former) ORDER BY q.id FOR UPDATE;
     PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR UPDATE;
   ELSE
     PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR KEY SHARE;
@@ -231,13 +256,11 @@ BEGIN
     FROM unnest(v_ended, v_ended_in) e(at, queue) GROUP BY e.queue, p_states[e.at];
   PERFORM tell(e.queue, 4, NULL, count(*)::int)
     FROM unnest(v_ended, v_ended_in) e(at, queue) WHERE p_gone[e.at] GROUP BY e.queue;
-  INSERT INTO returned (queue, level, seq)
-    SELECT l.queue, l.level, u.seq FROM unnest(v_back_of, v_back) u(lease, seq)
-    CROSS JOIN LATERAL (SELECT l.queue, l.level FROM lease l WHERE l.no = u.lease OFFSET 0) l;
+  IF cardinality(v_back) > 0 THEN PERFORM give_back(v_back_of, v_back); END IF;
   -- At the end and all at once: a row that is changed a thousand times in one transaction is read a thousand times each time.
   UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
     FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b
-    WHERE l.no = b.lease;
+    WHERE l.no = ANY (ARRAY[b.lease]);
   PERFORM close_leases(v_leases);
   IF cardinality(v_ended) < cardinality(p_ids) THEN
     RETURN QUERY SELECT -o, true FROM unnest(v_full) o;

@@ -1,8 +1,10 @@
--- The lease that holds a place in line, if one does.
+-- The lease that holds a place in line, if one does. None holds a place that is to be claimed. Of those that end behind a place,
+-- the first is nearly always the one: leases that are gone, and kept alive by a long transaction, ended before it.
 CREATE FUNCTION lease_of(p_queue int, p_level smallint, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN (SELECT l.no FROM lease l WHERE l.queue = p_queue AND l.level = p_level AND p_seq BETWEEN l.lo AND l.hi
-          AND (l.handed IS NULL OR l.handed @> p_seq) AND (l.given_back IS NULL OR NOT p_seq = ANY (l.given_back)) LIMIT 1);
+  IF EXISTS (SELECT 1 FROM returned r WHERE r.queue = p_queue AND r.level = p_level AND r.seq = p_seq) THEN RETURN NULL; END IF;
+  RETURN (SELECT l.no FROM lease l WHERE l.queue = p_queue AND l.level = p_level AND l.hi >= p_seq AND l.lo <= p_seq
+          AND (l.handed IS NULL OR l.handed @> p_seq) AND (l.given_back IS NULL OR NOT p_seq = ANY (l.given_back)) ORDER BY l.hi LIMIT 1);
 END $$;
 
 -- Where a job stands; NULL if there is none of this id.

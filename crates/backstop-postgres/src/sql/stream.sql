@@ -32,16 +32,36 @@ BEGIN
   IF p_number <> 0 THEN INSERT INTO stream_tally (stream, what, number) VALUES (p_stream, p_what, p_number); END IF;
 END $$;
 
--- Adds up what was counted of streams, at most so many rows of it. Rows that another one is adding up are left to it.
+-- The changes of streams' counts that are not added up yet.
+CREATE FUNCTION stream_tallied(p_xid xid8, p_pending xid8[]) RETURNS SETOF stream_tally LANGUAGE sql STABLE AS $$
+  SELECT * FROM stream_tally WHERE xid >= p_xid UNION ALL SELECT * FROM stream_tally WHERE xid = ANY (p_pending) AND xid < p_xid
+$$;
+
+-- Adds up what was counted of streams, as `add_up` does.
 CREATE FUNCTION add_up_streams(p_max int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_from record;
+  v_snapshot pg_snapshot;
+  v_late tid[];
+  v_rows tid[];
+  v_xid xid8;
 BEGIN
+  IF NOT pg_try_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 4) THEN RETURN; END IF;
+  SELECT * INTO v_from FROM tallied_from(true);
+  v_snapshot := pg_current_snapshot();
+  v_late := ARRAY(SELECT t.ctid FROM stream_tally t WHERE t.xid = ANY (v_from.p_pending) AND t.xid < v_from.p_xid);
+  SELECT array_agg(t.ctid), (array_agg(t.xid ORDER BY t.xid DESC))[1] INTO v_rows, v_xid
+    FROM (SELECT t.ctid, t.xid FROM stream_tally t WHERE t.xid >= v_from.p_xid ORDER BY t.xid LIMIT p_max) t;
+  IF v_rows IS NULL AND cardinality(v_late) = 0 THEN RETURN; END IF;
+  IF coalesce(cardinality(v_rows), 0) < p_max THEN v_xid := pg_snapshot_xmax(v_snapshot); END IF;
   WITH told AS (
-    DELETE FROM stream_tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM stream_tally LIMIT p_max FOR UPDATE SKIP LOCKED)) RETURNING *
+    DELETE FROM stream_tally WHERE ctid = ANY (v_late || v_rows) RETURNING *
   )
   INSERT INTO stream_total AS t
     SELECT stream, what, least(sum(number), 9223372036854775807) FROM told GROUP BY stream, what ORDER BY stream, what
   ON CONFLICT (stream, what) DO UPDATE SET
     number = least(t.number::numeric + excluded.number, 9223372036854775807);
+  PERFORM added_to(true, v_from.p_step, v_xid, v_snapshot);
 END $$;
 
 -- A change met what it had not seen when it began, and is to be made again: the caller's next try finds it.

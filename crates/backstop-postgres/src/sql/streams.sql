@@ -1,20 +1,24 @@
 -- All streams by name: what was counted and how often, and when the oldest record came in.
 CREATE FUNCTION streams() RETURNS TABLE (name text, whats smallint[], numbers bigint[], oldest bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE v_from record;
 BEGIN
+  SELECT * INTO v_from FROM tallied_from(true);
   RETURN QUERY
   WITH told AS (
     SELECT t.stream, t.what, greatest(least(sum(t.number), 9223372036854775807), 0)::bigint AS number
-    FROM (SELECT * FROM stream_total UNION ALL SELECT * FROM stream_tally) t GROUP BY t.stream, t.what
+    FROM (SELECT stream, what, number FROM stream_total
+      UNION ALL SELECT stream, what, number FROM stream_tallied(v_from.p_xid, v_from.p_pending)) t GROUP BY t.stream, t.what
   )
   SELECT s.name, array_agg(t.what), array_agg(t.number),
     (SELECT r.at FROM stream_record r WHERE r.stream + 0 = s.id ORDER BY r.at LIMIT 1)
   FROM stream s JOIN told t ON t.stream = s.id GROUP BY s.id, s.name ORDER BY s.name;
 END $$;
 
--- The next keys of a stream behind one, by the bytes of their names; only those that keep records, if so asked.
--- stream, the key before, whether only those that keep records, how many
-CREATE FUNCTION list_stream_keys(p_stream text, p_after text, p_holding boolean, p_max int)
+-- The next keys of a stream behind one, by the bytes of their names; only those that keep records, if so asked. Fewer of them, but one at
+-- least, if they keep so many records that to look at all of them takes long.
+-- stream, the key before, whether only those that keep records, how many, how many records
+CREATE FUNCTION list_stream_keys(p_stream text, p_after text, p_holding boolean, p_max int, p_records_max int)
 RETURNS TABLE (key text, watermark bigint, standing bytea, records int, oldest bigint, due bigint, worker text, until bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -29,9 +33,11 @@ BEGIN
   END IF;
   RETURN QUERY SELECT k.key, k.watermark, k.standing, k.records,
       (SELECT min(r.at) FROM stream_record r WHERE k.records > 0 AND r.stream = v_stream AND r.key = k.key), k.due, k.worker, k.until
-    FROM unnest(v_keys) u(key)
-    CROSS JOIN LATERAL (SELECT * FROM stream_key k WHERE k.stream = v_stream AND k.key = u.key OFFSET 0) k
-    WHERE NOT p_holding OR k.records > 0;
+    FROM (
+      SELECT k.*, sum(k.records) OVER (ORDER BY u.o) - k.records AS before FROM unnest(v_keys) WITH ORDINALITY u(key, o)
+      CROSS JOIN LATERAL (SELECT * FROM stream_key k WHERE k.stream = v_stream AND k.key = u.key OFFSET 0) k
+      WHERE NOT p_holding OR k.records > 0 ORDER BY u.o) k
+    WHERE k.before < p_records_max;
 END $$;
 
 -- One key, as `take` says it. In one statement: nothing is locked, and all of it is of one moment.

@@ -56,6 +56,7 @@ RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigi
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_stream int := stream_or_new(p_stream);
   v_taken record;
   v_rest int;
@@ -143,16 +144,18 @@ END $$;
 
 -- Hands out keys that are due, the longest due first; what is left of it, if this take was made before. Answers one row as `take`
 -- does, and when the next key is due. Takes of what is due in one stream wait for each other, so that a repeated one finds the first;
--- they wait for nobody else: a key that somebody changes at this moment is passed over.
+-- they wait for nobody else: a key that somebody changes at this moment is passed over. Looks no further back than it is told to: what
+-- was due before, and is kept alive by a long transaction, is not walked over.
 -- stream; number, worker, end; how many keys, bytes of records after which there are no more, how many records of each key; now,
--- the last end of a lease that is believed
+-- the last end of a lease that is believed, from when on
 CREATE FUNCTION take_due(p_stream text, p_number bigint, p_worker text, p_until bigint, p_max int, p_bytes_max bigint, p_window int,
-  p_now bigint, p_latest bigint)
+  p_now bigint, p_latest bigint, p_from bigint)
 RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigint[], holding text[], counts int[], highest bigint[],
   record_of int[], positions bigint[], steps bigint[], tenants text[], ats bigint[], arrivals bigint[], payloads bytea[], next_due bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+  v_done text := see_others();
   v_stream int := (SELECT s.id FROM stream s WHERE s.name = p_stream FOR UPDATE);
   v_mine text[] := ARRAY(SELECT k.key FROM stream_key k WHERE k.due_take = p_number AND k.stream + 0 = v_stream ORDER BY k.key FOR UPDATE);
   v_due text[] := '{}';
@@ -164,7 +167,7 @@ BEGIN
     SELECT * INTO v_taken FROM known_keys(v_stream, v_mine);
   ELSE
     FOR v_key IN
-      SELECT k.key, k.records FROM stream_key k WHERE k.stream + 0 = v_stream AND k.due <= p_now
+      SELECT k.key, k.records FROM stream_key k WHERE k.stream + 0 = v_stream AND k.due BETWEEN p_from AND p_now
         AND (k.until IS NULL OR NOT k.until BETWEEN p_now AND p_latest)
       ORDER BY k.due LIMIT p_max FOR UPDATE SKIP LOCKED
     LOOP
@@ -175,6 +178,6 @@ BEGIN
     SELECT * INTO v_taken FROM lease_keys(v_stream, v_due, p_number, p_worker, p_until, false, true, p_now, p_latest);
   END IF;
   RETURN QUERY SELECT v_taken.keys, v_taken.watermarks, v_taken.standings, v_taken.arrived, v_taken.holding, v_taken.counts, w.*,
-      (SELECT k.due FROM stream_key k WHERE k.stream + 0 = v_stream AND k.due IS NOT NULL ORDER BY k.due LIMIT 1)
+      (SELECT k.due FROM stream_key k WHERE k.stream + 0 = v_stream AND k.due >= p_from ORDER BY k.due LIMIT 1)
     FROM window_records(v_stream, v_taken.holding, p_window) w;
 END $$;

@@ -13,22 +13,69 @@ BEGIN
     p_jobs * (v_to = 5)::int, p_jobs * (v_to = 6)::int);
 END $$;
 
--- Adds up what was counted, at most so many rows of it. Rows that another one is adding up are left to it.
-CREATE FUNCTION add_up(p_max int) RETURNS void LANGUAGE plpgsql AS $$
+-- Where to look for changes of counts that are not added up yet. A transaction has its number before it commits: those under way when
+-- it was added up are looked for by number, all others behind the highest number there was. So what was added up is not walked
+-- over, however long it is kept alive. Numbers ahead of the server's own are those of another server, from which the tables were
+-- copied: then all of it is looked at.
+CREATE FUNCTION tallied_from(p_streams boolean, OUT p_step bigint, OUT p_xid xid8, OUT p_pending xid8[]) LANGUAGE plpgsql AS $$
 BEGIN
+  SELECT a.step, a.xid, a.pending INTO p_step, p_xid, p_pending FROM added a WHERE a.streams = p_streams ORDER BY a.step DESC LIMIT 1;
+  IF p_xid > pg_snapshot_xmax(pg_current_snapshot()) THEN
+    p_xid := '0';
+    p_pending := '{}';
+  END IF;
+END $$;
+
+-- Notes that everything before a number is added up that could be seen in a snapshot. What this transaction itself counts from now on
+-- is not: its number is among those to look for.
+CREATE FUNCTION added_to(p_streams boolean, p_step bigint, p_xid xid8, p_snapshot pg_snapshot) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO added (step, streams, xid, pending) VALUES (p_step + 1, p_streams, p_xid,
+    ARRAY(SELECT x FROM pg_snapshot_xip(p_snapshot) x WHERE x < p_xid UNION SELECT pg_current_xact_id()));
+  DELETE FROM added a WHERE a.streams = p_streams AND a.step = p_step;
+END $$;
+
+-- The changes that are not added up yet.
+CREATE FUNCTION tallied(p_xid xid8, p_pending xid8[]) RETURNS SETOF tally LANGUAGE sql STABLE AS $$
+  SELECT * FROM tally WHERE xid >= p_xid UNION ALL SELECT * FROM tally WHERE xid = ANY (p_pending) AND xid < p_xid
+$$;
+
+-- Adds up what was counted, at most so many rows of it and what transactions left that took long. One at a time does, and the others
+-- go on without.
+CREATE FUNCTION add_up(p_max int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_from record;
+  v_snapshot pg_snapshot;
+  v_late tid[];
+  v_rows tid[];
+  v_xid xid8;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 3) THEN RETURN; END IF;
+  SELECT * INTO v_from FROM tallied_from(false);
+  -- Before the rows are read: who commits in between is looked for again, and not found.
+  v_snapshot := pg_current_snapshot();
+  v_late := ARRAY(SELECT t.ctid FROM tally t WHERE t.xid = ANY (v_from.p_pending) AND t.xid < v_from.p_xid);
+  SELECT array_agg(t.ctid), (array_agg(t.xid ORDER BY t.xid DESC))[1] INTO v_rows, v_xid
+    FROM (SELECT t.ctid, t.xid FROM tally t WHERE t.xid >= v_from.p_xid ORDER BY t.xid LIMIT p_max) t;
+  IF v_rows IS NULL AND cardinality(v_late) = 0 THEN RETURN; END IF;
+  IF coalesce(cardinality(v_rows), 0) < p_max THEN v_xid := pg_snapshot_xmax(v_snapshot); END IF;
   WITH told AS (
-    DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT p_max FOR UPDATE SKIP LOCKED)) RETURNING *
-  ), added AS (
+    DELETE FROM tally WHERE ctid = ANY (v_late || v_rows) RETURNING *
+  ), more AS (
     SELECT queue, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(retrying) AS retrying,
       sum(done) AS done, sum(dead) AS dead, sum(cancelled) AS cancelled, sum(total_enqueued) AS total_enqueued,
       sum(total_done) AS total_done, sum(total_dead) AS total_dead, sum(total_cancelled) AS total_cancelled
     FROM told GROUP BY queue
-  )
-  INSERT INTO total AS t SELECT * FROM added ORDER BY queue
-  ON CONFLICT (queue) DO UPDATE SET
-    scheduled = t.scheduled + excluded.scheduled, ready = t.ready + excluded.ready, running = t.running + excluded.running,
-    retrying = t.retrying + excluded.retrying, done = t.done + excluded.done, dead = t.dead + excluded.dead,
-    cancelled = t.cancelled + excluded.cancelled, total_enqueued = t.total_enqueued + excluded.total_enqueued,
-    total_done = t.total_done + excluded.total_done, total_dead = t.total_dead + excluded.total_dead,
-    total_cancelled = t.total_cancelled + excluded.total_cancelled;
+  ), placed AS (
+    INSERT INTO total (queue, step, scheduled, ready, running, retrying, done, dead, cancelled, total_enqueued, total_done, total_dead,
+      total_cancelled)
+    SELECT m.queue, coalesce(t.step, 0) + 1, coalesce(t.scheduled, 0) + m.scheduled, coalesce(t.ready, 0) + m.ready,
+      coalesce(t.running, 0) + m.running, coalesce(t.retrying, 0) + m.retrying, coalesce(t.done, 0) + m.done,
+      coalesce(t.dead, 0) + m.dead, coalesce(t.cancelled, 0) + m.cancelled, coalesce(t.total_enqueued, 0) + m.total_enqueued,
+      coalesce(t.total_done, 0) + m.total_done, coalesce(t.total_dead, 0) + m.total_dead,
+      coalesce(t.total_cancelled, 0) + m.total_cancelled
+    FROM more m LEFT JOIN LATERAL (SELECT * FROM total t WHERE t.queue = m.queue ORDER BY t.step DESC LIMIT 1) t ON true
+    RETURNING queue, step
+  ) DELETE FROM total t USING placed p WHERE t.queue = ANY (ARRAY[p.queue]) AND t.step = p.step - 1;
+  PERFORM added_to(false, v_from.p_step, v_xid, v_snapshot);
 END $$;

@@ -19,6 +19,16 @@ BEGIN
   v_done := pg_advisory_xact_lock_shared((ticket_tag()::bigint << 48) | (coalesce(pg_sequence_last_value('line'), 1) - 1));
 END $$;
 
+-- Everything here looks for what others did a moment ago: an old snapshot would not see it.
+CREATE FUNCTION see_others() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'jobs are taken in and handed out by transactions that are READ COMMITTED; this one is %',
+      upper(current_setting('transaction_isolation'))
+      USING ERRCODE = 'feature_not_supported', HINT = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
+  END IF;
+END $$;
+
 -- Sets the locks of this schema apart from those of others: the upper 16 bits of the key.
 CREATE FUNCTION ticket_tag() RETURNS int LANGUAGE sql STABLE AS $$
   SELECT (hashtext('backstop.' || current_schema()) & 8191) + 8192

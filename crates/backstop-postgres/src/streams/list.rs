@@ -16,6 +16,8 @@ use tokio_postgres::types::Type;
 const KEYS: i16 = -1;
 const HOLDING: i16 = -2;
 const RECORDS: i16 = -3;
+/// Records that one call looks at, to tell when the oldest of a key came in; the last key may go beyond it.
+const RECORDS_LOOKED_AT: i32 = 20_000;
 
 /// All streams of which anything is left, or in which anything ever happened.
 pub(super) async fn streams(link: &Link) -> Answer<Vec<StreamStatus>> {
@@ -40,16 +42,31 @@ fn status(row: &Row) -> Answer<StreamStatus> {
     })
 }
 
-/// The next keys of a stream.
+/// The next keys of a stream. Those that keep many records take several calls, each of them short.
 pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
-    let params = [
-        (&query.stream.as_str() as _, Type::TEXT),
-        (&query.after.as_ref().map_or("", StreamKey::as_str) as _, Type::TEXT),
-        (&(query.which == WhichKeys::Holding) as _, Type::BOOL),
-        (&row::number(query.limit.clamp(1, PAGE_MAX)) as _, Type::INT4),
-    ];
-    let rows = link.call("listing keys", Commit::Durable, "list_stream_keys", &params).await?;
-    rows.iter().filter_map(|row| key_status(row, now).transpose()).collect()
+    let mut after = query.after.as_ref().map_or("", StreamKey::as_str).to_owned();
+    let mut left = query.limit.clamp(1, PAGE_MAX);
+    let mut keys = Vec::new();
+    loop {
+        let params = [
+            (&query.stream.as_str() as _, Type::TEXT),
+            (&after as _, Type::TEXT),
+            (&(query.which == WhichKeys::Holding) as _, Type::BOOL),
+            (&row::number(left) as _, Type::INT4),
+            (&RECORDS_LOOKED_AT as _, Type::INT4),
+        ];
+        let rows = link.call("listing keys", Commit::Durable, "list_stream_keys", &params).await?;
+        let mut looked_at = 0;
+        for row in &rows {
+            keys.extend(key_status(row, now)?);
+            looked_at += i64::from(get::<i32>(row, 3)?);
+        }
+        left = left.saturating_sub(rows.len());
+        match rows.last() {
+            Some(last) if left > 0 && looked_at >= RECORDS_LOOKED_AT.into() => after = get(last, 0)?,
+            _ => return Ok(keys),
+        }
+    }
 }
 
 fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {

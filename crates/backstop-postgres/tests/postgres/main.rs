@@ -5,6 +5,7 @@ mod damaged;
 mod drift;
 mod fresh;
 mod full;
+mod held;
 mod hints;
 mod late;
 mod migrate;

@@ -5,12 +5,14 @@ use super::{fresh_store, user};
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, Transaction};
 
-/// What there is before, and never analysed: jobs that are ready, that wait, and that have ended, 100,000 of them dead.
+/// What there is before, and never analysed: jobs that are ready, that wait, and that have ended, 100,000 of them dead; a queue `solid` whose
+/// places have no hole, and one of whose jobs 5,000 run, each under its own lease; 2,000 changes of counts that nobody has added up.
 const OTHERS: &str = "
   ALTER TABLE job SET (autovacuum_enabled = off); ALTER TABLE waiting SET (autovacuum_enabled = off);
   ALTER TABLE finished SET (autovacuum_enabled = off); ALTER TABLE key SET (autovacuum_enabled = off);
   ALTER TABLE lease SET (autovacuum_enabled = off); ALTER TABLE cell SET (autovacuum_enabled = off);
   ALTER TABLE stream_key SET (autovacuum_enabled = off); ALTER TABLE stream_record SET (autovacuum_enabled = off);
+  ALTER TABLE tally SET (autovacuum_enabled = off); ALTER TABLE returned SET (autovacuum_enabled = off);
   SELECT set_gate('q', false), set_gate('other', false);
   SELECT set_bounds('bounded', 0, 'drop_oldest', 10), set_bounds('overflowing', 0, 'dead_letter_oldest', 10000);
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
@@ -23,7 +25,17 @@ const OTHERS: &str = "
     FROM (SELECT nextval('line') n FROM generate_series(1, 300000)) x;
   INSERT INTO key (queue, key, id, states, until, forget_at)
     SELECT 1, n::text, gen_random_uuid(), 127, n, n FROM generate_series(1, 100000) n;
-  INSERT INTO cell (name, version, value) SELECT n::text, n, '' FROM generate_series(1, 100000) n;";
+  INSERT INTO cell (name, version, value) SELECT n::text, n, '' FROM generate_series(1, 100000) n;
+  SELECT set_gate('solid', false), set_gate('leased', false);
+  INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
+    SELECT n, n, 0, 0, 5, 0, 0, 0, 2, gen_random_uuid(), 'k', '' FROM (SELECT nextval('line') n FROM generate_series(1, 2000)) x;
+  INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
+    SELECT n, n, 0, 0, 6, 0, 0, 0, 2, gen_random_uuid(), 'k', '' FROM (SELECT nextval('line') n FROM generate_series(1, 10000)) x;
+  INSERT INTO lease (number, lo, hi, until, queue, level, worker)
+    SELECT -j.no, j.seq, j.seq, 90000000000, 6, 2, 'w ' || j.no % 100 FROM (SELECT * FROM job j WHERE j.queue = 6 ORDER BY j.seq LIMIT 5000) j;
+  INSERT INTO reached (queue, step, at) SELECT 6, 1, ARRAY[0, 0, max(hi), 0] FROM lease;
+  INSERT INTO worker (name, queues, seen_at) SELECT 'w ' || n, 'leased', 5 FROM generate_series(0, 99) n;
+  INSERT INTO tally (queue, ready) SELECT 1, 0 FROM generate_series(1, 2000);";
 
 /// Two streams with 50,000 keys each: every other one keeps a record and is due, one keeps 20,000.
 const STREAMS: &str = "
@@ -40,17 +52,21 @@ const STREAMS: &str = "
 const CLAIMED: &str = "
   CREATE TEMP TABLE mine ON COMMIT DROP AS SELECT * FROM claim(7, 'w', 90000000000, '{q}', '{1000}', 5);
   CREATE TEMP TABLE lost ON COMMIT DROP AS SELECT * FROM claim(8, 'v', 6, '{q}', '{1000}', 5);
+  CREATE TEMP TABLE solid ON COMMIT DROP AS SELECT * FROM claim(17, 'w', 90000000000, '{solid}', '{1000}', 5);
+  CREATE TEMP TABLE leased ON COMMIT DROP AS SELECT j.id FROM lease l JOIN job j ON j.queue = l.queue AND j.level = l.level AND j.seq = l.lo
+    WHERE l.queue = 6 ORDER BY l.lo DESC LIMIT 500;
   CREATE TEMP TABLE idle ON COMMIT DROP AS SELECT unnest(keys) AS key FROM take('s', 7, 'w', 90000000000, false,
     ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(2, 4000, 4) n), 33554432, 256, 5, 90000000001);
   CREATE TEMP TABLE due ON COMMIT DROP AS SELECT unnest(keys) AS key
-    FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001);";
+    FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 60] = [
+const CALLS: [(&str, i64); 74] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
-    ("SELECT enqueue('bounded', 'k', '{}', unique_key => 'x')", 1),
-    ("SELECT enqueue('overflowing', 'k', '{}')", 1),
+    // With the changes of counts that nobody has added up, and once more to see how many are dead.
+    ("SELECT enqueue('bounded', 'k', '{}', unique_key => 'x')", TALLIED),
+    ("SELECT enqueue('overflowing', 'k', '{}')", 2 * TALLIED),
     (
         "SELECT enqueue_jobs('{q}', array_fill(1, ARRAY[1000]), array_fill(1::bigint, ARRAY[1000]),
            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 1000)), array_fill(2::smallint, ARRAY[1000]),
@@ -70,6 +86,25 @@ const CALLS: [(&str, i64); 60] = [
     ),
     ("SELECT * FROM claim(9, 'w', 90000000000, '{q,other}', '{1000,500}', 5)", 1_500),
     ("SELECT * FROM claim(7, 'w', 90000000000, '{q}', '{1000}', 5)", 1_000),
+    // By the clock, and because there are too few.
+    ("SELECT * FROM claim(9, 'w', 90000000000, '{q}', '{1000}', 2000000)", 3_000),
+    ("SELECT * FROM claim(9, 'w', 90000000000, '{solid}', '{1500}', 5)", 2_000),
+    ("SELECT * FROM claim(9, 'w', 90000000000, '{leased}', '{1000}', 5)", 1_000),
+    (
+        "SELECT * FROM settle((SELECT array_agg(id) FROM solid), '{1000}', '{solid}', '{17}', 1::smallint, true,
+           '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 7)",
+        200,
+    ),
+    (
+        "SELECT * FROM settle((SELECT array_agg(id) FROM solid), '{1000}', '{solid}', '{17}', 1::smallint, false,
+           '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 7)",
+        200,
+    ),
+    (
+        "SELECT * FROM settle((SELECT array_agg(id) FROM mine), '{1000}', '{q}', '{7}', 1::smallint, false,
+           '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 7)",
+        1_000,
+    ),
     (
         "SELECT * FROM settle((SELECT array_agg(id) FROM mine), '{1000}', '{q}', '{7}', 1::smallint, true,
            '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 7)",
@@ -91,11 +126,13 @@ const CALLS: [(&str, i64); 60] = [
     ),
     (
         "SELECT * FROM begin_runs((SELECT array_agg(id) FROM mine), (SELECT array_agg(queue) FROM mine), array_fill(7::bigint, ARRAY[1000]))",
-        1_000,
+        1_300,
     ),
-    ("SELECT * FROM seize(10, 's', 90000000000, 500, 7, 90000000001)", 1_000),
-    ("SELECT * FROM promote(1000, 300000)", 1_000),
-    ("SELECT * FROM promote(1000, 0)", 1),
+    ("SELECT * FROM seize(10, 's', 90000000000, 500, 7, 90000000001, 0)", 1_000),
+    ("SELECT * FROM seize(10, 's', 90000000000, 500, 5, 90000000001, 0)", 1),
+    // Changes of counts are added up with it, 5,000 at a time.
+    ("SELECT * FROM promote(1000, 300000, 0)", 2_000),
+    ("SELECT * FROM promote(1000, 0, 0)", 1_000),
     ("SELECT * FROM amend(ARRAY(SELECT id FROM mine LIMIT 500), 1, NULL, NULL, false, NULL, NULL, NULL, NULL, 7)", 500),
     (
         "SELECT * FROM amend(ARRAY(SELECT id FROM list_finished(1, 5::smallint, NULL, false, 9000000, 0, 500)), 0, NULL, 5::smallint, true,
@@ -111,40 +148,49 @@ const CALLS: [(&str, i64); 60] = [
         "SELECT * FROM amend(ARRAY(SELECT id FROM list_waiting(0, 0, 500)), 2, NULL, NULL, true, NULL, NULL, NULL, NULL, 7)",
         1_000,
     ),
+    ("SELECT * FROM amend(ARRAY(SELECT id FROM leased), 1, NULL, NULL, false, NULL, NULL, NULL, NULL, 7)", 600),
     ("SELECT * FROM pick(0, 'q', 'k', 127, NULL, 500, 1000)", 3_000),
+    ("SELECT * FROM pick(602000, 'leased', NULL, 4, NULL, 500, 1000)", 1_000),
     ("SELECT * FROM pick(350000, NULL, NULL, 16, NULL, 500, 1000)", 1_000),
-    ("SELECT * FROM pick(0, NULL, NULL, 127, 4, 500, 1000)", 50),
+    ("SELECT * FROM pick(0, NULL, NULL, 127, 4, 500, 1000)", 125),
     ("SELECT * FROM jobs_by_id(ARRAY(SELECT id FROM mine LIMIT 100))", 100),
     ("SELECT * FROM list_waiting(150000, 0, 1000)", 1_000),
+    ("SELECT * FROM jobs_by_id(ARRAY(SELECT id FROM leased LIMIT 100))", 100),
     ("SELECT * FROM list_ready(1, 1::smallint, 0, 1000)", 2_000),
-    ("SELECT * FROM list_finished(1, 4::smallint, NULL, false, 450000, 0, 1000)", 50),
-    ("SELECT * FROM list_finished(1, 4::smallint, NULL, true, 450000, 0, 1000)", 50),
+    ("SELECT * FROM list_ready(6, 1::smallint, 0, 1000)", 1_000),
+    ("SELECT * FROM list_finished(1, 4::smallint, NULL, false, 450000, 0, 1000)", 125),
+    ("SELECT * FROM list_finished(1, 4::smallint, NULL, true, 450000, 0, 1000)", 125),
     ("SELECT * FROM list_finished(1, 5::smallint, 4, false, 450000, 0, 100)", 1),
     ("SELECT * FROM list_finished(1, 5::smallint, 4, true, 450000, 0, 100)", 1),
     ("SELECT * FROM list_arrivals(450000, false, NULL, 1000)", 3_000),
-    ("SELECT * FROM list_arrivals(450000, true, NULL, 1000)", 2_000),
+    // All that run, once: the first page of them is the last in line of any lease.
+    ("SELECT * FROM list_arrivals(9000000, true, NULL, 1000)", 16_000 / ROWS_EACH),
     ("SELECT * FROM list_arrivals(450000, false, 4, 100)", 1),
-    ("SELECT * FROM queue_ids(NULL), queues(), drift()", 200),
+    ("SELECT * FROM queue_ids(NULL), drift()", 200),
+    // With the changes that nobody has added up.
+    ("SELECT * FROM queues()", TALLIED),
     ("SELECT set_gate('q', true)", 1),
     ("SELECT set_bounds('q', 5, 'reject', 7)", 1),
-    ("SELECT * FROM workers(0)", 1),
+    // All that run, once, and not once for each of 100 workers.
+    ("SELECT * FROM workers(0)", 16_000 / ROWS_EACH),
     ("SELECT * FROM holders('q', ARRAY(SELECT n::text FROM generate_series(1, 1000) n), 0)", 1_000),
     // 50,000 dead letters each, once, and a sample for every group.
     ("SELECT * FROM groups('q', 1000)", 50_000 / ROWS_EACH),
     ("SELECT * FROM groups(NULL, 1000)", 100_000 / ROWS_EACH),
+    // And how many there are.
     (
         "SELECT * FROM bury('{q}', ARRAY[gen_random_uuid()], '{2}', '{k}', ARRAY[''::bytea], '{1}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{1}', '{0}',
            '{0}', '{1}', '{2}', '{rejected}', '{NULL}', '{4}')",
-        1,
+        TALLIED,
     ),
     ("SELECT * FROM cells(ARRAY(SELECT n::text FROM generate_series(1, 100) n))", 10),
     ("SELECT * FROM list_cells('5', 100)", 10),
     (
         "SELECT * FROM swap(ARRAY(SELECT n::text FROM generate_series(1, 100) n), ARRAY(SELECT n::bigint FROM generate_series(1, 100) n),
            ARRAY(SELECT -n::bigint FROM generate_series(1, 100) n), array_fill(''::bytea, ARRAY[100]))",
-        20,
+        40,
     ),
-    ("SELECT * FROM unprinted(1, 0, 0, 100)", 3_000),
+    ("SELECT * FROM unprinted(1, 0, 0, 100)", 10),
     ("SELECT print_dead(ARRAY(SELECT id FROM list_finished(1, 5::smallint, NULL, false, 450000, 0, 100)), array_fill(7::bigint, ARRAY[100]))", 30),
     // One that is there, with a record of this position or without, and one that is not.
     (
@@ -169,9 +215,9 @@ const CALLS: [(&str, i64); 60] = [
         1_000,
     ),
     ("SELECT * FROM take('s', 7, 'w', 90000000000, false, ARRAY(SELECT key FROM idle), 33554432, 256, 5, 90000000001)", 500),
-    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001)", 500),
-    ("SELECT * FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001)", 500),
-    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 0, 90000000001)", 1),
+    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0)", 500),
+    ("SELECT * FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0)", 500),
+    ("SELECT * FROM take_due('s', 9, 'w', 90000000000, 500, 33554432, 256, 0, 90000000001, 0)", 1),
     (
         "SELECT * FROM keep('{s}', array_fill(1, ARRAY[1000]), ARRAY(SELECT key FROM idle), array_fill(7::bigint, ARRAY[1000]), 90000000001,
            90000000002)",
@@ -194,16 +240,21 @@ const CALLS: [(&str, i64); 60] = [
            ARRAY(SELECT n FROM generate_series(1, 500) n), array_fill(60::bigint, ARRAY[500]),
            ARRAY(SELECT n FROM generate_series(1, 499) n), array_fill(120::bigint, ARRAY[499]), array_fill(60::bigint, ARRAY[499]),
            array_fill(NULL::text, ARRAY[499]), array_fill(7::bigint, ARRAY[499]), array_fill(''::bytea, ARRAY[499]), 7)",
-        1_500,
+        3_000,
     ),
     ("SELECT * FROM streams()", 1),
-    ("SELECT * FROM list_stream_keys('s', '049000', true, 100), list_stream_keys('s', '049000', false, 1) x", 30),
-    ("SELECT * FROM read_stream_key('s', 'full', 256)", 10),
-    ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000)", 2_000),
+    ("SELECT * FROM list_stream_keys('s', '049000', true, 100, 20000), list_stream_keys('s', '049000', false, 1, 20000) x", 30),
+    // With all records of the key `full`, and without those behind it.
+    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 20000)", 20_200 / ROWS_EACH),
+    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 5)", 10),
+    ("SELECT * FROM read_stream_key('s', 'full', 256)", 32),
+    ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000, '{0,0,0,0,0,0}', 0)", 5_000),
 ];
 
 /// Index rows a call may fetch for each job that it is about, and on top of that.
-const ROWS_EACH: i64 = 20;
+const ROWS_EACH: i64 = 8;
+/// Changes of counts that nobody has added up.
+const TALLIED: i64 = 2_000 / ROWS_EACH;
 const ROWS_BESIDE: i64 = 100;
 
 #[tokio::test]
@@ -234,7 +285,7 @@ async fn no_seizure_reads_more_than_it_takes_whatever_the_planner_knows() {
 
 /// Jobs of one claim that is seized from.
 const SEIZED_FROM: i64 = 500;
-const SEIZE_SOME: &str = "SELECT * FROM seize(10, 's', 90000000000, 20, 7, 90000000001)";
+const SEIZE_SOME: &str = "SELECT * FROM seize(10, 's', 90000000000, 20, 7, 90000000001, 0)";
 const ALL_RUN: &str = "
   SELECT set_gate('q', false), set_gate('beside', false);
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
@@ -284,11 +335,13 @@ async fn check_in(client: &mut Client, before: &str, call: &str, about: i64) {
     assert!(fetched <= about * ROWS_EACH + ROWS_BESIDE, "{fetched} rows for {about} jobs: {call}");
 }
 
-/// Rows of jobs and keys read so far in this transaction: of whole tables, and by index.
+/// Rows read so far in this transaction: of whole tables, and by index. What is asked about all leases, or all workers, reads these tables
+/// from end to end: then by index or not is the same.
 async fn rows(transaction: &Transaction<'_>) -> (i64, i64) {
-    let read = "SELECT sum(seq_tup_read)::bigint, sum(idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables
-         WHERE schemaname = current_schema() AND relname IN ('job', 'waiting', 'finished', 'key', 'returned', 'cell',
-           'stream_key', 'stream_record')";
+    let read = "SELECT sum(seq_tup_read) FILTER (WHERE NOT relname IN ('lease', 'worker'))::bigint,
+           (sum(idx_tup_fetch) + sum(seq_tup_read) FILTER (WHERE relname IN ('lease', 'worker')))::bigint FROM pg_stat_xact_user_tables
+         WHERE schemaname = current_schema() AND relname IN ('job', 'waiting', 'finished', 'key', 'returned', 'cell', 'lease', 'reached',
+           'tally', 'total', 'added', 'worker', 'stream_key', 'stream_record', 'stream_tally', 'stream_total')";
     let row = transaction.query_one(read, &[]).await.expect("counts");
     (row.get(0), row.get(1))
 }
@@ -301,7 +354,7 @@ async fn every_function_that_can_be_called_is_among_the_calls() {
     assert_eq!(found.iter().filter(missing).count(), 0, "{found:?}");
 }
 
-async fn functions(client: &Client, schema: &str) -> BTreeSet<String> {
+pub(super) async fn functions(client: &Client, schema: &str) -> BTreeSet<String> {
     let entries =
         "SELECT proname::text FROM pg_proc WHERE prosecdef AND pronamespace = $1::text::regnamespace";
     let rows = client.query(entries, &[&schema]).await.expect("the catalogue");

@@ -4,7 +4,7 @@ use super::{fresh_store, user};
 use backstop_core::Outcome;
 use backstop_core::verdict::Keep;
 use backstop_testkit::given::{Scene, job};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::Client;
 
 const ROUNDS: usize = 300;
 const BATCH: usize = 20;
@@ -48,15 +48,5 @@ async fn blocks(client: &Client, schema: &str) -> i64 {
         .expect("it explains");
     let lines = client.simple_query(&claim).await.expect("it explains");
     client.batch_execute("ROLLBACK").await.expect("it rolls back");
-    let buffers = lines.iter().find_map(|line| match line {
-        SimpleQueryMessage::Row(row) => {
-            row.get(0).and_then(|text| text.trim().strip_prefix("Buffers: shared "))
-        }
-        _ => None,
-    });
-    buffers
-        .expect("a line of buffers")
-        .split(' ')
-        .filter_map(|word| word.split_once('=')?.1.parse::<i64>().ok())
-        .sum()
+    super::held::blocks_of(&lines)
 }

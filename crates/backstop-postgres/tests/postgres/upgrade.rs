@@ -1,4 +1,4 @@
-//! From versions 1 to 3, with what they left behind, to the one of today.
+//! From versions 1 to 4, with what they left behind, to the one of today.
 
 use super::user;
 use backstop_core::port::{Cells, Grade, GroupQuery, Store, Streams, Swap};
@@ -15,6 +15,8 @@ const TABLES_2: &str = include_str!("../../src/sql/tables_2.sql");
 const FUNCTIONS_2: &str = include_str!("version_2.sql");
 const TABLES_3: &str = include_str!("../../src/sql/tables_3.sql");
 const FUNCTIONS_3: &str = include_str!("version_3.sql");
+const TABLES_4: &str = include_str!("../../src/sql/tables_4.sql");
+const FUNCTIONS_4: &str = include_str!("version_4.sql");
 /// More than are given their fingerprints at once.
 const DEAD: i64 = 250;
 
@@ -57,18 +59,26 @@ async fn version_2() -> (String, String) {
 
 /// A schema of version 3 with a claim that runs, a job that is done and one that is ready; and its address.
 async fn version_3() -> (String, String) {
+    with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {FUNCTIONS_3}")).await
+}
+
+/// The same of version 4.
+async fn version_4() -> (String, String) {
+    with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {TABLES_4} {FUNCTIONS_4}")).await
+}
+
+async fn with_a_run(version: &str) -> (String, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("an address");
     let make = format!(
-        "CREATE SCHEMA {schema}; SET search_path = {schema}, pg_temp; SET check_function_bodies = off; {TABLES_1} {TABLES_2} {TABLES_3}
-         {FUNCTIONS_3};
+        "CREATE SCHEMA {schema}; SET search_path = {schema}, pg_temp; SET check_function_bodies = off; {version};
          SELECT enqueue('q', 'done', '{{}}', id => '019f0000-0000-7000-8000-000000000001'), enqueue('q', 'runs', '{{}}', id => '019f0000-0000-7000-8000-000000000002');
          SELECT count(*) FROM claim(7, 'w', 90000000000, '{{q}}', '{{2}}', 5);
          SELECT settle('{{019f0000-0000-7000-8000-000000000001}}', '{{1}}', '{{q}}', '{{7}}', 1::smallint, true, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}',
            '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 6);
          SELECT enqueue('q', 'alive', '{{}}')"
     );
-    user().await.batch_execute(&make).await.expect("version 3");
+    user().await.batch_execute(&make).await.expect("an older version");
     (address, schema)
 }
 
@@ -98,9 +108,9 @@ async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
 
 #[tokio::test]
 async fn an_upgraded_schema_is_as_it_was_made() {
-    for (address, _schema) in [version_1().await, version_2().await, version_3().await] {
+    for (address, _schema) in [version_1().await, version_2().await, version_3().await, version_4().await] {
         let examined = super::open(&address).await.examine().await.expect("it can be examined");
-        let found = examined.findings.iter().find(|found| found.what.starts_with("version 4 of 4"));
+        let found = examined.findings.iter().find(|found| found.what.starts_with("version 5 of 5"));
         assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
     }
 }
@@ -110,7 +120,7 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
     let (address, _schema) = version_2().await;
     let store = PostgresStore::open(&address, Durability::Full).expect("an address");
     assert_eq!(store.migrate().await.expect("it migrates").from, 2);
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 4);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 5);
     let mut scene = Scene::new(Arc::new(store));
     assert_eq!(scene.claim("q", 9).await.len(), 1);
     let cells = scene.store.cells(vec!["a".to_owned()]).await.expect("cells");
@@ -120,17 +130,45 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
 
 /// Its statements are prepared, and the functions behind them are dropped and made anew under them.
 #[tokio::test]
-async fn a_store_that_worked_on_version_3_works_on() {
-    let (address, _schema) = version_3().await;
-    let before = Scene::new(Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address")));
-    before.insert([job("q", "before")]).await;
-    assert_eq!(before.store.migrate().await.expect("it migrates").from, 3);
-    before.insert([job("q", "after")]).await;
-    let status = before.queue("q").await;
-    let counts = [State::Ready, State::Running, State::Done].map(|state| status.counts.of(state));
-    assert_eq!(counts, [3, 1, 1]);
+async fn a_store_that_worked_on_an_older_version_works_on() {
+    for (version, (address, _schema)) in [(3, version_3().await), (4, version_4().await)] {
+        let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+        let before = Scene::new(Arc::new(store));
+        before.insert([job("q", "before")]).await;
+        assert_eq!(before.store.migrate().await.expect("it migrates").from, version);
+        before.insert([job("q", "after")]).await;
+        let status = before.queue("q").await;
+        let counts = [State::Ready, State::Running, State::Done].map(|state| status.counts.of(state));
+        assert_eq!(counts, [3, 1, 1]);
+        let mut scene = Scene::new(super::open(&address).await);
+        assert_eq!(scene.claim("q", 9).await.len(), 3);
+    }
+}
+
+/// Where its claims stand, what was given back, what is late and what was counted: all of it is where the next claim and the next count look.
+#[tokio::test]
+async fn places_and_counts_of_version_4_are_kept() {
+    let (address, schema) = version_4().await;
+    let (client, mut late) = (user().await, user().await);
+    let pushes = |id: u8| {
+        format!(
+            "SELECT {schema}.enqueue('q', 'late', '{{}}', id => '019f0000-0000-7000-8000-00000000000{id}')"
+        )
+    };
+    let transaction = late.transaction().await.expect("a transaction");
+    transaction.batch_execute(&pushes(4)).await.expect("a place is drawn");
+    let passes = format!(
+        "{}; SET search_path = {schema}; SELECT count(*) FROM claim(8, 'w', 90000000000, '{{q}}', '{{9}}', 5);
+         SELECT settle('{{}}', '{{}}', '{{}}', '{{}}', 1::smallint, true, '{{019f0000-0000-7000-8000-000000000005}}', '{{q}}', '{{8}}', '{{6}}', '{{1}}',
+           '{{0}}', '{{f}}', '{{0}}', '{{t}}', '{{6}}', '{{NULL}}', '{{NULL}}', '{{f}}', '{{NULL}}', '{{f}}', 6)",
+        pushes(5)
+    );
+    client.batch_execute(&passes).await.expect("the cursor passes it, and a job is given back");
+    transaction.commit().await.expect("it is late");
     let mut scene = Scene::new(super::open(&address).await);
-    assert_eq!(scene.claim("q", 9).await.len(), 3);
+    let status = scene.queue("q").await;
+    assert_eq!([State::Ready, State::Running, State::Done].map(|state| status.counts.of(state)), [2, 2, 1]);
+    assert_eq!(scene.claim("q", 9).await.len(), 2, "the one given back and the one that is late");
 }
 
 #[tokio::test]
@@ -222,7 +260,7 @@ async fn roles_may_do_after_an_upgrade_what_they_might_before() {
         Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
     };
     let producing = Scene::new(store(&producer));
-    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 4);
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 5);
     producing.insert([job("other", "a")]).await;
     producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
     let mut working = Scene::new(store(&worker));

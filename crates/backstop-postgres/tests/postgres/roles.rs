@@ -33,7 +33,7 @@ async fn a_worker_needs_no_right_to_the_tables() {
     );
     let store: Arc<dyn Store> =
         Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 4);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 5);
     let mut scene = Scene::new(Arc::clone(&store));
     scene.insert([job("q", "a"), job("q", "b").at(at(60))]).await;
     let runs = scene.claim("q", 10).await;
@@ -65,7 +65,7 @@ async fn a_producer_may_enqueue_and_nothing_else() {
         ],
     );
     let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
-    assert_eq!(producer.migrate().await.expect("nothing to do").from, 4, "every command looks first");
+    assert_eq!(producer.migrate().await.expect("nothing to do").from, 5, "every command looks first");
     let producing = Scene::new(Arc::new(producer));
     producing.insert([job("q", "a")]).await;
     let refused = producing.store.queues(at(0)).await.expect_err("it may not look");

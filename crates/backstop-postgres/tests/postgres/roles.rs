@@ -41,7 +41,7 @@ async fn a_worker_needs_no_right_to_the_tables() {
     scene.settle(&runs[0].lease, backstop_testkit::given::dead()).await;
     assert_eq!(store.streams().await.expect("it may look"), []);
     let examined = store.examine().await.expect("it may look");
-    assert!(examined.findings.iter().any(|found| found.what == "version 4 of 4"), "{examined:?}");
+    assert!(examined.findings.iter().any(|found| found.what == "version 5 of 5"), "{examined:?}");
     let client = backstop_postgres::connect(&address).await.expect("it may connect");
     for forbidden in
         ["SELECT * FROM SCHEMA_NAME.job", "DELETE FROM SCHEMA_NAME.finished", "DROP TABLE SCHEMA_NAME.job"]

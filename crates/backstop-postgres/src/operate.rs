@@ -136,7 +136,9 @@ pub(crate) async fn prune(link: &Link, floors: &Floors, retention: &Retention, n
     let left_nothing_to: Vec<Option<i64>> = row::get(row, 4)?;
     let is_done = left_nothing_to.iter().any(Option::is_some);
     for ((of, look), to) in looks.into_iter().zip(left_nothing_to) {
-        to.map(|to| floors.left_nothing(of, look, Time::from_micros(to)));
+        if let Some(to) = to {
+            floors.left_nothing(of, look, Time::from_micros(to));
+        }
     }
     if is_done && !pruned.more {
         floors.left_nothing(Of::Keys, keys, now);

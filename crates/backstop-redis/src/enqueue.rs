@@ -59,13 +59,15 @@ fn call(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> ScriptCall {
     call
 }
 
-/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key, and an id of its own.
+/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key, and an id of its own, and stands behind
+/// those that arrived before it.
 fn common_level(jobs: &[Handed<'_>]) -> Option<u8> {
     let level = jobs.first()?.job.priority.level();
     let is_plain = |Handed { job, now, .. }: &Handed<'_>| {
         job.unique.is_none() && job.priority.level() == level && job.first_state(*now) == State::Ready
     };
-    (jobs.iter().all(is_plain) && are_distinct(jobs)).then_some(level)
+    let in_order = jobs.is_sorted_by(|one, next| one.arrival < next.arrival);
+    (in_order && jobs.iter().all(is_plain) && are_distinct(jobs)).then_some(level)
 }
 
 fn are_distinct(jobs: &[Handed<'_>]) -> bool {

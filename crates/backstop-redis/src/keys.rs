@@ -29,11 +29,13 @@ pub(crate) enum Part {
     Moving,
     Moved,
     Received,
+    Runs,
+    Void,
 }
 
 impl Part {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Records,
         Self::Payloads,
         Self::Histories,
@@ -57,6 +59,8 @@ impl Part {
         Self::Moving,
         Self::Moved,
         Self::Received,
+        Self::Runs,
+        Self::Void,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -84,6 +88,8 @@ impl Part {
             Self::Moving => "moving",
             Self::Moved => "moved",
             Self::Received => "received",
+            Self::Runs => "runs",
+            Self::Void => "void",
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::link::machine_micros;
 use crate::moves::finish;
 use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
 use crate::reply;
-use crate::script::{MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, TALLY};
+use crate::script::{DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, TALLY};
 use crate::streams;
 use backstop_core::failure::History;
 use backstop_core::port::Answer;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub(crate) const DOING: &str = "repairing";
 /// Places looked at in one step.
 const STEP: usize = 200;
+/// Jobs made members of the ready line by themselves in one step.
+const DISSOLVED_AT_ONCE: usize = 5_000;
 /// Names looked at in one step of the search for queues.
 const SEARCH_STEP: usize = 1_000;
 /// Whoever begins a pass keeps others from doing the same for so long.
@@ -160,6 +162,7 @@ pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>>
 /// Puts right what is wrong in a queue; tells how much.
 async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     let step = Step { base, queue };
+    dissolve_runs(base, DOING, queue).await?;
     // Leases first: a job is ready again, not lost, if its claim is gone.
     let mut mended = step.strays(Part::Leases, b"L").await?;
     mended += step.claims().await?;
@@ -176,6 +179,12 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     mended += step.strays(Part::Moving, b"W").await?;
     mended += step.strays(Part::Moved, b"V").await?;
     Ok(mended + step.moves().await?)
+}
+
+/// Makes every ready job a member of the line by itself, so that it can be looked for there.
+pub(crate) async fn dissolve_runs(base: &Base, doing: &'static str, queue: &QueueName) -> Answer<()> {
+    while base.link.run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE)).await? == Value::Int(1) {}
+    Ok(())
 }
 
 /// A pass through one queue, step by step.

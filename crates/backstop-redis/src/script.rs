@@ -28,14 +28,15 @@ macro_rules! scripts {
 }
 
 scripts! {
-    AMEND: "record" "places" "deaths" "unique" "claims" => "amend";
+    AMEND: "record" "places" "runs" "deaths" "unique" "claims" => "amend";
     BEAT: => "beat";
     BEGIN: => "begin";
     BURY: "record" => "bury";
     CARRY: => "carry";
-    CLAIM: "record" "places" "claims" "held" => "claim";
+    CLAIM: "record" "places" "runs" "claims" "held" => "claim";
     DEPART: "record" "deaths" "unique" => "depart";
-    ENQUEUE: "record" "places" "deaths" "unique" => "enqueue";
+    DISSOLVE: "runs" => "dissolve";
+    ENQUEUE: "record" "places" "runs" "deaths" "unique" => "enqueue";
     ERASE: "record" "deaths" "claims" => "erase";
     EXPIRED: => "expired";
     FETCH: "record" "places" "held" => "fetch";
@@ -46,16 +47,18 @@ scripts! {
     MARK: "record" => "mark";
     MEND_CLAIMS: "record" "places" "claims" "held" => "mend_claims";
     MEND_DEATHS: => "mend_deaths";
-    MEND_JOBS: "record" "places" "unique" => "mend_jobs";
+    MEND_JOBS: "record" "places" "runs" "unique" => "mend_jobs";
     MEND_LINE: "record" => "mend_line";
+    NEXT_READY: "runs" => "next_ready";
     NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
     PRUNE: "record" "unique" => "prune";
+    READY_COUNT: "runs" => "ready_count";
     RECEIVE: "record" "places" "unique" => "receive";
     SEIZE: "record" "places" "claims" "held" => "seize";
     SETTLE: "record" "places" "unique" "claims" => "settle";
-    STATUS: => "status";
-    TALLY: "record" => "tally";
+    STATUS: "runs" => "status";
+    TALLY: "record" "runs" => "tally";
     WHEREABOUTS: => "whereabouts";
 }
 

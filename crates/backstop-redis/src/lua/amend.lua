@@ -15,6 +15,8 @@ local function leave(id, record, lease, state)
   if lease then
     call('HDEL', LEASES, id)
     leave_claims({ [sub(lease, 1, 8)] = 1 })
+  elseif state == '1' then
+    leave_ready(member_of(state, record, id))
   else
     call('ZREM', LINES[state], member_of(state, record, id))
   end

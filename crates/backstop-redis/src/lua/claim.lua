@@ -9,10 +9,8 @@ local number, max = ARGV[1], tonumber(ARGV[4])
 if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
 if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 
-local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
-if #first == 0 then return {} end
-local ids, payloads, bytes = {}, {}, 0
-for at = 1, #first, 2 do ids[(at + 1) / 2] = sub(first[at], 9) end
+local ids, places, parts = first_in_line(max)
+local payloads, bytes = {}, 0
 
 -- A few at a time, and no more once there is enough to carry: payloads may be large.
 local BYTES_MAX, AT_ONCE = 16777216, 32
@@ -36,11 +34,12 @@ for i = 1, taken do
     local id = ids[i]
     count = count + 1
     held[count] = id
-    leases[2 * count - 1], leases[2 * count] = id, head .. sub(record, 36, 44) .. first[2 * i]
+    leases[2 * count - 1], leases[2 * count] = id, head .. sub(record, 36, 44) .. places[i]
   end
 end
 local answer = handed_out(ids, records, payloads)
-call('ZREMRANGEBYRANK', READY, 0, taken - 1)
+take_out(taken, parts)
+if taken == 0 then return {} end
 if count > 0 then
   write('HSET', LEASES, leases)
   open_claim(number, ARGV[2], ARGV[3], held)

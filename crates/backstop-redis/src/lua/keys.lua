@@ -4,7 +4,7 @@
 -- KEYS[2]  payloads   hash   id -> the bytes a handler gets, and the job's own retry policy
 -- KEYS[3]  histories  hash   id -> failures, of jobs that have some
 -- KEYS[4]  order      zset   arrival id, all jobs
--- KEYS[5]  ready      zset   arrival id, by place: level, then order of becoming ready
+-- KEYS[5]  ready      zset   arrival id, by place: level, then order of becoming ready; of jobs that stand by themselves
 -- KEYS[6]  scheduled  zset   run_at arrival id
 -- KEYS[7]  retrying   zset   run_at arrival id
 -- KEYS[8]  done       zset   finished_at arrival id
@@ -17,12 +17,14 @@
 -- KEYS[15] left       hash   number -> how many of those are not settled
 -- KEYS[16] unique     hash   unique key -> id, states, until
 -- KEYS[17] lapses     zset   unique keys that outlast their job, by the end of their period
--- KEYS[18] meta       hash   gate, seq, totals, bounds
+-- KEYS[18] meta       hash   gate, seq, totals, bounds, how many members runs have
 -- KEYS[19] deaths     hash   id -> fingerprint finished_at arrival, of dead jobs
 -- KEYS[20] groups     zset   fingerprint finished_at arrival id, of dead jobs
 -- KEYS[21] moving     hash   id -> token at queue: an ended job on its way to another queue, see mark.lua
 -- KEYS[22] moved      hash   id -> the queue it was moved to, for as long as it is known there
 -- KEYS[23] received   hash   id token -> what became of a move to this queue, see receive.lua
+-- KEYS[24] runs       zset   arrival id, of each of some jobs, by their place: the other ready jobs, see runs.lua
+-- KEYS[25] void       set    arrival id, of those in a run that have left it
 --
 -- A time in a member or a record is eight bytes that sort as it does; scripts move it and never look inside. Lua has no
 -- whole numbers beyond 2^53, so lease numbers too are eight bytes.
@@ -39,3 +41,4 @@ local SCHEDULED, RETRYING, DONE, DEAD, CANCELLED = KEYS[6], KEYS[7], KEYS[8], KE
 local LEASES, CLAIMS, TERMS, HELD, LEFT = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local UNIQUE, LAPSES, META = KEYS[16], KEYS[17], KEYS[18]
 local DEATHS, GROUPS, MOVING, MOVED, RECEIVED = KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23]
+local RUNS, VOID = KEYS[24], KEYS[25]

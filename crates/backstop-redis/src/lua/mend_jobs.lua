@@ -13,6 +13,10 @@ local function lost_place(record)
   return level_of(record) * LEVEL_WIDTH + math.max(0, math.min(since_2005, latest))
 end
 
+-- Jobs that came in meanwhile stand in their runs: only where there is none can a place be missing.
+dissolve(5000, '-inf', '+inf')
+local has_runs = call('EXISTS', RUNS) == 1
+
 local function put(line, score, member)
   mended = mended + call('ZADD', line, 'NX', score, member)
 end
@@ -46,6 +50,7 @@ local function mend(id, record)
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end
   if lease then return free(id, record, lease) end
+  if state == '1' and has_runs then return end
   put(LINES[state], state == '1' and lost_place(record) or 0, member_of(state, record, id))
 end
 

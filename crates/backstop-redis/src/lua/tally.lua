@@ -3,8 +3,10 @@
 -- Answers: records, payloads, places in order, places in the lines of all states; claims by their four parts;
 -- dead jobs by their line and their two parts; jobs on their way to another queue.
 
-local placed = call('HLEN', LEASES)
-for _, line in pairs(LINES) do placed = placed + call('ZCARD', line) end
+local placed = call('HLEN', LEASES) + ready_count()
+for _, line in pairs(LINES) do
+  if line ~= READY then placed = placed + call('ZCARD', line) end
+end
 return {
   call('HLEN', RECORDS), call('HLEN', PAYLOADS), call('ZCARD', ORDER), placed,
   call('ZCARD', TERMS), call('HLEN', CLAIMS), call('HLEN', HELD), call('HLEN', LEFT),

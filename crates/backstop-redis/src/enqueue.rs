@@ -53,8 +53,9 @@ fn call(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> ScriptCall {
     call.push(&record::fingerprint_bytes(Fingerprint::of_overflow()));
     for Handed { job, now, arrival } in jobs {
         call.push(&record::member(*arrival, job.id));
-        call.push(&record::pack(job, *arrival, *now));
-        call.push(&record::pack_payload(job));
+        let packed = record::pack(job, *arrival, *now);
+        call.push(&packed.record);
+        call.push(&packed.payload);
     }
     call
 }

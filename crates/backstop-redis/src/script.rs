@@ -28,16 +28,16 @@ macro_rules! scripts {
 }
 
 scripts! {
-    AMEND: "record" "places" "runs" "deaths" "unique" "claims" => "amend";
+    AMEND: "record" "payloads" "places" "runs" "deaths" "unique" "claims" => "amend";
     BEAT: => "beat";
     BEGIN: => "begin";
-    BURY: "record" => "bury";
-    CARRY: => "carry";
+    BURY: "record" "payloads" => "bury";
+    CARRY: "record" => "carry";
     CLAIM: "record" "places" "runs" "claims" "held" => "claim";
-    DEPART: "record" "deaths" "unique" => "depart";
+    DEPART: "record" "payloads" "deaths" "unique" => "depart";
     DISSOLVE: "runs" => "dissolve";
-    ENQUEUE: "record" "places" "runs" "deaths" "unique" => "enqueue";
-    ERASE: "record" "deaths" "claims" => "erase";
+    ENQUEUE: "record" "payloads" "places" "runs" "deaths" "unique" => "enqueue";
+    ERASE: "record" "payloads" "deaths" "claims" => "erase";
     EXPIRED: => "expired";
     FETCH: "record" "places" "held" => "fetch";
     FORGET_MOVED: => "forget_moved";
@@ -52,11 +52,12 @@ scripts! {
     NEXT_READY: "runs" => "next_ready";
     NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
-    PRUNE: "record" "unique" => "prune";
+    PRUNE: "record" "payloads" "unique" => "prune";
     READY_COUNT: "runs" => "ready_count";
-    RECEIVE: "record" "places" "unique" => "receive";
+    RECEIVE: "record" "payloads" "places" "unique" => "receive";
+    RECOUNT: => "recount";
     SEIZE: "record" "places" "claims" "held" => "seize";
-    SETTLE: "record" "places" "unique" "claims" => "settle";
+    SETTLE: "record" "payloads" "places" "unique" "claims" => "settle";
     STATUS: "runs" => "status";
     TALLY: "record" "runs" => "tally";
     WHEREABOUTS: => "whereabouts";

@@ -43,7 +43,7 @@ end
 local function delete(id, record)
   if has_key(flags_of(record)) then drop_key(id, record) end
   call('HDEL', RECORDS, id)
-  call('HDEL', PAYLOADS, id)
+  drop_payloads({ id })
   call('HDEL', HISTORIES, id)
   call('ZREM', ORDER, member_of('1', record, id))
 end

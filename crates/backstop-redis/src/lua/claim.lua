@@ -10,23 +10,23 @@ if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)
 if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 
 local ids, places, parts = first_in_line(max)
-local payloads, bytes = {}, 0
+local records, wanted = read(RECORDS, ids), #ids
 
--- A few at a time, and no more once there is enough to carry: payloads may be large.
-local BYTES_MAX, AT_ONCE = 16777216, 32
-local taken, wanted = 0, #ids
+-- Payloads that stand apart may be large: there are fewer of them once there is enough to carry.
+local BYTES_MAX = 16777216
+local payloads, taken, bytes = {}, 0, 0
 while taken < wanted and bytes < BYTES_MAX do
-  local some = call('HMGET', PAYLOADS, unpack(ids, taken + 1, math.min(taken + AT_ONCE, wanted)))
-  for i = 1, #some do
-    local payload = some[i]
-    payloads[taken + i] = payload
-    if payload then bytes = bytes + #payload end
+  taken = taken + 1
+  local record, payload = records[taken], false
+  if record and #record >= 80 and not has_payload(flags_of(record)) then
+    payload = call('HGET', PAYLOADS, ids[taken])
+    bytes = bytes + (payload and #payload or 0)
   end
-  taken = taken + #some
+  payloads[taken] = payload
 end
-for i = taken + 1, wanted do ids[i] = nil end
+for i = taken + 1, wanted do ids[i], records[i] = nil, nil end
 
-local records, leases, held, head, count = read(RECORDS, ids), {}, {}, number .. '0', 0
+local leases, held, head, count = {}, {}, number .. '0', 0
 for i = 1, taken do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.

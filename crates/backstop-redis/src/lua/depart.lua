@@ -19,7 +19,7 @@ local function remove(id, record, to)
   end
   remove_death(id)
   call('HDEL', RECORDS, id)
-  call('HDEL', PAYLOADS, id)
+  drop_payloads({ id })
   call('HDEL', HISTORIES, id)
 end
 

@@ -2,7 +2,7 @@
 -- ARGV[1] the level of all jobs, if all are ready, have no key, differ in their ids, and stand in order of arrival; otherwise empty
 -- ARGV[2] how many dead letters the queue holds, unless it is told otherwise
 -- ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
--- then for each job: arrival id, record, payload
+-- then for each job: arrival id, record, payload or nothing if the record has it
 -- Answers: one letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for each M the
 -- queue it was moved to.
 
@@ -19,6 +19,11 @@ local function is_any_known()
     if known[i] or moved[i] then return true end
   end
   return false
+end
+
+local function add_payload(payloads, id, payload)
+  payloads[#payloads + 1] = id
+  payloads[#payloads + 1] = payload
 end
 
 -- Jobs of one level, behind all others of it.
@@ -39,12 +44,12 @@ local function take_all_in(level)
     local at, from, id = 2 * i, HEAD + 3 * i, ids[i]
     local member = ARGV[from - 2]
     records[at - 1], records[at] = id, ARGV[from - 1]
-    payloads[at - 1], payloads[at] = id, ARGV[from]
+    if ARGV[from] ~= '' then add_payload(payloads, id, ARGV[from]) end
     order[at - 1], order[at] = '0', member
     members[i] = member
   end
   write('HSET', RECORDS, records)
-  write('HSET', PAYLOADS, payloads)
+  keep_payloads(payloads)
   write('ZADD', ORDER, order)
   line_up(level, members)
   call('HINCRBY', META, 'enqueued', count)
@@ -154,7 +159,7 @@ for at, i in ipairs(inserted) do
   local from, id = HEAD + 3 * i, ids[i]
   local member, record = ARGV[from - 2], ARGV[from - 1]
   records[2 * at - 1], records[2 * at] = id, record
-  payloads[2 * at - 1], payloads[2 * at] = id, ARGV[from]
+  if ARGV[from] ~= '' then add_payload(payloads, id, ARGV[from]) end
   order[2 * at - 1], order[2 * at] = '0', member
   if byte(record) == READY_LETTER then
     ready[#ready + 1] = digits(place(level_of(record), seq))
@@ -166,7 +171,7 @@ for at, i in ipairs(inserted) do
   end
 end
 write('HSET', RECORDS, records)
-write('HSET', PAYLOADS, payloads)
+keep_payloads(payloads)
 write('ZADD', ORDER, order)
 write('ZADD', READY, ready)
 write('ZADD', SCHEDULED, scheduled)

@@ -1,6 +1,6 @@
 -- Jobs as an operator sees them.
 -- ARGV    ids
--- Answers: for each id nothing, or: record, payload, history, worker and until of its holder.
+-- Answers: for each id nothing, or: record, payload unless the record has it, history, worker and until of its holder.
 
 local answer = {}
 for i, id in ipairs(ARGV) do

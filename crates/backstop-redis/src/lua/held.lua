@@ -38,7 +38,7 @@ local function first_held(number, max)
   return held, sub(packed, first)
 end
 
--- What a worker gets of these jobs: ids, records, payloads, and of those that have some: which, history.
+-- What a worker gets of these jobs: ids, records, payloads of those whose record has it not, and of those that have some: which, history.
 local function handed_out(ids, records, payloads)
   local histories = {}
   for i = 1, #ids do

@@ -46,7 +46,7 @@ local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
   -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and does not vanish.
-  mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0')
+  if not has_payload(flags_of(record)) then mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0') end
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end
   if lease then return free(id, record, lease) end

@@ -19,7 +19,8 @@ local function belongs(member, id)
   if which == 'V' then return not record end
   if not record then return false end
   -- Where a record that is none belongs, nobody knows: it stays where it can be seen.
-  if hashes[which] or not is_whole(record) then return true end
+  if not is_whole(record) or hashes[which] and which ~= 'P' then return true end
+  if which == 'P' then return not has_payload(flags_of(record)) end
   if which == 'O' then return member == member_of('1', record, id) end
   return sub(record, 1, 1) == which and member == member_of(which, record, id)
     and call('HEXISTS', LEASES, id) == 0

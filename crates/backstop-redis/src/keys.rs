@@ -31,11 +31,12 @@ pub(crate) enum Part {
     Received,
     Runs,
     Void,
+    Ends,
 }
 
 impl Part {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Records,
         Self::Payloads,
         Self::Histories,
@@ -61,6 +62,7 @@ impl Part {
         Self::Received,
         Self::Runs,
         Self::Void,
+        Self::Ends,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -90,6 +92,7 @@ impl Part {
             Self::Received => "received",
             Self::Runs => "runs",
             Self::Void => "void",
+            Self::Ends => "ends",
         }
     }
 }

@@ -173,6 +173,7 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     }
     mended += step.strays(Part::Order, b"O").await?;
     mended += step.strays(Part::Payloads, b"P").await?;
+    mended += step.strays(Part::Ends, b"E").await?;
     mended += step.strays(Part::Histories, b"H").await?;
     mended += step.deaths().await?;
     mended += step.strays(Part::Deaths, b"F").await?;
@@ -185,7 +186,9 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
 
 /// Makes every ready job a member of the line by itself, so that it can be looked for there.
 pub(crate) async fn dissolve_runs(base: &Base, doing: &'static str, queue: &QueueName) -> Answer<()> {
-    while base.link.run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE)).await? == Value::Int(1) {}
+    while base.link.run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE)).await? == Value::Int(1)
+    {
+    }
     Ok(())
 }
 

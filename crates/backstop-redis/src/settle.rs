@@ -84,7 +84,11 @@ fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
             open = parts.len();
         }
         // Where a job goes back into a line, or there may be no room for it, the order counts.
-        let from = if matches!(settlement.outcome, Outcome::Done(_)) { open } else { open.max(parts.len().saturating_sub(1)) };
+        let from = if matches!(settlement.outcome, Outcome::Done(_)) {
+            open
+        } else {
+            open.max(parts.len().saturating_sub(1))
+        };
         let known = parts[from..].iter().rposition(|part| part.number == number && part.change == change);
         let part = match known {
             Some(known) => &mut parts[from + known],

@@ -104,11 +104,8 @@ mod tests {
         check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
         check(&timed.to_string(), Some(State::Ready), None);
         check(&timed.to_string(), None, None);
-        let line = Place::Line {
-            queue: "a.b_c-d".to_owned(),
-            place: 1_688_849_860_263_937,
-            member: vec![255; 24],
-        };
+        let line =
+            Place::Line { queue: "a.b_c-d".to_owned(), place: 1_688_849_860_263_937, member: vec![255; 24] };
         check(&line.to_string(), Some(State::Ready), Some(&line));
         check(&line.to_string(), None, None);
         let arrival = Place::Member(vec![255; 24]);

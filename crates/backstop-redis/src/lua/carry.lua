@@ -14,7 +14,7 @@ local answer, bytes, max = {}, 0, tonumber(ARGV[1])
 for i = 2, #ARGV do
   local id = ARGV[i]
   if bytes >= max then break end
-  local mark, record = call('HGET', MOVING, id), call('HGET', RECORDS, id)
+  local mark, record = call('HGET', MOVING, id), record_of(id)
   if mark and record then
     local payload, history = payload_apart(id, record) or '', call('HGET', HISTORIES, id) or ''
     bytes = bytes + #record + #payload + #history

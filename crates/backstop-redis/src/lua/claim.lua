@@ -26,7 +26,17 @@ while taken < wanted and bytes < BYTES_MAX do
 end
 for i = taken + 1, wanted do ids[i], records[i] = nil, nil end
 
-local leases, held, head, count = {}, {}, number .. '0', 0
+local leases, held, heads, count = {}, {}, {}, 0
+
+-- What the lease of a job with such a record begins with.
+local function head_of(record)
+  local flags = byte(record, 36)
+  local a, b, c, d = byte(record, 20, 23)
+  if a + b + c + d == 0 then flags = flags + 8 end
+  if not heads[flags] then heads[flags] = number .. '0' .. string.char(flags) end
+  return heads[flags]
+end
+
 for i = 1, taken do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.
@@ -34,7 +44,7 @@ for i = 1, taken do
     local id = ids[i]
     count = count + 1
     held[count] = id
-    leases[2 * count - 1], leases[2 * count] = id, head .. sub(record, 36, 44) .. places[i]
+    leases[2 * count - 1], leases[2 * count] = id, head_of(record) .. sub(record, 37, 44) .. places[i]
   end
 end
 local answer = handed_out(ids, records, payloads)

@@ -21,6 +21,7 @@ if lease then
 end
 remove_death(id)
 call('HDEL', RECORDS, id)
+call('HDEL', ENDS, id)
 drop_payloads({ id })
 call('HDEL', HISTORIES, id)
 call('HDEL', MOVING, id)

@@ -4,7 +4,7 @@
 
 local answer = {}
 for i, id in ipairs(ARGV) do
-  local record, lease = call('HGET', RECORDS, id), call('HGET', LEASES, id)
+  local record, lease = record_of(id), call('HGET', LEASES, id)
   local holder = lease and call('HGET', CLAIMS, sub(lease, 1, 8))
   answer[i] = record and {
     record, call('HGET', PAYLOADS, id), call('HGET', HISTORIES, id),

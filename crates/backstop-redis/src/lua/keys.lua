@@ -25,6 +25,7 @@
 -- KEYS[23] received   hash   id token -> what became of a move to this queue, see receive.lua
 -- KEYS[24] runs       zset   arrival id, of each of some jobs, by their place: the other ready jobs, see runs.lua
 -- KEYS[25] void       set    arrival id, of those in a run that have left it
+-- KEYS[26] ends       hash   id -> what the record of a done job begins with instead: it is not written again for that, see record_of
 --
 -- A time in a member or a record is eight bytes that sort as it does; scripts move it and never look inside. Lua has no
 -- whole numbers beyond 2^53, so lease numbers too are eight bytes.
@@ -34,11 +35,11 @@
 --   20-23 attempts  24-27 lost leases  28-35 run_at  36 flags (1 history, 2 unique key, 4 payload)
 --   37-44 arrival  45-52 inserted_at  53 level  54-57 requeues
 --   58 states and 59-78 end of its hold on the key  79-80 length of kind  81- kind, then unique key or payload, never both
--- A lease: 1-8 number  9 begun  10 flags  11-18 arrival  19- place, then of a seized job: | number begun worker
+-- A lease: 1-8 number  9 begun  10 flags, and 8 if it is the first attempt  11-18 arrival  19- place, then of a seized job: | number begun worker
 
 local RECORDS, PAYLOADS, HISTORIES, ORDER, READY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SCHEDULED, RETRYING, DONE, DEAD, CANCELLED = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local LEASES, CLAIMS, TERMS, HELD, LEFT = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local UNIQUE, LAPSES, META = KEYS[16], KEYS[17], KEYS[18]
 local DEATHS, GROUPS, MOVING, MOVED, RECEIVED = KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23]
-local RUNS, VOID = KEYS[24], KEYS[25]
+local RUNS, VOID, ENDS = KEYS[24], KEYS[25], KEYS[26]

@@ -55,7 +55,7 @@ local function mend(id, record)
 end
 
 for i = 2, #ARGV do
-  local record = call('HGET', RECORDS, ARGV[i])
+  local record = record_of(ARGV[i])
   if record and is_whole(record) then
     mend(ARGV[i], record)
   elseif record then

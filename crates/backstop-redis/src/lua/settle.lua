@@ -49,44 +49,67 @@ local function plus(bytes, more)
   return sums[bytes]
 end
 
--- A job that is gone at once, and has neither history nor key, ends without its record being read.
-local current, all_plain = {}, true
+local current, all_plain, all_first = {}, true, not is_mixed
 for i = 1, count do
   local lease = leases[i]
   current[i] = lease and sub(lease, 1, 8) == numbers[i]
-  if not current[i] or (byte(lease, 10) - 48) % 4 ~= 0 or not changes[i].is_gone then all_plain = false end
+  local flags = current[i] and byte(lease, 10) - 48
+  if not current[i] or flags % 4 ~= 0 or not changes[i].is_gone then all_plain = false end
+  if not current[i] or not is_first(flags) then all_first = false end
 end
-local records = all_plain and {} or read(RECORDS, ids)
 
--- Runs that are all done and stay listed, the common end: the same as below, without the questions that have but one answer here. What a
--- record begins with afterwards is the same for all runs of a claim that had as many attempts before.
+-- First attempts that are all done and stay listed, the common end: the same as below, without the questions that have but one answer
+-- here. What their records begin with afterwards is the same for all of a claim: it is written beside them, and they are not even read.
 local function all_done(change)
-  local changed, line, left_claims, heads, n = {}, {}, {}, {}, 0
+  local ends, line, n = {}, {}, 0
+  local heads, left_claims = {}, {}
   for i = 1, count do
-    local id, number, record = ids[i], numbers[i], records[i]
-    if not current[i] or not record or #record < 80 then return false end
-    local attempts = sub(record, 20, 23)
-    local head = heads[number] and heads[number][attempts]
+    local id, number = ids[i], numbers[i]
+    local head = heads[number]
     if not head then
-      head = change.start .. number .. change.mark .. plus(attempts, 1)
-      heads[number] = heads[number] or {}
-      heads[number][attempts] = head
+      head = change.start .. number .. change.mark .. plus('\0\0\0\0', 1)
+      heads[number] = head
     end
-    changed[n + 1], changed[n + 2] = id, head .. sub(record, 24)
-    line[n + 1], line[n + 2] = '0', change.finished_at .. sub(record, 37, 44) .. id
+    ends[n + 1], ends[n + 2] = id, head
+    line[n + 1], line[n + 2] = '0', change.finished_at .. sub(leases[i], 11, 18) .. id
     left_claims[number] = (left_claims[number] or 0) + 1
     n = n + 2
   end
-  write('HSET', RECORDS, changed)
+  write('HSET', ENDS, ends)
   write('ZADD', DONE, line)
   write('HDEL', LEASES, ids)
   leave_claims(left_claims)
   call('HINCRBY', META, 'done', count)
-  return true
+  return string.rep('A', count)
 end
 local first = changes[1]
-local is_all_done = not is_mixed and first.state == '4' and first.attempts == 1 and first.is_simple and not first.is_gone
-if is_all_done and all_done(first) then return string.rep('A', count) end
+if all_first and first.state == '4' and first.attempts == 1 and first.is_simple and not first.is_gone then return all_done(first) end
+
+-- The same where they are gone at once, and have neither history nor key.
+local function all_gone()
+  local order, payloads, left_claims = {}, {}, {}
+  for i = 1, count do
+    local id, number, lease = ids[i], numbers[i], leases[i]
+    order[i] = sub(lease, 11, 18) .. id
+    if not has_payload(byte(lease, 10) - 48) then payloads[#payloads + 1] = id end
+    left_claims[number] = (left_claims[number] or 0) + 1
+  end
+  write('HDEL', RECORDS, ids)
+  drop_payloads(payloads)
+  write('ZREM', ORDER, order)
+  write('HDEL', LEASES, ids)
+  leave_claims(left_claims)
+  call('HINCRBY', META, 'done', count)
+  return string.rep('A', count)
+end
+if all_plain and not is_mixed then return all_gone() end
+
+-- A job that is gone at once, and has neither history nor key, ends without its record being read.
+local records = {}
+if not all_plain then
+  local found, ends = read(RECORDS, ids), read(ENDS, ids)
+  for i = 1, count do records[i] = with_end(found[i], ends[i]) end
+end
 
 -- latest: id -> its record after this batch changed it; false once it is gone.
 local latest, letters, freed, left_claims = {}, {}, {}, {}

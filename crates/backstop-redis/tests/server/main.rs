@@ -2,6 +2,7 @@
 
 mod dead;
 mod failover;
+mod former;
 mod group;
 mod ids;
 mod moves;

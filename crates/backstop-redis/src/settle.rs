@@ -90,14 +90,11 @@ fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
             open.max(parts.len().saturating_sub(1))
         };
         let known = parts[from..].iter().rposition(|part| part.number == number && part.change == change);
-        let part = match known {
-            Some(known) => &mut parts[from + known],
-            None => {
-                parts.push(Alike { change, number, ids: Vec::new(), runs: Vec::new() });
-                let last = parts.len() - 1;
-                &mut parts[last]
-            }
-        };
+        let place = known.map_or(parts.len(), |known| from + known);
+        if place == parts.len() {
+            parts.push(Alike { change, number, ids: Vec::new(), runs: Vec::new() });
+        }
+        let part = &mut parts[place];
         part.ids.extend(settlement.lease.job.as_bytes());
         part.runs.push(at);
     }

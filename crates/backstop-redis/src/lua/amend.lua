@@ -74,4 +74,5 @@ end
 
 local answer = {}
 for i = 7, #ARGV do answer[#answer + 1] = amend(ARGV[i]) end
+pass_voids()
 return answer

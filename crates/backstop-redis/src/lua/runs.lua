@@ -23,8 +23,13 @@ local function leave_runs(count, voids)
   end
 end
 
+-- Whether a script has taken somebody out of a run.
+local has_voided = false
+
 local function leave_ready(member)
-  if call('ZREM', READY, member) == 0 and call('EXISTS', RUNS) == 1 then call('SADD', VOID, member) end
+  if call('ZREM', READY, member) == 1 or call('EXISTS', RUNS) == 0 then return end
+  call('SADD', VOID, member)
+  has_voided = true
 end
 
 -- Where in a run those begin that are void; nothing if none can be.
@@ -110,6 +115,13 @@ local function take_out(count, parts)
   call('ZREMRANGEBYRANK', RUNS, 0, runs - 1)
   if rest then call('ZADD', RUNS, rest[1], rest[2]) end
   leave_runs(gone, voids)
+end
+
+-- Removes runs at the front in which nobody stands any more: whoever looks for the first in line need not pass them.
+local function pass_voids()
+  if not has_voided then return end
+  local _, _, parts = first_in_line(1)
+  take_out(0, parts)
 end
 
 -- Makes the first runs of these places single members of the line, until so many are.

@@ -71,7 +71,7 @@ struct Alike {
     runs: Vec<usize>,
 }
 
-/// Runs that end alike, each claim by itself: most of a batch are, and told once they take the server a third less. A job that ends twice
+/// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what changes once. A job that ends twice
 /// does so in order: what comes with it and after it is apart from what came before.
 fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
     let mut parts: Vec<Alike> = Vec::new();

@@ -60,8 +60,9 @@ fn call<'a>(base: &Base, queue: &QueueName, burials: impl Iterator<Item = Number
     let mut call = base.script(&BURY, queue).arg(DEAD_MAX_USUAL);
     for (arrival, burial) in burials.map(|(_, arrival, burial)| (arrival, burial)) {
         call.push(&record::member(arrival, burial.job.id));
-        call.push(&record::pack_burial(burial, arrival));
-        call.push(&record::pack_payload(&burial.job));
+        let packed = record::pack_burial(burial, arrival);
+        call.push(&packed.record);
+        call.push(&packed.payload);
         call.push(burial.history.as_bytes().unwrap_or_default());
         call.push(&record::fingerprint_bytes(burial.fingerprint()));
     }

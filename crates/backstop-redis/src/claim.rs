@@ -79,8 +79,8 @@ pub(crate) fn handed_out(queue: &QueueName, number: LeaseNumber, answer: Value) 
         // A place without a record is left over from damage: the script has removed it.
         let Some(record) = reply::bytes(record) else { continue };
         let right = Lease { queue: queue.clone(), job: record::id_of(id)?, number };
-        let payload = reply::bytes(payload).unwrap_or_else(|| record::NO_PAYLOAD.to_vec());
-        let leased = Record::parse(&record)?.leased(right, payload, histories.remove(&(at + 1)))?;
+        let apart = reply::bytes(payload);
+        let leased = Record::parse(&record)?.leased(right, apart, histories.remove(&(at + 1)))?;
         runs.push(HandedOut { leased, lease });
     }
     Some(runs)

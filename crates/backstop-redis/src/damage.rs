@@ -4,6 +4,7 @@ use crate::base::{Base, readable};
 use crate::keys::Part;
 use crate::lines::part_of;
 use crate::record::{id_of, state_letter};
+use crate::repair::dissolve_runs;
 use crate::reply;
 use crate::script::ERASE;
 use backstop_core::port::Answer;
@@ -40,6 +41,7 @@ pub(crate) async fn find(
             remains.entry(*id).or_default().state = Some(State::Running);
         }
     }
+    dissolve_runs(base, doing, queue).await?;
     for state in State::ALL.into_iter().filter(|state| *state != State::Running) {
         let line = Line { part: part_of(state), letter: state_letter(state), state: Some(state) };
         line.search(base, doing, queue, &mut remains).await?;

@@ -53,19 +53,22 @@ fn call(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> ScriptCall {
     call.push(&record::fingerprint_bytes(Fingerprint::of_overflow()));
     for Handed { job, now, arrival } in jobs {
         call.push(&record::member(*arrival, job.id));
-        call.push(&record::pack(job, *arrival, *now));
-        call.push(&record::pack_payload(job));
+        let packed = record::pack(job, *arrival, *now);
+        call.push(&packed.record);
+        call.push(&packed.payload);
     }
     call
 }
 
-/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key, and an id of its own.
+/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key, and an id of its own, and stands behind
+/// those that arrived before it.
 fn common_level(jobs: &[Handed<'_>]) -> Option<u8> {
     let level = jobs.first()?.job.priority.level();
     let is_plain = |Handed { job, now, .. }: &Handed<'_>| {
         job.unique.is_none() && job.priority.level() == level && job.first_state(*now) == State::Ready
     };
-    (jobs.iter().all(is_plain) && are_distinct(jobs)).then_some(level)
+    let in_order = jobs.is_sorted_by(|one, next| one.arrival < next.arrival);
+    (in_order && jobs.iter().all(is_plain) && are_distinct(jobs)).then_some(level)
 }
 
 fn are_distinct(jobs: &[Handed<'_>]) -> bool {

@@ -247,10 +247,12 @@ async fn gather(turn: &Turn) -> Batch {
 }
 
 /// Sends parts as one. What the store refuses for good is refused to its own caller only.
-async fn send(turn: &Turn, parts: Vec<Part>) {
+async fn send(turn: &Turn, mut parts: Vec<Part>) {
     if parts.is_empty() {
         return;
     }
+    // Who drew first may have come second; in order of arrival they stand in line as one piece.
+    parts.sort_by_key(|part| part.arrivals.first().copied());
     let jobs: Vec<Handed<'_>> = parts.iter().flat_map(handed).collect();
     match send_in(&turn.base, &turn.queue, &jobs).await {
         Ok(answers) => {

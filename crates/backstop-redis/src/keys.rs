@@ -29,11 +29,14 @@ pub(crate) enum Part {
     Moving,
     Moved,
     Received,
+    Runs,
+    Void,
+    Ends,
 }
 
 impl Part {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Records,
         Self::Payloads,
         Self::Histories,
@@ -57,6 +60,9 @@ impl Part {
         Self::Moving,
         Self::Moved,
         Self::Received,
+        Self::Runs,
+        Self::Void,
+        Self::Ends,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -84,6 +90,9 @@ impl Part {
             Self::Moving => "moving",
             Self::Moved => "moved",
             Self::Received => "received",
+            Self::Runs => "runs",
+            Self::Void => "void",
+            Self::Ends => "ends",
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::base::{Base, readable};
 use crate::keys::Part;
 use crate::record::{MEMBER, TIMED, id_of};
 use crate::reply;
+use crate::script::{NEXT_READY, READY_COUNT};
 use backstop_core::port::Answer;
 use backstop_core::{JobId, QueueName, State};
 use redis::{Cmd, Value};
@@ -82,26 +83,39 @@ impl Lines<'_> {
     pub(crate) async fn next_ready(
         &self,
         queue: usize,
-        after: Option<u64>,
+        after: Option<(u64, Vec<u8>)>,
         max: usize,
     ) -> Answer<Vec<Found>> {
-        let mut command = redis::cmd("ZRANGEBYSCORE");
-        command.arg(self.base.keys.part(&self.queues[queue], Part::Ready));
-        command.arg(after.map_or("-inf".to_owned(), |place| format!("({place}"))).arg("+inf");
-        command.arg("WITHSCORES").arg("LIMIT").arg(0).arg(max);
-        let answer = self.base.link.ask(self.doing, &command).await?;
-        let places = readable(self.doing, reply::pairs(answer))?.into_iter();
-        let found = places.map(|(member, place)| {
-            let place = std::str::from_utf8(&place).ok()?.parse().ok()?;
-            Some(Found { place, ..at(queue, member)? })
-        });
-        readable(self.doing, found.collect())
+        let mut after = after;
+        loop {
+            let call = self.base.script(&NEXT_READY, &self.queues[queue]);
+            let call = match &after {
+                Some((place, member)) => call.arg(*place).arg(&member[..]),
+                None => call.arg("").arg(""),
+            };
+            let answer = self.base.link.run(self.doing, &call.arg(max)).await?;
+            let places = readable(self.doing, reply::pairs(answer))?;
+            let (last, found) = readable(self.doing, places.split_first())?;
+            let is_last = last.0.is_empty();
+            let read = |(place, member): &(Vec<u8>, Vec<u8>)| {
+                let place = std::str::from_utf8(place).ok()?.parse().ok()?;
+                Some(Found { place, ..at(queue, member.clone())? })
+            };
+            let found: Vec<Found> = readable(self.doing, found.iter().map(read).collect())?;
+            if !found.is_empty() || is_last {
+                return Ok(found);
+            }
+            // Everything it looked at had left the line.
+            after = Some(readable(self.doing, read(last).map(|last| (last.place, last.member)))?);
+        }
     }
 
     /// All members of the lines of these states, each cut to arrival and id; `None` if there are more than `max`.
     pub(crate) async fn whole(&self, states: &[State], max: usize) -> Answer<Option<Vec<Found>>> {
+        let (ready, others): (Vec<State>, Vec<State>) =
+            states.iter().partition(|state| **state == State::Ready);
         let lines: Vec<(usize, State)> = (0..self.queues.len())
-            .flat_map(|queue| states.iter().map(move |state| (queue, *state)))
+            .flat_map(|queue| others.iter().map(move |state| (queue, *state)))
             .collect();
         let command = |verb: fn(State) -> Cmd| {
             let each = lines.iter().map(move |(queue, state)| {
@@ -112,7 +126,10 @@ impl Lines<'_> {
             each.collect::<Vec<Cmd>>()
         };
         let lengths = self.base.ask_each(self.doing, command(length)).await?;
-        let total: usize = lengths.into_iter().filter_map(reply::count).sum();
+        let mut total: usize = lengths.into_iter().filter_map(reply::count).sum();
+        if !ready.is_empty() {
+            total += self.ready_count().await?;
+        }
         if total > max {
             return Ok(None);
         }
@@ -128,9 +145,33 @@ impl Lines<'_> {
             let members = readable(self.doing, members(state, answer))?;
             found.extend(members.into_iter().filter_map(|member| at(queue, member)));
         }
+        for queue in (0..self.queues.len()).filter(|_| !ready.is_empty()) {
+            found.extend(self.all_ready(queue).await?);
+        }
         Ok(Some(found))
     }
+
+    /// How many jobs are ready in these queues.
+    async fn ready_count(&self) -> Answer<usize> {
+        let calls = self.queues.iter().map(|queue| self.base.script(&READY_COUNT, queue)).collect();
+        let counts = self.base.run_each(self.doing, calls).await?;
+        Ok(counts.into_iter().filter_map(reply::count).sum())
+    }
+
+    /// The ready line of one of the queues.
+    async fn all_ready(&self, queue: usize) -> Answer<Vec<Found>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let found = self.next_ready(queue, after, READY_AT_ONCE).await?;
+            let Some(last) = found.last() else { return Ok(all) };
+            after = Some((last.place, last.member.clone()));
+            all.extend(found);
+        }
+    }
 }
+
+/// Ready jobs read in one go.
+const READY_AT_ONCE: usize = 5_000;
 
 fn length(state: State) -> Cmd {
     redis::cmd(if state == State::Running { "HLEN" } else { "ZCARD" })

@@ -130,11 +130,17 @@ impl Walk<'_> {
             loop {
                 let after = match &self.last {
                     Some(Place::Line { queue: reached, .. }) if queue.as_str() < reached.as_str() => break,
-                    Some(Place::Line { queue: reached, place }) if queue.as_str() == reached => Some(*place),
+                    Some(Place::Line { queue: reached, place, member }) if queue.as_str() == reached => {
+                        Some((*place, member.clone()))
+                    }
                     _ => None,
                 };
                 let found = lines.next_ready(at, after, self.at_once()).await?;
-                let place = |found: &Found| Place::Line { queue: queue.to_string(), place: found.place };
+                let place = |found: &Found| Place::Line {
+                    queue: queue.to_string(),
+                    place: found.place,
+                    member: found.member.clone(),
+                };
                 if found.is_empty() {
                     break;
                 }

@@ -9,7 +9,7 @@ use redis::Value;
 
 const DOING: &str = "migrating";
 /// The version this program works with.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// The oldest Redis that has the commands our scripts use.
 const REDIS_MIN: (u32, u32) = (6, 2);
 

@@ -19,6 +19,11 @@ pub(crate) const TIMED: usize = MEMBER + 8;
 /// Bytes before the kind.
 const HEAD: usize = 80;
 const SIGN: u64 = 1 << 63;
+/// Payloads up to this size stand in the record: it is written again with every change of state.
+const PAYLOAD_WITHIN_MAX: usize = 512;
+/// What the flags of a record say.
+const WITH_KEY: u8 = 2;
+const WITH_PAYLOAD: u8 = 4;
 const NEVER: [u8; 8] = [0; 8];
 /// No number, no tag, no reason.
 const UNSETTLED: [u8; 10] = [0, 0, 0, 0, 0, 0, 0, 0, b'0', b'0'];
@@ -87,11 +92,28 @@ pub(crate) fn reason_of(letter: u8) -> Option<Reason> {
     Reason::ALL.get(usize::from(letter.checked_sub(b'1')?)).copied()
 }
 
-/// The record of a job that comes in.
-pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
+/// A job that comes in, as bytes.
+pub(crate) struct Packed {
+    pub(crate) record: Vec<u8>,
+    /// Empty if the record has it.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A job that comes in.
+pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Packed {
+    let (mut record, mut payload) = (pack_record(job, arrival, now), pack_payload(job));
+    if job.unique.is_none() && payload.len() <= PAYLOAD_WITHIN_MAX {
+        record[35] += WITH_PAYLOAD;
+        record.append(&mut payload);
+    }
+    Packed { record, payload }
+}
+
+fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     let hold = job.unique.as_ref().map(|unique| unique.hold(now));
     let key = job.unique.as_ref().map_or("", |unique| unique.key.as_str());
-    let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + key.len());
+    let behind = if hold.is_some() { key.len() } else { PAYLOAD_WITHIN_MAX };
+    let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + behind);
     bytes.push(state_letter(job.first_state(now)));
     bytes.extend(NEVER);
     bytes.extend(UNSETTLED);
@@ -113,9 +135,9 @@ pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     bytes
 }
 
-/// The record of a job that comes in dead.
-pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Vec<u8> {
-    let mut bytes = pack(&burial.job, arrival, burial.inserted_at);
+/// A job that comes in dead.
+pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Packed {
+    let Packed { record: mut bytes, payload } = pack(&burial.job, arrival, burial.inserted_at);
     bytes[0] = state_letter(State::Dead);
     bytes[1..9].copy_from_slice(&sortable(burial.finished_at.as_micros()));
     bytes[18] = reason_letter(Some(burial.reason));
@@ -123,7 +145,7 @@ pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Vec<u8> {
     bytes[23..27].copy_from_slice(&burial.lost_leases.to_be_bytes());
     bytes[35] += u8::from(burial.history.as_bytes().is_some());
     bytes[53..57].copy_from_slice(&burial.requeues.to_be_bytes());
-    bytes
+    Packed { record: bytes, payload }
 }
 
 /// A fingerprint as scripts have it.
@@ -137,7 +159,7 @@ pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
 }
 
 /// The payload with what the job carries beside it at the end. The last four bytes say how long that is.
-pub(crate) fn pack_payload(job: &NewJob) -> Vec<u8> {
+fn pack_payload(job: &NewJob) -> Vec<u8> {
     let terms = Terms::of(job);
     let terms = terms.as_bytes().unwrap_or_default();
     let mut bytes = Vec::with_capacity(job.payload.len() + terms.len() + 4);
@@ -148,9 +170,10 @@ pub(crate) fn pack_payload(job: &NewJob) -> Vec<u8> {
 }
 
 /// What stands for a payload that was lost: empty, and with nothing beside it.
-pub(crate) const NO_PAYLOAD: [u8; 4] = [0; 4];
+const NO_PAYLOAD: [u8; 4] = [0; 4];
 
-fn unpack_payload(mut bytes: Vec<u8>) -> Option<(Payload, Terms)> {
+fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, Terms)> {
+    let mut bytes = bytes.unwrap_or_else(|| NO_PAYLOAD.to_vec());
     let at = bytes.len().checked_sub(4)?;
     let length = u32::from_be_bytes(bytes[at..].try_into().ok()?) as usize;
     let terms_at = at.checked_sub(length)?;
@@ -173,6 +196,8 @@ pub(crate) struct Record {
     reason: Option<Reason>,
     kind: Kind,
     unique_key: Option<UniqueKey>,
+    /// Unless it stands apart.
+    payload: Option<Vec<u8>>,
 }
 
 impl Record {
@@ -182,7 +207,9 @@ impl Record {
         let count = |range: Range<usize>| Some(u32::from_be_bytes(bytes.get(range)?.try_into().ok()?));
         let kind_end = HEAD + usize::from(u16::from_be_bytes(bytes.get(78..HEAD)?.try_into().ok()?));
         let kind = std::str::from_utf8(bytes.get(HEAD..kind_end)?).ok()?;
-        let key = std::str::from_utf8(bytes.get(kind_end..)?).ok()?;
+        let (flags, behind) = (bytes[35].checked_sub(b'0')?, bytes.get(kind_end..)?);
+        let has = |flag: u8| flags & flag != 0;
+        let key = if has(WITH_KEY) { std::str::from_utf8(behind).ok()? } else { "" };
         let state = state_of(bytes[0])?;
         Some(Self {
             state,
@@ -196,12 +223,18 @@ impl Record {
             reason: reason_of(bytes[18]),
             kind: Kind::new(kind).ok()?,
             unique_key: UniqueKey::new(key).ok(),
+            payload: has(WITH_PAYLOAD).then(|| behind.to_vec()),
         })
     }
 
     /// The job for a worker.
-    pub(crate) fn leased(self, lease: Lease, payload: Vec<u8>, history: Option<Vec<u8>>) -> Option<Leased> {
-        let (payload, terms) = unpack_payload(payload)?;
+    pub(crate) fn leased(
+        self,
+        lease: Lease,
+        apart: Option<Vec<u8>>,
+        history: Option<Vec<u8>>,
+    ) -> Option<Leased> {
+        let (payload, terms) = unpack_payload(self.payload.or(apart))?;
         Some(Leased {
             lease,
             kind: self.kind,
@@ -221,11 +254,11 @@ impl Record {
         self,
         queue: &QueueName,
         id: JobId,
-        payload: Vec<u8>,
+        apart: Option<Vec<u8>>,
         history: Option<Vec<u8>>,
         held_by: Option<Holder>,
     ) -> Option<Job> {
-        let (payload, terms) = unpack_payload(payload)?;
+        let (payload, terms) = unpack_payload(self.payload.or(apart))?;
         let state = if held_by.is_some() { State::Running } else { self.state };
         Some(Job {
             id,

@@ -11,7 +11,7 @@ use crate::link::machine_micros;
 use crate::moves::finish;
 use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
 use crate::reply;
-use crate::script::{MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, TALLY};
+use crate::script::{DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, RECOUNT, TALLY};
 use crate::streams;
 use backstop_core::failure::History;
 use backstop_core::port::Answer;
@@ -21,6 +21,8 @@ use redis::{Cmd, Value};
 pub(crate) const DOING: &str = "repairing";
 /// Places looked at in one step.
 const STEP: usize = 200;
+/// Jobs made members of the ready line by themselves in one step.
+const DISSOLVED_AT_ONCE: usize = 5_000;
 /// Names looked at in one step of the search for queues.
 const SEARCH_STEP: usize = 1_000;
 
@@ -61,7 +63,7 @@ pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
 pub(crate) struct Tally {
     pub(crate) queue: QueueName,
     pub(crate) records: i64,
-    payloads: i64,
+    payloads: [i64; 2],
     ordered: i64,
     placed: i64,
     claims: [i64; 4],
@@ -72,8 +74,8 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whether every job has its payload and one place, every claim all its parts, and every death its group.
     pub(crate) fn agrees(&self) -> bool {
-        let jobs = [self.payloads, self.ordered, self.placed];
-        jobs.iter().all(|count| *count == self.records)
+        [self.ordered, self.placed].iter().all(|count| *count == self.records)
+            && self.payloads[0] == self.payloads[1]
             && self.claims.iter().all(|count| *count == self.claims[0])
             && self.deaths.iter().all(|count| *count == self.deaths[0])
     }
@@ -86,14 +88,15 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
     let answers = base.run_each(doing, calls).await?;
     let read = |(queue, answer): (QueueName, Value)| {
         let counts = reply::list(answer)?.into_iter().map(reply::whole).collect::<Option<Vec<i64>>>()?;
-        let (jobs, others) = counts.split_first_chunk::<4>()?;
+        let (jobs, others) = counts.split_first_chunk::<3>()?;
+        let (payloads, others) = others.split_first_chunk::<2>()?;
         let (claims, others) = others.split_first_chunk::<4>()?;
         let (deaths, others) = others.split_first_chunk::<3>()?;
-        let [records, payloads, ordered, placed] = *jobs;
+        let [records, ordered, placed] = *jobs;
         Some(Tally {
             queue,
             records,
-            payloads,
+            payloads: *payloads,
             ordered,
             placed,
             claims: *claims,
@@ -139,6 +142,7 @@ pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>>
 /// Puts right what is wrong in a queue; tells how much.
 async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     let step = Step { base, queue };
+    dissolve_runs(base, DOING, queue).await?;
     // Leases first: a job is ready again, not lost, if its claim is gone.
     let mut mended = step.strays(Part::Leases, b"L").await?;
     mended += step.claims().await?;
@@ -148,13 +152,23 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     }
     mended += step.strays(Part::Order, b"O").await?;
     mended += step.strays(Part::Payloads, b"P").await?;
+    mended += step.strays(Part::Ends, b"E").await?;
     mended += step.strays(Part::Histories, b"H").await?;
     mended += step.deaths().await?;
     mended += step.strays(Part::Deaths, b"F").await?;
     mended += step.strays(Part::Groups, b"G").await?;
     mended += step.strays(Part::Moving, b"W").await?;
     mended += step.strays(Part::Moved, b"V").await?;
+    mended += step.payloads().await?;
     Ok(mended + step.moves().await?)
+}
+
+/// Makes every ready job a member of the line by itself, so that it can be looked for there.
+pub(crate) async fn dissolve_runs(base: &Base, doing: &'static str, queue: &QueueName) -> Answer<()> {
+    while base.link.run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE)).await? == Value::Int(1)
+    {
+    }
+    Ok(())
 }
 
 /// A pass through one queue, step by step.
@@ -191,6 +205,12 @@ impl Step<'_> {
             mended += self.each(part, || self.base.script(&MEND_CLAIMS, self.queue)).await?;
         }
         Ok(mended)
+    }
+
+    /// Counts the payloads that stand apart; tells by how many they were miscounted.
+    async fn payloads(&self) -> Answer<usize> {
+        let answer = self.base.link.run(DOING, &self.base.script(&RECOUNT, self.queue)).await?;
+        readable(DOING, reply::count(answer))
     }
 
     /// Puts every dead job into its group. What it died of, if that is not known, is told by its history.

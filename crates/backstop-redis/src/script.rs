@@ -28,15 +28,16 @@ macro_rules! scripts {
 }
 
 scripts! {
-    AMEND: "record" "places" "deaths" "unique" "claims" => "amend";
+    AMEND: "record" "payloads" "places" "runs" "deaths" "unique" "claims" => "amend";
     BEAT: => "beat";
     BEGIN: => "begin";
-    BURY: "record" => "bury";
-    CARRY: => "carry";
-    CLAIM: "record" "places" "claims" "held" => "claim";
-    DEPART: "record" "deaths" "unique" => "depart";
-    ENQUEUE: "record" "places" "deaths" "unique" => "enqueue";
-    ERASE: "record" "deaths" "claims" => "erase";
+    BURY: "record" "payloads" => "bury";
+    CARRY: "record" => "carry";
+    CLAIM: "record" "places" "runs" "claims" "held" => "claim";
+    DEPART: "record" "payloads" "deaths" "unique" => "depart";
+    DISSOLVE: "runs" => "dissolve";
+    ENQUEUE: "record" "payloads" "places" "runs" "deaths" "unique" => "enqueue";
+    ERASE: "record" "payloads" "deaths" "claims" => "erase";
     EXPIRED: => "expired";
     FETCH: "record" "places" "held" => "fetch";
     FORGET_MOVED: => "forget_moved";
@@ -46,17 +47,20 @@ scripts! {
     MARK: "record" => "mark";
     MEND_CLAIMS: "record" "places" "claims" "held" => "mend_claims";
     MEND_DEATHS: => "mend_deaths";
-    MEND_JOBS: "record" "places" "unique" => "mend_jobs";
+    MEND_JOBS: "record" "places" "runs" "unique" => "mend_jobs";
     MEND_LINE: "record" => "mend_line";
     MOVE_BACK: => "move_back";
+    NEXT_READY: "runs" => "next_ready";
     NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
-    PRUNE: "record" "unique" => "prune";
-    RECEIVE: "record" "places" "unique" => "receive";
+    PRUNE: "record" "payloads" "unique" => "prune";
+    READY_COUNT: "runs" => "ready_count";
+    RECEIVE: "record" "payloads" "places" "unique" => "receive";
+    RECOUNT: => "recount";
     SEIZE: "record" "places" "claims" "held" => "seize";
-    SETTLE: "record" "places" "unique" "claims" => "settle";
-    STATUS: => "status";
-    TALLY: "record" => "tally";
+    SETTLE: "record" "payloads" "places" "unique" "claims" => "settle";
+    STATUS: "runs" => "status";
+    TALLY: "record" "runs" => "tally";
     WHEREABOUTS: => "whereabouts";
 }
 

@@ -1,7 +1,7 @@
 //! The end of runs.
 
 use crate::base::{Base, readable};
-use crate::record::{fingerprint_bytes, lease_bytes, reason_letter, sortable, state_letter};
+use crate::record::{fingerprint_bytes, number_bytes, reason_letter, sortable, state_letter};
 use crate::reply;
 use crate::script::SETTLE;
 use backstop_core::bounds::DEAD_MAX_USUAL;
@@ -45,30 +45,60 @@ async fn settle_in(base: &Base, queue: &QueueName, runs: &[Numbered<'_>], now: T
         let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
         call.push(&sortable(now.as_micros()));
         call = call.arg(DEAD_MAX_USUAL);
-        for (change, leases) in alike(slice, now) {
-            call.push(&change);
-            call.push(&leases);
+        let parts = alike(slice, now);
+        for Alike { change, number, ids, .. } in &parts {
+            call.push(change);
+            call.push(number);
+            call.push(ids);
         }
         let answer = base.link.run(DOING, &call).await?;
-        answers.extend(readable(DOING, read(answer).filter(|answers| answers.len() == slice.len()))?);
+        let said = readable(DOING, read(answer).filter(|said| said.len() == slice.len()))?;
+        let first = answers.len();
+        answers.resize(first + slice.len(), Settled::Stale);
+        for (at, answer) in parts.iter().flat_map(|part| &part.runs).zip(said) {
+            answers[first + at] = answer;
+        }
     }
     Ok(answers)
 }
 
-/// Changes, and the leases of the runs that share them, in order; no job is twice under one of them. Most of a batch share one: told
-/// once, and all of them done, they take the server 4 us each instead of 5.6.
-fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut alike: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut jobs = HashSet::with_capacity(runs.len());
-    for (_, settlement) in runs {
-        let (change, lease) = (change(&settlement.outcome, now), lease_bytes(&settlement.lease));
-        let is_new = jobs.insert(settlement.lease.job);
-        match alike.last_mut() {
-            Some((last, leases)) if *last == change && is_new => leases.extend(lease),
-            _ => alike.push((change, lease.to_vec())),
+/// Runs of one claim that end alike.
+struct Alike {
+    change: Vec<u8>,
+    number: [u8; 8],
+    ids: Vec<u8>,
+    /// Which of the runs they are.
+    runs: Vec<usize>,
+}
+
+/// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what changes once. A job that ends twice
+/// does so in order: what comes with it and after it is apart from what came before.
+fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
+    let mut parts: Vec<Alike> = Vec::new();
+    let (mut jobs, mut open) = (HashSet::with_capacity(runs.len()), 0);
+    for (at, (_, settlement)) in runs.iter().enumerate() {
+        let (change, number) = (change(&settlement.outcome, now), number_bytes(settlement.lease.number));
+        if !jobs.insert(settlement.lease.job) {
+            jobs.clear();
+            jobs.insert(settlement.lease.job);
+            open = parts.len();
         }
+        // Where a job goes back into a line, or there may be no room for it, the order counts.
+        let from = if matches!(settlement.outcome, Outcome::Done(_)) {
+            open
+        } else {
+            open.max(parts.len().saturating_sub(1))
+        };
+        let known = parts[from..].iter().rposition(|part| part.number == number && part.change == change);
+        let place = known.map_or(parts.len(), |known| from + known);
+        if place == parts.len() {
+            parts.push(Alike { change, number, ids: Vec::new(), runs: Vec::new() });
+        }
+        let part = &mut parts[place];
+        part.ids.extend(settlement.lease.job.as_bytes());
+        part.runs.push(at);
     }
-    alike
+    parts
 }
 
 /// What an outcome changes, as the script has it.

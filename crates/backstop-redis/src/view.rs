@@ -157,14 +157,14 @@ fn view(queue: &QueueName, id: JobId, parts: Vec<Value>) -> View {
 fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
     let mut parts = parts.into_iter();
     let record = Record::parse(&reply::bytes(parts.next()?)?)?;
-    let payload = parts.next().and_then(reply::bytes).unwrap_or_else(|| record::NO_PAYLOAD.to_vec());
+    let apart = parts.next().and_then(reply::bytes);
     let history = parts.next().and_then(reply::bytes);
     let worker = parts.next().and_then(reply::text);
     let until = parts.next().and_then(reply::whole);
     let holder = worker
         .zip(until)
         .map(|(worker, until)| Holder { worker: WorkerName::new(&worker), until: Time::from_micros(until) });
-    record.view(queue, id, payload, history, holder)
+    record.view(queue, id, apart, history, holder)
 }
 
 fn seen(answer: Value) -> Option<Seen> {

@@ -16,6 +16,8 @@ pub(crate) enum Place {
         queue: String,
         /// The place.
         place: u64,
+        /// Who stood there: others may share the place.
+        member: Vec<u8>,
     },
 }
 
@@ -49,7 +51,11 @@ impl Place {
         let (list, mut part) = (parts.next()?, || parts.next());
         let place = match list {
             "m" => Self::Member(from_hex(part()?)?),
-            "l" => Self::Line { queue: part()?.to_owned(), place: part()?.parse().ok()? },
+            "l" => Self::Line {
+                queue: part()?.to_owned(),
+                place: part()?.parse().ok()?,
+                member: from_hex(part()?).filter(|member| member.len() == MEMBER)?,
+            },
             _ => return None,
         };
         part().is_none().then_some(place)
@@ -60,7 +66,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(member) => write!(f, "m~{}", to_hex(member)),
-            Self::Line { queue, place } => write!(f, "l~{queue}~{place}"),
+            Self::Line { queue, place, member } => write!(f, "l~{queue}~{place}~{}", to_hex(member)),
         }
     }
 }
@@ -98,7 +104,8 @@ mod tests {
         check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
         check(&timed.to_string(), Some(State::Ready), None);
         check(&timed.to_string(), None, None);
-        let line = Place::Line { queue: "a.b_c-d".to_owned(), place: 1_688_849_860_263_937 };
+        let line =
+            Place::Line { queue: "a.b_c-d".to_owned(), place: 1_688_849_860_263_937, member: vec![255; 24] };
         check(&line.to_string(), Some(State::Ready), Some(&line));
         check(&line.to_string(), None, None);
         let arrival = Place::Member(vec![255; 24]);
@@ -108,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_no_store_made_is_refused() {
-        for cursor in ["", "x", "m~", "m~0", "m~zz", "m~00~1", "l~q", "l~q~-1", "🙂"] {
+        for cursor in ["", "x", "m~", "m~0", "m~zz", "m~00~1", "l~q", "l~q~-1", "l~q~1", "l~q~1~00", "🙂"] {
             check(cursor, None, None);
         }
     }

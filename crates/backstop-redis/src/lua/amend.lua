@@ -15,6 +15,8 @@ local function leave(id, record, lease, state)
   if lease then
     call('HDEL', LEASES, id)
     leave_claims({ [sub(lease, 1, 8)] = 1 })
+  elseif state == '1' then
+    leave_ready(member_of(state, record, id))
   else
     call('ZREM', LINES[state], member_of(state, record, id))
   end
@@ -27,13 +29,13 @@ local function retry(id, record, is_final)
     record = sub(record, 1, 18) .. '0' .. '\0\0\0\0' .. sub(record, 24, 53) .. requeues .. sub(record, 58)
   end
   record = '1' .. NEVER .. sub(record, 10, 27) .. at .. sub(record, 36)
-  call('HSET', RECORDS, id, record)
+  write_record(id, record)
   call('ZADD', READY, place(level_of(record), tail(1)), member_of('1', record, id))
 end
 
 local function cancel(id, record)
   record = '6' .. at .. sub(record, 10, 18) .. ARGV[6] .. sub(record, 20)
-  call('HSET', RECORDS, id, record)
+  write_record(id, record)
   call('ZADD', CANCELLED, 0, member_of('6', record, id))
   call('HINCRBY', META, 'cancelled', 1)
 end
@@ -41,13 +43,14 @@ end
 local function delete(id, record)
   if has_key(flags_of(record)) then drop_key(id, record) end
   call('HDEL', RECORDS, id)
-  call('HDEL', PAYLOADS, id)
+  call('HDEL', ENDS, id)
+  drop_payloads({ id })
   call('HDEL', HISTORIES, id)
   call('ZREM', ORDER, member_of('1', record, id))
 end
 
 local function amend(id)
-  local record = call('HGET', RECORDS, id)
+  local record = record_of(id)
   if not record then return 'N' end
   if not is_whole(record) then return 'B' end
   local lease = call('HGET', LEASES, id)
@@ -71,4 +74,5 @@ end
 
 local answer = {}
 for i = 7, #ARGV do answer[#answer + 1] = amend(ARGV[i]) end
+pass_voids()
 return answer

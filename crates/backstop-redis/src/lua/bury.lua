@@ -1,6 +1,6 @@
 -- Takes dead letters in.
 -- ARGV[1] how many the queue holds, unless it is told otherwise
--- then for each: arrival id, record, payload, history or nothing, fingerprint
+-- then for each: arrival id, record, payload or nothing if the record has it, history or nothing, fingerprint
 -- Answers: one letter each (I inserted, S same, F full, M moved); then for each M the queue it was moved to.
 
 local count, ids, letters, answer = (#ARGV - 1) / 5, {}, {}, { '' }
@@ -18,7 +18,7 @@ local function take_in(id, at)
   local arrival_id, record, fingerprint = ARGV[at], ARGV[at + 1], ARGV[at + 4]
   local member = member_of('5', record, id)
   add(records, id, record)
-  add(payloads, id, ARGV[at + 2])
+  if ARGV[at + 2] ~= '' then add(payloads, id, ARGV[at + 2]) end
   if ARGV[at + 3] ~= '' then add(histories, id, ARGV[at + 3]) end
   add(order, '0', arrival_id)
   add(dead, '0', member)
@@ -45,7 +45,7 @@ end
 answer[1] = concat(letters)
 if #records == 0 then return answer end
 write('HSET', RECORDS, records)
-write('HSET', PAYLOADS, payloads)
+keep_payloads(payloads)
 write('HSET', HISTORIES, histories)
 write('ZADD', ORDER, order)
 write('ZADD', DEAD, dead)

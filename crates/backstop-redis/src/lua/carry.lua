@@ -1,16 +1,23 @@
 -- What has to be carried to another queue.
 -- ARGV[1] at most so many bytes, and at least one job
 -- then ids
--- Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload, history.
+-- Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload or nothing if the record has it,
+-- history.
+
+-- What cannot be read is carried to nowhere: the other queue refuses it.
+local function payload_apart(id, record)
+  if is_whole(record) and has_payload(flags_of(record)) then return nil end
+  return call('HGET', PAYLOADS, id) or '\0\0\0\0'
+end
 
 local answer, bytes, max = {}, 0, tonumber(ARGV[1])
 for i = 2, #ARGV do
   local id = ARGV[i]
   if bytes >= max then break end
-  local mark, record = call('HGET', MOVING, id), call('HGET', RECORDS, id)
+  local mark, record = call('HGET', MOVING, id), record_of(id)
   if mark and record then
-    local payload, history = call('HGET', PAYLOADS, id) or '\0\0\0\0', call('HGET', HISTORIES, id) or ''
-    bytes = bytes + #payload + #history
+    local payload, history = payload_apart(id, record) or '', call('HGET', HISTORIES, id) or ''
+    bytes = bytes + #record + #payload + #history
     answer[#answer + 1] = { mark, record, payload, history }
   else
     answer[#answer + 1] = {}

@@ -9,26 +9,34 @@ local number, max = ARGV[1], tonumber(ARGV[4])
 if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
 if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 
-local first = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES')
-if #first == 0 then return {} end
-local ids, payloads, bytes = {}, {}, 0
-for at = 1, #first, 2 do ids[(at + 1) / 2] = sub(first[at], 9) end
+local ids, places, parts = first_in_line(max)
+local records, wanted = read(RECORDS, ids), #ids
 
--- A few at a time, and no more once there is enough to carry: payloads may be large.
-local BYTES_MAX, AT_ONCE = 16777216, 32
-local taken, wanted = 0, #ids
+-- Payloads that stand apart may be large: there are fewer of them once there is enough to carry.
+local BYTES_MAX = 16777216
+local payloads, taken, bytes = {}, 0, 0
 while taken < wanted and bytes < BYTES_MAX do
-  local some = call('HMGET', PAYLOADS, unpack(ids, taken + 1, math.min(taken + AT_ONCE, wanted)))
-  for i = 1, #some do
-    local payload = some[i]
-    payloads[taken + i] = payload
-    if payload then bytes = bytes + #payload end
+  taken = taken + 1
+  local record, payload = records[taken], false
+  if record and #record >= 80 and not has_payload(flags_of(record)) then
+    payload = call('HGET', PAYLOADS, ids[taken])
+    bytes = bytes + (payload and #payload or 0)
   end
-  taken = taken + #some
+  payloads[taken] = payload
 end
-for i = taken + 1, wanted do ids[i] = nil end
+for i = taken + 1, wanted do ids[i], records[i] = nil, nil end
 
-local records, leases, held, head, count = read(RECORDS, ids), {}, {}, number .. '0', 0
+local leases, held, heads, count = {}, {}, {}, 0
+
+-- What the lease of a job with such a record begins with.
+local function head_of(record)
+  local flags = byte(record, 36)
+  local a, b, c, d = byte(record, 20, 23)
+  if a + b + c + d == 0 then flags = flags + 8 end
+  if not heads[flags] then heads[flags] = number .. '0' .. string.char(flags) end
+  return heads[flags]
+end
+
 for i = 1, taken do
   local record = records[i]
   -- A place without a job is left over from damage: it goes with this claim.
@@ -36,11 +44,12 @@ for i = 1, taken do
     local id = ids[i]
     count = count + 1
     held[count] = id
-    leases[2 * count - 1], leases[2 * count] = id, head .. sub(record, 36, 44) .. first[2 * i]
+    leases[2 * count - 1], leases[2 * count] = id, head_of(record) .. sub(record, 37, 44) .. places[i]
   end
 end
 local answer = handed_out(ids, records, payloads)
-call('ZREMRANGEBYRANK', READY, 0, taken - 1)
+take_out(taken, parts)
+if taken == 0 then return {} end
 if count > 0 then
   write('HSET', LEASES, leases)
   open_claim(number, ARGV[2], ARGV[3], held)

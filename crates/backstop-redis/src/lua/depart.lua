@@ -19,13 +19,14 @@ local function remove(id, record, to)
   end
   remove_death(id)
   call('HDEL', RECORDS, id)
-  call('HDEL', PAYLOADS, id)
+  call('HDEL', ENDS, id)
+  drop_payloads({ id })
   call('HDEL', HISTORIES, id)
 end
 
 for from = 1, #ARGV, 3 do
   local id = ARGV[from]
-  local mark, record = call('HGET', MOVING, id), call('HGET', RECORDS, id)
+  local mark, record = call('HGET', MOVING, id), record_of(id)
   if mark and sub(mark, 1, 8) == ARGV[from + 1] then
     if record and ARGV[from + 2] == 'A' then remove(id, record, sub(mark, 17)) end
     call('HDEL', MOVING, id)

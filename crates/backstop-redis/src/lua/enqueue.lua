@@ -1,8 +1,8 @@
 -- Takes jobs in. One of them is known by its id, or its unique key is held, or its queue is full, or it goes in.
--- ARGV[1] the level of all jobs, if all are ready, have no key and differ in their ids; otherwise empty
+-- ARGV[1] the level of all jobs, if all are ready, have no key, differ in their ids, and stand in order of arrival; otherwise empty
 -- ARGV[2] how many dead letters the queue holds, unless it is told otherwise
 -- ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
--- then for each job: arrival id, record, payload
+-- then for each job: arrival id, record, payload or nothing if the record has it
 -- Answers: one letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for each M the
 -- queue it was moved to.
 
@@ -21,22 +21,37 @@ local function is_any_known()
   return false
 end
 
+local function add_payload(payloads, id, payload)
+  payloads[#payloads + 1] = id
+  payloads[#payloads + 1] = payload
+end
+
+-- Jobs of one level, behind all others of it.
+local function line_up(level, members)
+  local place = place(level, tail(math.ceil(count / RUN_MAX)))
+  if count == 1 then return call('ZADD', READY, digits(place), members[1]) end
+  for first = 1, count, RUN_MAX do
+    call('ZADD', RUNS, digits(place), concat(members, '', first, math.min(first + RUN_MAX - 1, count)))
+    place = place + 1
+  end
+  call('HINCRBY', META, 'in_runs', count)
+end
+
 -- Nothing has to be told apart, so that no record is looked into.
 local function take_all_in(level)
-  local records, payloads, order, ready = {}, {}, {}, {}
-  local before = place(level, tail(count)) - 1
+  local records, payloads, order, members = {}, {}, {}, {}
   for i = 1, count do
     local at, from, id = 2 * i, HEAD + 3 * i, ids[i]
     local member = ARGV[from - 2]
     records[at - 1], records[at] = id, ARGV[from - 1]
-    payloads[at - 1], payloads[at] = id, ARGV[from]
+    if ARGV[from] ~= '' then add_payload(payloads, id, ARGV[from]) end
     order[at - 1], order[at] = '0', member
-    ready[at - 1], ready[at] = digits(before + i), member
+    members[i] = member
   end
   write('HSET', RECORDS, records)
-  write('HSET', PAYLOADS, payloads)
+  keep_payloads(payloads)
   write('ZADD', ORDER, order)
-  write('ZADD', READY, ready)
+  line_up(level, members)
   call('HINCRBY', META, 'enqueued', count)
   return { string.rep('I', count) }
 end
@@ -47,10 +62,10 @@ if ARGV[1] ~= '' and not max_size and not is_any_known() then return take_all_in
 -- take; ended: id -> the state of those that give way, who may be of this batch too.
 local READY_LETTER = byte('1')
 local letters, answer = {}, { '' }
-local fresh, taken, inserted, ready_count, ended, victims = {}, {}, {}, 0, {}, {}
+local fresh, taken, inserted, ready_total, ended, victims = {}, {}, {}, 0, {}, {}
 local live, dead, dead_max, lines = 0, 0, 0, {}
 if max_size then
-  live = call('ZCARD', SCHEDULED) + call('ZCARD', READY) + call('ZCARD', RETRYING) + call('HLEN', LEASES)
+  live = call('ZCARD', SCHEDULED) + ready_count() + call('ZCARD', RETRYING) + call('HLEN', LEASES)
   dead, dead_max = call('ZCARD', DEAD), tonumber(bounds[3]) or tonumber(ARGV[2])
 end
 
@@ -58,6 +73,7 @@ end
 local function line_of(level)
   if not lines[level] then
     local from, till = digits(level * LEVEL_WIDTH), '(' .. digits((level + 1) * LEVEL_WIDTH)
+    dissolve(count, from, till)
     lines[level] = { next = 1, members = call('ZRANGEBYSCORE', READY, from, till, 'LIMIT', 0, count) }
   end
   return lines[level]
@@ -108,7 +124,7 @@ local function take_in(i, id, record)
   live = live + 1
   if has_key(flags_of(record)) then taken[key_of(record)] = { id = id, record = record } end
   if byte(record) ~= READY_LETTER then return end
-  ready_count = ready_count + 1
+  ready_total = ready_total + 1
   if max_size then
     local members = line_of(level_of(record)).members
     members[#members + 1] = ARGV[HEAD + 3 * i - 2]
@@ -138,12 +154,12 @@ answer[1] = concat(letters)
 if #inserted == 0 then return answer end
 
 local records, payloads, order, ready, scheduled = {}, {}, {}, {}, {}
-local seq = ready_count > 0 and tail(ready_count)
+local seq = ready_total > 0 and tail(ready_total)
 for at, i in ipairs(inserted) do
   local from, id = HEAD + 3 * i, ids[i]
   local member, record = ARGV[from - 2], ARGV[from - 1]
   records[2 * at - 1], records[2 * at] = id, record
-  payloads[2 * at - 1], payloads[2 * at] = id, ARGV[from]
+  if ARGV[from] ~= '' then add_payload(payloads, id, ARGV[from]) end
   order[2 * at - 1], order[2 * at] = '0', member
   if byte(record) == READY_LETTER then
     ready[#ready + 1] = digits(place(level_of(record), seq))
@@ -155,7 +171,7 @@ for at, i in ipairs(inserted) do
   end
 end
 write('HSET', RECORDS, records)
-write('HSET', PAYLOADS, payloads)
+keep_payloads(payloads)
 write('ZADD', ORDER, order)
 write('ZADD', READY, ready)
 write('ZADD', SCHEDULED, scheduled)
@@ -164,7 +180,7 @@ call('HINCRBY', META, 'enqueued', #inserted)
 
 for _, victim in ipairs(victims) do
   local member = member_of(victim.state, victim.record, victim.id)
-  call('ZREM', READY, victim.member)
+  leave_ready(victim.member)
   call('HSET', RECORDS, victim.id, victim.record)
   call('ZADD', LINES[victim.state], 0, member)
   if victim.state == '5' then add_death(member, ARGV[4]) end

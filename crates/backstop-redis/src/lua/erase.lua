@@ -21,7 +21,8 @@ if lease then
 end
 remove_death(id)
 call('HDEL', RECORDS, id)
-call('HDEL', PAYLOADS, id)
+call('HDEL', ENDS, id)
+drop_payloads({ id })
 call('HDEL', HISTORIES, id)
 call('HDEL', MOVING, id)
 return 1

@@ -1,10 +1,10 @@
 -- Jobs as an operator sees them.
 -- ARGV    ids
--- Answers: for each id nothing, or: record, payload, history, worker and until of its holder.
+-- Answers: for each id nothing, or: record, payload unless the record has it, history, worker and until of its holder.
 
 local answer = {}
 for i, id in ipairs(ARGV) do
-  local record, lease = call('HGET', RECORDS, id), call('HGET', LEASES, id)
+  local record, lease = record_of(id), call('HGET', LEASES, id)
   local holder = lease and call('HGET', CLAIMS, sub(lease, 1, 8))
   answer[i] = record and {
     record, call('HGET', PAYLOADS, id), call('HGET', HISTORIES, id),

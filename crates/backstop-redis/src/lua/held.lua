@@ -1,5 +1,11 @@
 -- What a claim holds, and what a worker gets of it.
 
+-- Whether one stands before the other in line. Those of a run share their place.
+local function stands_before(one, other)
+  if one.place ~= other.place then return one.place < other.place end
+  return one.arrival < other.arrival
+end
+
 local function worker_of(holder) return holder and string.match(holder, '^[^\n]*\n(.*)$') end
 
 -- What is left of a claim, in the order of its places.
@@ -10,10 +16,10 @@ local function held_under(number)
   for i, id in ipairs(all) do
     local lease = leases[i]
     if lease and sub(lease, 1, 8) == number then
-      held[#held + 1] = { id = id, lease = lease, place = tonumber(place_of(lease)) }
+      held[#held + 1] = { id = id, lease = lease, place = tonumber(place_of(lease)), arrival = micros_at(lease, 11) }
     end
   end
-  table.sort(held, function(a, b) return a.place < b.place end)
+  table.sort(held, stands_before)
   return held
 end
 
@@ -32,7 +38,7 @@ local function first_held(number, max)
   return held, sub(packed, first)
 end
 
--- What a worker gets of these jobs: ids, records, payloads, and of those that have some: which, history.
+-- What a worker gets of these jobs: ids, records, payloads of those whose record has it not, and of those that have some: which, history.
 local function handed_out(ids, records, payloads)
   local histories = {}
   for i = 1, #ids do

@@ -7,7 +7,7 @@ local now, answer = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do
   local holding = call('HGET', UNIQUE, ARGV[i])
   local id = holding and sub(holding, 1, 16)
-  local record = id and call('HGET', RECORDS, id)
+  local record = id and record_of(id)
   local state = record and (call('HEXISTS', LEASES, id) == 1 and '2' or sub(record, 1, 1)) or ''
   local lives = state ~= '' and state < '4'
   answer[i - 1] = (lives or holder_of(ARGV[i], now)) and id .. state or ''

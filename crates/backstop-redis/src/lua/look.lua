@@ -3,7 +3,7 @@
 -- Answers: for each id nothing, ? if its record is none, or: its state; F and the fingerprint of a dead job, otherwise -;
 -- its kind.
 
-local records, leases, deaths, answer = read(RECORDS, ARGV), read(LEASES, ARGV), read(DEATHS, ARGV), {}
+local records, ends, leases, deaths, answer = read(RECORDS, ARGV), read(ENDS, ARGV), read(LEASES, ARGV), read(DEATHS, ARGV), {}
 
 local function seen(record, lease, death)
   if not is_whole(record) then return '?' end
@@ -12,6 +12,6 @@ local function seen(record, lease, death)
 end
 
 for i, record in ipairs(records) do
-  answer[i] = record and seen(record, leases[i], deaths[i])
+  answer[i] = record and seen(with_end(record, ends[i]), leases[i], deaths[i])
 end
 return answer

@@ -10,7 +10,7 @@
 local mark, wanted, marks, answer = ARGV[1] .. ARGV[2] .. ARGV[3], ARGV[5], {}, {}
 
 local function verdict_on(id)
-  local record = call('HGET', RECORDS, id)
+  local record = record_of(id)
   if not record then return 'N' end
   if not is_whole(record) then return 'B' end
   local state = call('HEXISTS', LEASES, id) == 1 and '2' or sub(record, 1, 1)

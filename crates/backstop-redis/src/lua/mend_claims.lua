@@ -19,8 +19,10 @@ end
 local seq = tonumber(call('HGET', META, 'seq')) or 0
 for level = 0, 3 do
   local first = place(level, 0)
-  local taken = call('ZREVRANGEBYSCORE', READY, first + GIVEN_OUT - 1, first, 'WITHSCORES', 'LIMIT', 0, 1)
-  if taken[2] then seq = math.max(seq, tonumber(taken[2]) - first + 1) end
+  for _, line in ipairs({ READY, RUNS }) do
+    local taken = call('ZREVRANGEBYSCORE', line, first + GIVEN_OUT - 1, first, 'WITHSCORES', 'LIMIT', 0, 1)
+    if taken[2] then seq = math.max(seq, tonumber(taken[2]) - first + 1) end
+  end
 end
 if call('EXISTS', RECORDS) == 1 then call('HSET', META, 'seq', string.format('%.0f', seq)) end
 return mended

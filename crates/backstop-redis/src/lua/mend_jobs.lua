@@ -13,6 +13,10 @@ local function lost_place(record)
   return level_of(record) * LEVEL_WIDTH + math.max(0, math.min(since_2005, latest))
 end
 
+-- Jobs that came in meanwhile stand in their runs: only where there is none can a place be missing.
+dissolve(5000, '-inf', '+inf')
+local has_runs = call('EXISTS', RUNS) == 1
+
 local function put(line, score, member)
   mended = mended + call('ZADD', line, 'NX', score, member)
 end
@@ -42,15 +46,16 @@ local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
   -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and does not vanish.
-  mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0')
+  if not has_payload(flags_of(record)) then mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0') end
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end
   if lease then return free(id, record, lease) end
+  if state == '1' and has_runs then return end
   put(LINES[state], state == '1' and lost_place(record) or 0, member_of(state, record, id))
 end
 
 for i = 2, #ARGV do
-  local record = call('HGET', RECORDS, ARGV[i])
+  local record = record_of(ARGV[i])
   if record and is_whole(record) then
     mend(ARGV[i], record)
   elseif record then

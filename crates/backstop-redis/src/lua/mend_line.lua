@@ -1,10 +1,10 @@
 -- Removes from a line what does not belong there.
--- ARGV[1] which: a state, O order, L leases, P payloads, H histories, F deaths, G groups, W moving, V moved
+-- ARGV[1] which: a state, O order, L leases, P payloads, E ends, H histories, F deaths, G groups, W moving, V moved
 -- then members of the line, or ids
 -- Answers: how many did not belong.
 
 local which, removed = ARGV[1], 0
-local hashes = { L = LEASES, P = PAYLOADS, H = HISTORIES, F = DEATHS, W = MOVING, V = MOVED }
+local hashes = { L = LEASES, P = PAYLOADS, E = ENDS, H = HISTORIES, F = DEATHS, W = MOVING, V = MOVED }
 local zsets = { O = ORDER, G = GROUPS }
 
 local function is_dead(id)
@@ -15,11 +15,12 @@ end
 local function belongs(member, id)
   if which == 'F' then return is_dead(id) end
   if which == 'G' then return member == (call('HGET', DEATHS, id) or '') .. id end
-  local record = call('HGET', RECORDS, id)
+  local record = record_of(id)
   if which == 'V' then return not record end
   if not record then return false end
   -- Where a record that is none belongs, nobody knows: it stays where it can be seen.
-  if hashes[which] or not is_whole(record) then return true end
+  if not is_whole(record) or hashes[which] and which ~= 'P' then return true end
+  if which == 'P' then return not has_payload(flags_of(record)) end
   if which == 'O' then return member == member_of('1', record, id) end
   return sub(record, 1, 1) == which and member == member_of(which, record, id)
     and call('HEXISTS', LEASES, id) == 0

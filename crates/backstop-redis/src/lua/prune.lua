@@ -19,7 +19,8 @@ local function remove(members, state)
     if record and is_whole(record) and has_key(flags_of(record)) then leave_key(ids[i], record, state, now) end
   end
   write('HDEL', RECORDS, ids)
-  write('HDEL', PAYLOADS, ids)
+  write('HDEL', ENDS, ids)
+  drop_payloads(ids)
   write('HDEL', HISTORIES, ids)
   write('ZREM', ORDER, order)
   return ids

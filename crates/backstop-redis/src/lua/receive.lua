@@ -1,7 +1,7 @@
 -- The second step of a move: takes jobs in from another queue, ready, with all their attempts again. What is decided here
 -- about a move is remembered, so that whoever comes again, however late, gets the same answer and moves nothing twice.
 -- ARGV[1] the queue they come from
--- then for each job: id, token, now as records have it, record, payload, history or nothing
+-- then for each job: id, token, now as records have it, record, payload or nothing if the record has it, history or nothing
 -- Answers: for each: A it is here; or T and who holds its key, or stands in its place.
 
 local verdicts, seconds = {}, call('TIME')[1]
@@ -20,7 +20,7 @@ local function take_in(id, at, record, payload, history)
   record = '1' .. NEVER .. sub(record, 10, 18) .. '0' .. '\0\0\0\0' .. sub(record, 24, 27) .. at
     .. sub(record, 36, 53) .. requeues .. sub(record, 58)
   call('HSET', RECORDS, id, record)
-  call('HSET', PAYLOADS, id, payload)
+  if payload ~= '' then keep_payloads({ id, payload }) end
   if history ~= '' then call('HSET', HISTORIES, id, history) end
   call('ZADD', ORDER, 0, member_of('1', record, id))
   call('ZADD', READY, digits(place(level_of(record), tail(1))), member_of('1', record, id))

@@ -6,13 +6,31 @@ local NEVER = string.rep('\0', 8)
 local function level_of(record) return byte(record, 53) - 48 end
 local function flags_of(record) return byte(record, 36) - 48 end
 local function has_history(flags) return flags % 2 == 1 end
-local function has_key(flags) return flags >= 2 end
+local function has_key(flags) return flags % 4 >= 2 end
+-- Small payloads stand in the record: what is read together is found in one place.
+local function has_payload(flags) return flags % 8 >= 4 end
+-- Of a lease: nobody counted an attempt before.
+local function is_first(flags) return flags >= 8 end
+
+-- A record as its last settlement left it.
+local function with_end(record, ended)
+  return record and ended and ended .. sub(record, #ended + 1) or record
+end
+
+local function record_of(id)
+  return with_end(call('HGET', RECORDS, id), call('HGET', ENDS, id))
+end
+
+local function write_record(id, record)
+  call('HSET', RECORDS, id, record)
+  call('HDEL', ENDS, id)
+end
 
 -- Whether these bytes are a record, as far as scripts look into one.
 local function is_whole(record)
   if #record < 80 or not string.find(record, '^[0-6]') then return false end
   local level, flags = level_of(record), flags_of(record)
-  return level >= 0 and level <= 3 and flags >= 0 and flags <= 3
+  return level >= 0 and level <= 3 and flags >= 0 and flags <= 5
     and #record >= 80 + byte(record, 79) * 256 + byte(record, 80)
 end
 

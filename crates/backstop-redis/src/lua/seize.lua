@@ -41,7 +41,7 @@ local function take_over(former, max)
     local id, lease = held[taken].id, held[taken].lease
     bytes = bytes + call('HSTRLEN', PAYLOADS, id)
     seized[#seized + 1] = {
-      id = id, place = tonumber(place_of(lease)),
+      id = id, place = tonumber(place_of(lease)), arrival = micros_at(lease, 11),
       lease = concat({ number, '0', sub(lease, 10, 18), place_of(lease), vanished(lease, former, worker) }),
     }
   end
@@ -53,7 +53,7 @@ end
 
 for at = 6, #ARGV, 2 do take_over(ARGV[at], tonumber(ARGV[at + 1])) end
 if #seized == 0 then return {} end
-table.sort(seized, function(a, b) return a.place < b.place end)
+table.sort(seized, stands_before)
 local ids, leases = {}, {}
 for i, run in ipairs(seized) do ids[i], leases[2 * i - 1], leases[2 * i] = run.id, run.id, run.lease end
 write('HSET', LEASES, leases)

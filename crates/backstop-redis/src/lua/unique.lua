@@ -13,7 +13,7 @@ local function holder_of(key, now, ended)
   local holding = call('HGET', UNIQUE, key)
   if not holding or is_over(tonumber(sub(holding, 18)), now) then return nil end
   local id = sub(holding, 1, 16)
-  local record = call('HGET', RECORDS, id)
+  local record = record_of(id)
   -- Without a record the job is gone and left its key behind; what cannot be read keeps it.
   if record and #record >= 80 then
     local state = ended and ended[id] or call('HEXISTS', LEASES, id) == 1 and 2 or byte(record) - 48

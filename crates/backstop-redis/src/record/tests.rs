@@ -20,8 +20,9 @@ fn a_job_reads_back_as_it_came_in() {
     job.priority = Priority::High;
     job.unique = Some(Unique::live(UniqueKey::new("ключ").expect("a key")));
     job.retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).ok();
-    let record = Record::parse(&pack(&job, 42, now)).expect("a record");
-    let seen = record.view(&queue, job.id, pack_payload(&job), None, None).expect("a job");
+    let packed = pack(&job, 42, now);
+    let record = Record::parse(&packed.record).expect("a record");
+    let seen = record.view(&queue, job.id, Some(packed.payload), None, None).expect("a job");
     assert_eq!(
         (seen.state, seen.run_at, seen.inserted_at),
         (State::Scheduled, job.run_at.expect("set"), now)
@@ -32,11 +33,26 @@ fn a_job_reads_back_as_it_came_in() {
 }
 
 #[test]
+fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
+    let (queue, kind) = (QueueName::new("q").expect("a name"), Kind::new("kind").expect("a kind"));
+    for (size, is_apart) in [(0, false), (PAYLOAD_WITHIN_MAX - 4, false), (PAYLOAD_WITHIN_MAX - 3, true)] {
+        let payload = Payload::stored(vec![7; size]);
+        let job = NewJob::new(JobId::named("a"), queue.clone(), kind.clone(), payload.clone());
+        let packed = pack(&job, 42, Time::from_micros(0));
+        assert_eq!(packed.payload.is_empty(), !is_apart, "{size}");
+        let apart = is_apart.then_some(packed.payload);
+        let record = Record::parse(&packed.record).expect("a record");
+        let seen = record.view(&queue, job.id, apart, None, None).expect("a job");
+        assert_eq!((seen.payload, seen.unique_key), (payload, None), "{size}");
+    }
+}
+
+#[test]
 fn what_is_no_record_is_refused() {
     for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; 200]] {
         assert!(Record::parse(bytes).is_none(), "{bytes:?}");
     }
-    assert!(unpack_payload(vec![0, 0, 0, 9]).is_none());
+    assert!(unpack_payload(Some(vec![0, 0, 0, 9])).is_none());
 }
 
 #[test]

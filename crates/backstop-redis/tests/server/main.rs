@@ -3,6 +3,7 @@
 mod cluster_parts;
 mod dead;
 mod failover;
+mod former;
 mod group;
 mod ids;
 mod moves;

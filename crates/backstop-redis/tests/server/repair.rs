@@ -36,6 +36,7 @@ async fn every_part_of_a_queue_is_rebuilt_from_its_records() {
     for part in [
         "order",
         "ready",
+        "runs",
         "scheduled",
         "retrying",
         "done",
@@ -107,7 +108,8 @@ async fn a_claim_passes_over_places_without_a_job() {
 async fn a_job_whose_payload_is_lost_is_shown_and_runs_with_none() {
     let place = Place::on(servers::redis()).await;
     let mut scene = place.scene();
-    scene.insert([job("q", "a")]).await;
+    // A small one stands in the record.
+    scene.insert([job("q", "a").payload(vec![b'1'; 2_000])]).await;
     place.delete("q", "payloads");
     let examination = place.store.examine().await.expect("it is examined");
     assert_eq!(examination.findings.last().map(|finding| finding.grade), Some(Grade::Bad));

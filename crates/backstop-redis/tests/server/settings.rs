@@ -95,7 +95,7 @@ async fn what_a_crash_may_lose_is_said_in_words() {
         let examination = place.store.examine().await.expect("it is examined");
         graded(&examination, grade, what);
         graded(&examination, Grade::Good, "maxmemory-policy = noeviction");
-        graded(&examination, Grade::Good, "store version 3");
+        graded(&examination, Grade::Good, "store version 4");
         assert!(examination.promise.contains(promise), "{}", examination.promise);
     }
 }

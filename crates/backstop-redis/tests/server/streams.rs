@@ -295,7 +295,7 @@ async fn a_store_of_an_older_version_is_migrated_and_its_jobs_stay() {
         scene.insert([backstop_testkit::given::job("q", "a")]).await;
         place.server.cli(&["set", &format!("{}:schema", place.prefix()), version]);
         let migrated = open(&place.url).migrate().await.expect("it migrates");
-        assert_eq!((migrated.from.to_string(), migrated.to), (version.to_owned(), 3));
+        assert_eq!((migrated.from.to_string(), migrated.to), (version.to_owned(), 4));
         assert_eq!(scene.claim("q", 9).await.len(), 1);
         hold(&*place.store, vec![record("a", 1)]).await;
     }

@@ -53,6 +53,21 @@ impl Database {
         }
     }
 
+    /// How many rows a table has.
+    pub(crate) fn count(&self, table: &str) -> usize {
+        let counted = match self {
+            Self::Sqlite(folder) => {
+                let db = Connection::open(folder.path().join("app.db")).expect("a database");
+                let count = |row: &backstop::rusqlite::Row<'_>| row.get::<_, i64>(0);
+                db.query_row(&format!("SELECT count(*) FROM {table}"), [], count)
+                    .expect("a count")
+                    .to_string()
+            }
+            _ => self.sql(&format!("SELECT count(*) FROM {table}")),
+        };
+        counted.trim().parse().expect("a number")
+    }
+
     /// The words that differ.
     pub(crate) fn dialect<'a>(&self, sqlite: &'a str, postgres: &'a str, mariadb: &'a str) -> &'a str {
         match self {

@@ -3,7 +3,6 @@
 use crate::databases::Database;
 use backstop::core::port::Swap;
 use backstop::core::table::OpenRow;
-use backstop::rusqlite::Connection;
 use backstop::tables::{Adopted, Pass, Row, Table};
 use backstop::testing::{self, Test};
 use backstop::{Backstop, Fail, RetryPolicy, Time};
@@ -169,21 +168,4 @@ pub(crate) async fn leave_cell(backstop: &Backstop, name: &str, value: &str) {
     let seen = there.map(|cell| cell.version);
     let left = Swap { name, seen, version: 17, value: Some(value.as_bytes().to_vec()) };
     backstop.store().swap(vec![left]).await.expect("a cell");
-}
-
-impl Database {
-    /// How many rows a table has.
-    pub(crate) fn count(&self, table: &str) -> usize {
-        let counted = match self {
-            Self::Sqlite(folder) => {
-                let db = Connection::open(folder.path().join("app.db")).expect("a database");
-                let count = |row: &backstop::rusqlite::Row<'_>| row.get::<_, i64>(0);
-                db.query_row(&format!("SELECT count(*) FROM {table}"), [], count)
-                    .expect("a count")
-                    .to_string()
-            }
-            _ => self.sql(&format!("SELECT count(*) FROM {table}")),
-        };
-        counted.trim().parse().expect("a number")
-    }
 }

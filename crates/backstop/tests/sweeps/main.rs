@@ -2,6 +2,7 @@
 
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 #[path = "../databases/mod.rs"]
+#[expect(dead_code, reason = "rows are counted by other tests")]
 mod databases;
 mod large;
 mod stores;

@@ -42,7 +42,7 @@ pub(crate) async fn seize(
         (&row::number(max) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
-        (&look.from_micros() as _, Type::INT8),
+        (&look.begins_at() as _, Type::INT8),
     ];
     let rows = link.call("seizing", commit, "seize", &params).await?;
     if rows.len() < max {

@@ -50,7 +50,7 @@ pub(crate) struct Look {
 
 impl Look {
     /// From when on, as the server's functions have it.
-    pub(crate) fn from_micros(self) -> i64 {
+    pub(crate) fn begins_at(self) -> i64 {
         self.from.map_or(i64::MIN, Time::as_micros)
     }
 }

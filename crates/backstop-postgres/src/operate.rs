@@ -22,7 +22,7 @@ pub(crate) async fn promote(link: &Link, floors: &Floors, max: usize, now: Time)
     let params = [
         (&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
-        (&look.from_micros() as _, Type::INT8),
+        (&look.begins_at() as _, Type::INT8),
     ];
     let rows = link.call("promoting", Commit::Quick, "promote", &params).await?;
     let row = rows.first().ok_or_else(|| StoreError::corrupt("promoting", "no answer"))?;
@@ -126,8 +126,8 @@ pub(crate) async fn prune(link: &Link, floors: &Floors, retention: &Retention, n
         (&row::number(retention.max.min(PRUNE_MAX)) as _, Type::INT4),
         (&now.before(WORKER_KEPT_FOR).as_micros() as _, Type::INT8),
         (&now.as_micros() as _, Type::INT8),
-        (&looks.iter().map(|(_, look)| look.from_micros()).collect::<Vec<_>>() as _, Type::INT8_ARRAY),
-        (&keys.from_micros() as _, Type::INT8),
+        (&looks.iter().map(|(_, look)| look.begins_at()).collect::<Vec<_>>() as _, Type::INT8_ARRAY),
+        (&keys.begins_at() as _, Type::INT8),
     ];
     let rows = link.call("pruning", Commit::Durable, "prune", &params).await?;
     let row = rows.first().ok_or_else(|| StoreError::corrupt("pruning", "no answer"))?;

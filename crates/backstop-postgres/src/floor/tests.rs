@@ -16,7 +16,7 @@ fn seen(floors: &Floors, of: &Of, seconds: i64, to: i64) {
 #[test]
 fn looks_begin_a_little_before_what_was_left_with_nothing() {
     let floors = Floors::default();
-    assert_eq!(floors.look(&Of::Waiting, at(100)).from_micros(), i64::MIN);
+    assert_eq!(floors.look(&Of::Waiting, at(100)).begins_at(), i64::MIN);
     seen(&floors, &Of::Waiting, 100, 100);
     assert_eq!(from(&floors, &Of::Waiting, 101), Some(at(90)));
     seen(&floors, &Of::Waiting, 150, 150);

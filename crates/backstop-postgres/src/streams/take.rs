@@ -56,7 +56,7 @@ async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -
         (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
-        (&look.from_micros() as _, Type::INT8),
+        (&look.begins_at() as _, Type::INT8),
     ];
     let rows = link.call(DOING, Commit::Quick, "take_due", &params).await?;
     let next_due = rows.first().map(|row| row::get::<Option<i64>>(row, 14)).transpose()?.flatten();

@@ -63,10 +63,8 @@ impl Group {
         let bytes = jobs.iter().map(|job| job.payload.len()).sum();
         let waits_for_nobody = self.known.are_open(&jobs) && jobs.iter().all(|job| job.unique.is_none());
         let call = Call { jobs, bytes, now, answer };
-        let is_taken = match waits_for_nobody {
-            true => self.share.give(call).await,
-            false => self.lanes.send(call).await.is_ok(),
-        };
+        let is_taken =
+            if waits_for_nobody { self.share.give(call).await } else { self.lanes.send(call).await.is_ok() };
         let gone = || StoreError::unavailable(DOING, "the store is being closed");
         if is_taken { answered.await.map_err(|_| gone())? } else { Err(gone()) }
     }

@@ -303,12 +303,11 @@ fn sign_of_life(silence: Arc<Silence>) -> Hook {
                 Trust::Gone => return Err(HookError::message("it was in use when another fell silent")),
                 Trust::Doubtful => {}
             }
-            match timeout(SIGN_MAX, client.simple_query("")).await {
-                Ok(answered) => answered.map(drop).map_err(HookError::Backend),
-                Err(_) => {
-                    silence.note(asked_at);
-                    Err(HookError::message("it fell silent"))
-                }
+            if let Ok(answered) = timeout(SIGN_MAX, client.simple_query("")).await {
+                answered.map(drop).map_err(HookError::Backend)
+            } else {
+                silence.note(asked_at);
+                Err(HookError::message("it fell silent"))
             }
         })
     })

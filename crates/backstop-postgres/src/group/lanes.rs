@@ -36,15 +36,12 @@ pub(super) async fn serve(way: Way, mut calls: mpsc::Receiver<Call>, slots: usiz
         }
         let mut quiet = 0;
         while quiet < QUIET_MAX && lanes.waiting < WAITING_MAX {
-            match calls.try_recv() {
-                Ok(call) => {
-                    lanes.join(call, &way);
-                    quiet = 0;
-                }
-                Err(_) => {
-                    yield_now().await;
-                    quiet += 1;
-                }
+            if let Ok(call) = calls.try_recv() {
+                lanes.join(call, &way);
+                quiet = 0;
+            } else {
+                yield_now().await;
+                quiet += 1;
             }
         }
         while let Some((queues, calls)) = lanes.next() {
@@ -72,7 +69,7 @@ impl Drop for Turn {
 
 /// Calls by their queues.
 pub(super) struct Lanes {
-    lanes: HashMap<Queues, Lane>,
+    by_queues: HashMap<Queues, Lane>,
     /// Lanes that have something to send and may.
     turns: VecDeque<Queues>,
     waiting: usize,
@@ -94,7 +91,7 @@ impl Lanes {
     }
 
     fn new(slots: usize) -> Self {
-        Self { lanes: HashMap::new(), turns: VecDeque::new(), waiting: 0, free: slots }
+        Self { by_queues: HashMap::new(), turns: VecDeque::new(), waiting: 0, free: slots }
     }
 
     /// Takes a call into the lane of its queues.
@@ -108,7 +105,7 @@ impl Lanes {
         queues.sort_unstable();
         queues.dedup();
         let queues = Queues::from(queues);
-        let lane = self.lanes.entry(Arc::clone(&queues)).or_default();
+        let lane = self.by_queues.entry(Arc::clone(&queues)).or_default();
         lane.under_way_max = under_way_max;
         lane.calls.push_back(call);
         self.waiting += 1;
@@ -121,7 +118,7 @@ impl Lanes {
             return None;
         }
         let queues = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&queues)?;
+        let lane = self.by_queues.get_mut(&queues)?;
         lane.has_turn = false;
         lane.under_way += 1;
         let calls = lane.take();
@@ -134,17 +131,17 @@ impl Lanes {
     /// A statement of these queues is over.
     fn leave(&mut self, queues: &Queues) {
         self.free += 1;
-        let Some(lane) = self.lanes.get_mut(queues) else { return };
+        let Some(lane) = self.by_queues.get_mut(queues) else { return };
         lane.under_way -= 1;
         if lane.under_way == 0 && lane.calls.is_empty() {
-            self.lanes.remove(queues);
+            self.by_queues.remove(queues);
         } else {
             self.give_turn(queues);
         }
     }
 
     fn give_turn(&mut self, queues: &Queues) {
-        let Some(lane) = self.lanes.get_mut(queues) else { return };
+        let Some(lane) = self.by_queues.get_mut(queues) else { return };
         if !lane.has_turn && !lane.calls.is_empty() && lane.under_way < lane.under_way_max {
             lane.has_turn = true;
             self.turns.push_back(Arc::clone(queues));

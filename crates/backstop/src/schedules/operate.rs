@@ -13,6 +13,16 @@ use std::collections::BTreeSet;
 /// Which instants of some pages are not missing.
 type Known = fn(&Pages<'_>) -> BTreeSet<Time>;
 
+/// [`Pages::settled`], whatever the pages are of: the method itself is for one lifetime.
+fn settled(pages: &Pages<'_>) -> BTreeSet<Time> {
+    pages.settled()
+}
+
+/// [`Pages::answered`], likewise.
+fn answered(pages: &Pages<'_>) -> BTreeSet<Time> {
+    pages.answered()
+}
+
 /// Schedules as all processes share them.
 #[derive(Debug)]
 pub struct Schedules<'a>(&'a Backstop);
@@ -90,7 +100,7 @@ impl Schedules<'_> {
         let standing = standing_at(self.0, schedule, now).await?;
         let since = standing.since(schedule);
         let after = now.max(Time::from_micros(since.as_micros().saturating_sub(1)));
-        let missing = self.missing(schedule, &standing, now, Pages::settled).await?.len();
+        let missing = self.missing(schedule, &standing, now, settled).await?.len();
         Ok(ScheduleStatus {
             name: schedule.name.clone(),
             since,
@@ -120,12 +130,12 @@ impl Schedules<'_> {
     /// instant, then by name.
     pub async fn missed(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<(Time, ScheduleName)>> {
         // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
-        self.all_missing(schedules, at, Pages::answered).await
+        self.all_missing(schedules, at, answered).await
     }
 
     /// Those of them, now, that are still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
     pub async fn unfired(&self, schedules: &[Schedule]) -> Answer<Vec<(Time, ScheduleName)>> {
-        self.all_missing(schedules, self.0.now(), Pages::settled).await
+        self.all_missing(schedules, self.0.now(), settled).await
     }
 
     async fn all_missing(

@@ -232,7 +232,9 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         }
         if now >= jumps.until {
             // Whoever sleeps looks at the clock every few seconds.
-            schedulers.iter_mut().for_each(|one| one.awake = one.awake.min(now.after(Span::secs(10))));
+            for one in &mut *schedulers {
+                one.awake = one.awake.min(now.after(Span::secs(10)));
+            }
             *tally.entry("the clock jumped".to_owned()).or_default() += 1;
             // None at the end: what it would decide about is not looked at any more.
             jumps.next(if now.after(Span::days(80)) < end { now } else { end });

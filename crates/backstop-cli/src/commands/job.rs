@@ -130,16 +130,14 @@ impl IdArg {
     /// The job that is meant.
     pub(super) async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, Trouble> {
         let id = JobId::from_text(&self.id);
-        Ok(match &self.queue {
-            Some(queue) => backstop.job_in(queue, id).await?,
-            None => {
-                let mut found = backstop.namesakes(id).await?;
-                if found.len() > 1 {
-                    return Err(ambiguous(&found));
-                }
-                found.pop()
-            }
-        })
+        if let Some(queue) = &self.queue {
+            return Ok(backstop.job_in(queue, id).await?);
+        }
+        let mut found = backstop.namesakes(id).await?;
+        if found.len() > 1 {
+            return Err(ambiguous(&found));
+        }
+        Ok(found.pop())
     }
 }
 

@@ -232,7 +232,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         }
         if now >= jumps.until {
             // Whoever sleeps looks at the clock every few seconds.
-            for one in &mut *schedulers {
+            for one in &mut schedulers {
                 one.awake = one.awake.min(now.after(Span::secs(10)));
             }
             *tally.entry("the clock jumped".to_owned()).or_default() += 1;

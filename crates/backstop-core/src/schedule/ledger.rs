@@ -11,8 +11,8 @@
 //! | `missed` | no | given up: over the maximum, older than anybody looks back, or its queue stayed full |
 //! | `skipped` | no | not wanted: the schedule was paused, or makes up nothing |
 //!
-//! The first entry of an instant counts. One without a job that was made by a clock that was ahead, and has been set right since, counts
-//! for nothing: when its instant comes, it is decided about anew.
+//! The first entry of an instant counts. One that gives an instant up, and was made by a clock that was ahead and has been set right since, counts
+//! for nothing: when its instant comes, it is decided about anew. To fire stays agreed on, since the job may be in its queue already.
 //!
 //! A page is a day (UTC). A schedule has at most one instant a minute, so a page has a bound, and fits into a cell.
 
@@ -146,9 +146,14 @@ impl Entry {
         self.at.since(self.instant)
     }
 
-    /// Whether it counts for nothing at `now`: a clock that was ahead decided about an instant, and it got no job.
+    /// Whether it counts for nothing at `now`: a clock that was ahead gave the instant up.
     pub fn is_void(&self, now: Time) -> bool {
-        self.at.is_ahead_of(now) && !self.what.has_job()
+        self.at.is_ahead_of(now) && !self.what.has_job() && self.what != What::Due
+    }
+
+    /// Whether it is to be fired at `now`. A clock that was ahead may have agreed on what is still to come.
+    pub fn is_due(&self, now: Time) -> bool {
+        self.what == What::Due && self.instant <= now
     }
 
     /// Its job in this schedule, if it has one.

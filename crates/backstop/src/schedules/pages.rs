@@ -94,7 +94,8 @@ impl<'a> Pages<'a> {
 
     /// The instants that are to be fired, the oldest first.
     pub(super) fn due(&self) -> Vec<Entry> {
-        self.entries().filter(|entry| entry.what == What::Due).copied().collect()
+        let now = self.backstop.now();
+        self.entries().filter(|entry| entry.is_due(now)).copied().collect()
     }
 
     /// The entries that count.

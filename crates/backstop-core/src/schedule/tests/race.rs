@@ -28,8 +28,8 @@ struct Shared {
     inserted: BTreeMap<Time, u32>,
     /// How often one was offered that was there already.
     refused: u32,
-    /// When somebody with a clock that was right had entered what it decided.
-    looks: BTreeSet<Time>,
+    /// When somebody with a clock that was right decided, and when it had entered that.
+    looks: BTreeMap<Time, Time>,
     /// How often an instant was decided about anew, since a clock that was ahead had done so before.
     anew: u32,
     /// Instants whose entry is the decision of a clock that was ahead.
@@ -145,7 +145,7 @@ impl Scheduler {
                 Some(now)
             }
             Step::Entered => {
-                let due = pages(shared).into_iter().filter(|entry| entry.what == What::Due);
+                let due = pages(shared).into_iter().filter(|entry| entry.is_due(now));
                 let fired = due.map(|entry| {
                     let at = shared.enqueue(entry.instant, now);
                     Entry { what: What::after(at.since(entry.instant), schedule.missed.grace), at, ..entry }
@@ -157,7 +157,7 @@ impl Scheduler {
                 for entry in entries {
                     shared.page(entry.instant).conclude(entry);
                 }
-                let open = pages(shared).into_iter().find(|entry| entry.what == What::Due);
+                let open = pages(shared).into_iter().find(|entry| entry.is_due(now));
                 let through = open.map_or(decided, |entry| entry.instant.before(Span::micros(1)));
                 self.settled = Some(through.max(from));
                 shared.standing.settle(schedule, through);
@@ -216,7 +216,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         jobs: BTreeMap::new(),
         inserted: BTreeMap::new(),
         refused: 0,
-        looks: BTreeSet::new(),
+        looks: BTreeMap::new(),
         anew: 0,
         early: BTreeSet::new(),
     };
@@ -256,7 +256,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         let seen = (now.after(ahead), !ahead.is_zero());
         let next = schedulers[at].go_on(&schedule, &mut shared, seen).unwrap().before(ahead);
         if matches!(schedulers[at].step, Step::Entered) && schedulers[at].look.1 <= now {
-            shared.looks.insert(schedulers[at].look.1);
+            shared.looks.insert(schedulers[at].look.1, now);
         }
         schedulers[at].awake = next.max(now).after(if dice.roll(4) == 0 {
             absence(&mut dice)
@@ -306,9 +306,10 @@ fn check_ledger(case: &Case, schedule: &Schedule, shared: &Shared, pauses: &[Tim
         let is_paused = pauses.iter().filter(|change| **change <= *instant).count() % 2 == 1;
         let is_early = shared.early.contains(instant);
         if is_early && !has_job {
-            // It stands only because nobody looked from its instant on until the clock was there again.
+            // It stands only because nobody looked from its instant on, until the clock was there again or nobody looks back so far.
             let until = entry.at.before(Span::minutes(1)).max(*instant);
-            let looked = shared.looks.range(*instant..until).next();
+            let seen = *instant..until.min(instant.after(case.missed.look_back));
+            let looked = shared.looks.range(seen).find(|(_, entered)| **entered < until);
             assert_eq!(looked, None, "{name}: {entry:?}");
         } else {
             // What was agreed on before its time knew of no later pause.

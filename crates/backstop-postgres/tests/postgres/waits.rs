@@ -28,7 +28,7 @@ async fn push_until_taken(store: &Arc<dyn Store>, draft: impl Fn() -> Draft) {
 }
 
 /// Returns when a session that has to do with this schema waits for a lock.
-async fn until_one_waits(schema: &str) {
+fn until_one_waits(schema: &str) {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{schema}%'"
     );
@@ -48,7 +48,7 @@ async fn who_waits_for_a_queue_to_come_into_being_holds_up_no_other() {
     let made = [NewJob::from(job("new", "the user's own"))];
     enqueue_in(&transaction, &schema, &made, at(0)).await.expect("it is the first to name the queue");
     let waiting = pushing(&store, job("new", "a"));
-    until_one_waits(&schema).await;
+    until_one_waits(&schema);
     let others = ["b", "c", "d"].map(|name| pushing(&store, job("new", name)));
     let beside = [
         job("known", "plain"),

@@ -58,7 +58,7 @@ async fn workers_go_on_when_the_clock_is_right_again() {
     clock.jump(Span::hours(14).as_micros());
     tokio::time::sleep(Duration::from_mins(1)).await;
     clock.jump(-Span::hours(14).as_micros());
-    tokio::time::sleep(Duration::from_secs(5 * 3_600)).await;
+    tokio::time::sleep(Duration::from_hours(5)).await;
     let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
     let told = |entry: &Entry| format!("{} {}", &entry.instant.to_string()[11..13], entry.what);
     let told: Vec<String> = runs.iter().rev().map(told).collect();

@@ -178,7 +178,9 @@ mod tests {
 
     fn lanes(slots: usize, calls: &[&[&str]], under_way_max: usize) -> Lanes {
         let mut lanes = Lanes::new(slots);
-        calls.iter().for_each(|queues| lanes.add(call(queues), under_way_max));
+        for queues in calls {
+            lanes.add(call(queues), under_way_max);
+        }
         lanes
     }
 

@@ -181,11 +181,19 @@ async fn all_blocks(inside: &str, rounds: i64) -> Vec<i64> {
                 .replace("NOW", &now)
         };
         let script = format!("BEGIN; {} {}; ROLLBACK", in_time(&before.concat()), in_time(&explain));
-        // The first call of a connection also reads the catalogue, and plans.
-        client.simple_query(&script).await.expect(&script);
-        all.push(blocks_of(&client.simple_query(&script).await.expect(&script)));
+        all.push(least_blocks(&client, &script).await);
     }
     all
+}
+
+/// The blocks of a script that is run five times, the fewest: the first time it also reads the catalogue and plans, and so does one that comes
+/// after the server's own upkeep of a table. What a call walks over, it walks over every time.
+async fn least_blocks(client: &Client, script: &str) -> i64 {
+    let mut least = i64::MAX;
+    for _ in 0..5 {
+        least = least.min(blocks_of(&client.simple_query(script).await.expect(script)));
+    }
+    least
 }
 
 /// The blocks of a statement that was explained.

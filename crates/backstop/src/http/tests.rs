@@ -406,8 +406,31 @@ async fn a_name_that_leads_out_of_the_networks_allowed_is_not_called() {
         "{}",
         error.message
     );
-    let number = Http::new("http://127.0.0.1/").unwrap().allow(["10.0.0.0/8".parse().unwrap()]);
-    assert!(matches!(number.handler(), Err(BadHttp::NotAllowed(_))));
+}
+
+#[test]
+fn a_number_outside_the_networks_allowed_is_refused_however_it_is_written() {
+    let hosts = [
+        "127.0.0.1",
+        "0x7f.1",
+        "0177.0.0.1",
+        "2130706433",
+        "127.1",
+        "0.0.0.0",
+        "0",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+    ];
+    for host in hosts {
+        let number = Http::new(&format!("http://{host}/")).unwrap().allow(["10.0.0.0/8".parse().unwrap()]);
+        assert!(matches!(number.check(), Err(BadHttp::NotAllowed(_))), "{host}: {:?}", number.check());
+        assert!(matches!(number.handler(), Err(BadHttp::NotAllowed(_))), "{host}");
+    }
+    let mapped = Http::new("http://[::ffff:10.0.0.1]/").unwrap().allow(["10.0.0.0/8".parse().unwrap()]);
+    assert_eq!(mapped.check(), Ok(()), "the same address, whichever way it is written");
 }
 
 #[test]

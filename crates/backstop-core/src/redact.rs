@@ -1,14 +1,16 @@
-//! What must not be shown: the values of fields whose names say that they are secret.
+//! What must not be shown: the values of fields whose names say that they are secret, and values that are known to be.
 //!
 //! In JSON a field is a field. In free text (messages, stack traces, bodies of answers) a name followed by `=` or `:` is
 //! taken for one, and so is the password in an address. Where it is not certain how far a value reaches, more is hidden
 //! rather than less. Every text is read once, from its start to its end.
 
 mod text;
+mod value;
 
 use crate::failure::{ErrorReport, Failure, truncated};
 use crate::limits::{ERROR_CHARS_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
 use serde::de::IgnoredAny;
+use std::fmt;
 
 /// What stands where a secret was.
 pub const REDACTED: &str = "[redacted]";
@@ -16,11 +18,20 @@ pub const REDACTED: &str = "[redacted]";
 /// The names whose values are secret, unless others are given.
 pub const SECRET_NAMES: [&str; 5] = ["password", "token", "authorization", "secret", "api_key"];
 
-/// Which fields are secret.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Which fields are secret, and which values are wherever they stand.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Redaction {
     /// As [`plain`] makes them.
     names: Vec<String>,
+    /// The longest first: one that is part of another must not leave the rest of it.
+    values: Vec<String>,
+}
+
+/// Without the values: a configuration is written down for debugging as well.
+impl fmt::Debug for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redaction").field("names", &self.names).finish_non_exhaustive()
+    }
 }
 
 impl Default for Redaction {
@@ -33,7 +44,7 @@ impl Redaction {
     /// Hides the values of fields with these names; of none, if there are none.
     pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names = names.into_iter().map(|name| plain(name.as_ref()));
-        Self { names: names.filter(|name| !name.is_empty()).collect() }
+        Self { names: names.filter(|name| !name.is_empty()).collect(), values: Vec::new() }
     }
 
     /// Whether a field of this name is secret: its name contains one of the names, in whatever case and however its
@@ -56,9 +67,9 @@ impl Redaction {
     pub fn text(&self, text: &str) -> String {
         if text.trim_start().starts_with(['{', '[']) && is_json(text) {
             // Escaped names are read here; texts within the JSON are free text again.
-            return self.free_text(&self.json(text));
+            return self.without_values(self.free_text(&self.json(text)));
         }
-        self.free_text(text)
+        self.without_values(self.free_text(text))
     }
 
     /// An error that may be shown, within the limits of one.
@@ -92,6 +103,11 @@ impl Redaction {
             let name = at..string_end(bytes, at);
             let colon = space_end(bytes, name.end);
             at = name.end;
+            if let Some(string) = self.string_without_values(&text[name.clone()]) {
+                shown.push_str(&text[copied..name.start]);
+                shown.push_str(&string);
+                copied = name.end;
+            }
             if bytes.get(colon) == Some(&b':') && self.is_secret(&unescaped(&text[name])) {
                 let value = space_end(bytes, colon + 1);
                 shown.push_str(&text[copied..value]);

@@ -214,3 +214,46 @@ proptest! {
         prop_assert_eq!(String::from_utf8(shown).unwrap(), expected.to_string());
     }
 }
+
+#[test]
+fn a_value_that_is_known_to_be_secret_is_hidden_wherever_it_stands() {
+    let known = Redaction::default().with_values(["tr0ub4dor", "tr0ub4dor&3", "a\"b\\c\n", "short"]);
+    for (given, expected) in [
+        ("login as ada with tr0ub4dor failed", "login as ada with [redacted] failed"),
+        ("tr0ub4dor&3, tr0ub4dor&3", "[redacted], [redacted]"),
+        ("a short text is no value", "a short text is no value"),
+        (r#"{"note":"it is tr0ub4dor"}"#, r#"{"note":"it is [redacted]"}"#),
+    ] {
+        assert_eq!(known.text(given), expected);
+    }
+    for (given, expected) in [
+        (r#"{ "note": ["tr0ub4dor", 1.50] }"#, r#"{ "note": ["[redacted]", 1.50] }"#),
+        (r#"{"tr0ub4dor":"x\ty"}"#, r#"{"[redacted]":"x\ty"}"#),
+        (r#"{"note":"\u0074r0ub4dor"}"#, r#"{"note":"[redacted]"}"#),
+        (r#"{"note":"a\"b\\c\n"}"#, r#"{"note":"[redacted]"}"#),
+        (r#"{"tr0ub4dor password":"x"}"#, r#"{"[redacted] password":"[redacted]"}"#),
+    ] {
+        let shown = known.payload(given.as_bytes());
+        assert_eq!(String::from_utf8(shown).unwrap(), expected, "{given}");
+    }
+    let number = Redaction::default().with_values(["1234567"]);
+    assert_eq!(number.payload(b"[1234567]"), b"[1234567]", "a number stays one: what is JSON stays JSON");
+    assert!(!format!("{known:?}").contains("tr0ub4dor"), "{known:?}");
+}
+
+#[test]
+fn passwords_of_addresses_are_such_values_unless_they_are_words_of_them() {
+    let known = Redaction::default().with_addresses([
+        "postgres://ada:tr0ub%34dor@db/jobs",
+        "postgres://postgres:postgres@db/postgres",
+        "https://db.example.org/without",
+        "sqlite:backstop.db",
+    ]);
+    for (given, expected) in [
+        ("refused tr0ub%34dor", "refused [redacted]"),
+        ("refused tr0ub4dor", "refused [redacted]"),
+        ("postgres at db.example.org and backstop.db", "postgres at db.example.org and backstop.db"),
+    ] {
+        assert_eq!(known.text(given), expected);
+    }
+}

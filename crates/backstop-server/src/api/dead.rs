@@ -13,8 +13,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
+use backstop::core::amend::Action;
 use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL};
-use backstop::dead::{DeadFilter, DeadLetters, DeadPage, DeadSelection};
+use backstop::dead::{Changed, DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -186,9 +187,8 @@ pub(super) async fn requeue(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
-    let selection = letters_within(&app, &caller, selection).await?;
-    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.requeue(&selection).await?) }).await?)))
+    let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
+    change(&app, &caller, parts, Action::Retry).await
 }
 
 /// Make dead letters ready in another queue, `to`, with all attempts anew.
@@ -207,10 +207,10 @@ pub(super) async fn move_to(
     let mut said: Map<String, Value> = body.read()?;
     let to: Option<QueueName> = taken(&mut said, "to")?;
     let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
-    let (dead, selection) = (letters(&app, &caller), selection(said)?);
+    let selection = selection(said)?;
     caller.reach().check(&to)?;
-    let selection = letters_within(&app, &caller, selection).await?;
-    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.move_to(&selection, &to).await?) }).await?)))
+    let parts = letters_within(&app, &caller, selection).await?;
+    change(&app, &caller, parts, Action::Move(to)).await
 }
 
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
@@ -227,13 +227,12 @@ pub(super) async fn redrive(
     body: Body,
 ) -> Result<Response, Problem> {
     let mut said: Map<String, Value> = body.read()?;
-    let plan = Redrive {
-        canary: taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL),
-        max_failures: taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL),
-        then_rate: taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL),
-        selection: selection(said)?,
-    };
-    letters_within(&app, &caller, plan.selection.clone()).await?;
+    let canary = taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL);
+    let max_failures = taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL);
+    let then_rate = taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL);
+    // What runs later is what was looked at now: the caller's own letters, and no others of their ids.
+    let selection = only(letters_within(&app, &caller, selection(said)?).await?)?;
+    let plan = Redrive { canary, max_failures, then_rate, selection };
     let dead = letters(&app, &caller);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
@@ -272,9 +271,24 @@ pub(super) async fn delete(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (dead, selection) = (letters(&app, &caller), selection(body.read()?)?);
-    let selection = letters_within(&app, &caller, selection).await?;
-    Ok(ok(&ChangedShape::new(&to_the_end(async move { Ok(dead.delete(&selection).await?) }).await?)))
+    let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
+    change(&app, &caller, parts, Action::Delete).await
+}
+
+/// Changes all of it in the caller's name.
+async fn change(
+    app: &App,
+    caller: &Caller,
+    parts: Vec<DeadSelection>,
+    action: Action,
+) -> Result<Response, Problem> {
+    let dead = letters(app, caller);
+    let changed = to_the_end(async move {
+        let mut changed = Changed::default();
+        dead.change_each(&parts, &action, &mut changed).await?;
+        Ok(changed)
+    });
+    Ok(ok(&ChangedShape::new(&changed.await?)))
 }
 
 fn letters(app: &App, caller: &Caller) -> DeadLetters {
@@ -290,6 +304,18 @@ fn taken<T: DeserializeOwned>(said: &mut Map<String, Value>, name: &str) -> Resu
 
 fn selection(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
     DeadSelection::deserialize(Value::Object(said)).map_err(Problem::bad)
+}
+
+/// What one redrive can be of.
+fn only(parts: Vec<DeadSelection>) -> Result<DeadSelection, Problem> {
+    let queues = parts.len();
+    let mut parts = parts.into_iter();
+    match (parts.next(), parts.next()) {
+        (Some(selection), None) => Ok(selection),
+        _ => Err(Problem::bad(format_args!(
+            "these letters are of {queues} queues, and a redrive by such a token is of one; start one for each"
+        ))),
+    }
 }
 
 fn refused(error: RedriveError) -> Problem {

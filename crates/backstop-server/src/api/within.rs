@@ -10,7 +10,7 @@ use backstop::dead::{DeadLetter, DeadSelection};
 use backstop::{JobId, QueueName};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids that are looked up at once to see whose they are.
 const READS_MAX: usize = 16;
@@ -99,16 +99,16 @@ fn one_of(mut found: Vec<Job>) -> Result<Option<Job>, Problem> {
     }
 }
 
-/// The same dead letters, as far as they are the caller's to change; others are refused. Ids that are all of one queue are looked for
-/// there only.
+/// The same dead letters, as far as they are the caller's to change; others are refused. Ids are those of the caller's queues from here
+/// on, one selection a queue: whatever becomes of a job meanwhile, another queue's of the same id is not meant.
 pub(super) async fn letters_within(
     app: &App,
     caller: &Caller,
     selection: DeadSelection,
-) -> Result<DeadSelection, Problem> {
+) -> Result<Vec<DeadSelection>, Problem> {
     let reach = caller.reach();
     if *reach == Reach::Everywhere {
-        return Ok(selection);
+        return Ok(vec![selection]);
     }
     let across = || reach.check_across("name a `queue` in the selection");
     match &selection {
@@ -125,14 +125,20 @@ pub(super) async fn letters_within(
         }
         DeadSelection::Ids(ids) => {
             let looks = stream::iter(ids.clone()).map(|id| meant_job(app, caller, id, None));
-            let queues = looks.buffer_unordered(READS_MAX).map_ok(|job| job.queue);
-            let mut queues = queues.try_collect::<BTreeSet<QueueName>>().await?;
-            if let (1, Some(queue)) = (queues.len(), queues.pop_first()) {
-                return Ok(DeadSelection::Within { queue, ids: ids.clone() });
-            }
+            let found: Vec<Job> = looks.buffered(READS_MAX).try_collect().await?;
+            return Ok(by_queue(found));
         }
     }
-    Ok(selection)
+    Ok(vec![selection])
+}
+
+/// These jobs, one selection a queue, in the order in which they were named.
+fn by_queue(jobs: Vec<Job>) -> Vec<DeadSelection> {
+    let mut parts = BTreeMap::<QueueName, Vec<JobId>>::new();
+    for job in jobs {
+        parts.entry(job.queue).or_default().push(job.id);
+    }
+    parts.into_iter().map(|(queue, ids)| DeadSelection::Within { queue, ids }).collect()
 }
 
 /// Leaves out what a dead letter tells of queues that are not the caller's to see.

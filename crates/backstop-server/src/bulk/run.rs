@@ -1,14 +1,14 @@
 //! Runs one: a step, a note of how far it is, the next step.
 
-use super::report::{Report, Which};
+use super::report::{Deed, Report, Which};
 use super::{Written, read, swap};
 use crate::App;
 use backstop::Backstop;
-use backstop::dead::DeadFilter;
+use backstop::dead::{DeadFilter, DeadLetter};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::{Amended, Amendment, Answer, StoreError};
-use backstop_core::{JobId, State, Time};
+use backstop_core::port::{Amendment, Answer, StoreError};
+use backstop_core::{State, Time};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -124,42 +124,47 @@ impl Run {
 
     /// The next step; whether it was the last.
     async fn step(&mut self) -> Answer<bool> {
-        let amended = match self.report.target.which.clone() {
+        self.report.cursor = match self.report.target.which.clone() {
             Which::Jobs { queue, kind, state, fingerprint } => {
-                self.amend(Filter { queue, kind, state, fingerprint }, None).await?
+                self.found(Filter { queue, kind, state, fingerprint }, None).await?
             }
             Which::Letters(filter) => match as_stores_own(&filter) {
-                Some(filter) => self.amend(filter, Some(State::Dead)).await?,
+                Some(filter) => self.found(filter, Some(State::Dead)).await?,
                 None => self.letters(&filter).await?,
             },
         };
-        self.report.count += amended.applied as u64;
-        self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
-        self.report.cursor = amended.next;
         Ok(self.report.cursor.is_none())
     }
 
-    /// What the store finds by itself.
-    async fn amend(&self, filter: Filter, only: Option<State>) -> Answer<Amended> {
+    /// What the store finds by itself; where to go on.
+    async fn found(&mut self, filter: Filter, only: Option<State>) -> Answer<Option<String>> {
         let selection = if filter.is_empty() { Selection::All } else { Selection::Matching(filter) };
-        let (action, cursor) = (self.report.target.action(), self.report.cursor.clone());
-        let amendment = Amendment { selection, action, only, cursor, max: AMEND_MAX };
-        self.backstop.store().amend(amendment, self.backstop.now()).await
+        self.amend(selection, only, self.report.cursor.clone()).await
     }
 
-    /// What has to be looked at: only letters that were dead when it began, so that none is met twice.
-    async fn letters(&self, filter: &DeadFilter) -> Answer<Amended> {
+    /// One call, and what it did in the report at once: the next one may fail.
+    async fn amend(
+        &mut self,
+        selection: Selection,
+        only: Option<State>,
+        cursor: Option<String>,
+    ) -> Answer<Option<String>> {
+        let action = self.report.target.action();
+        let amendment = Amendment { selection, action, only, cursor, max: AMEND_MAX };
+        let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+        self.report.count += amended.applied as u64;
+        self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
+        Ok(amended.next)
+    }
+
+    /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.
+    async fn letters(&mut self, filter: &DeadFilter) -> Answer<Option<String>> {
         let filter = as_of(filter, self.report.started_at);
         let page = self.backstop.dead().list(&filter, self.report.cursor.clone(), LETTERS_MAX).await?;
-        let ids: Vec<JobId> = page.letters.iter().map(|letter| letter.id).collect();
-        let mut amended = Amended::default();
-        if !ids.is_empty() {
-            let (selection, action) = (Selection::Ids(ids), self.report.target.action());
-            let only = Some(State::Dead);
-            let amendment = Amendment { selection, action, only, cursor: None, max: AMEND_MAX };
-            amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+        for selection in by_queue(page.letters, self.report.target.deed) {
+            self.amend(selection, Some(State::Dead), None).await?;
         }
-        Ok(Amended { next: page.next, ..amended })
+        Ok(page.next)
     }
 
     /// Writes how far it is; learns whether somebody wants it to stop. False if it is no longer this process's.
@@ -202,6 +207,19 @@ impl Run {
             tracing::warn!(%error, run = self.report.id, "the end of a bulk action could not be noted");
         }
     }
+}
+
+/// These letters, each selection of one queue: on Redis another may have a job of the same id. Those that move meet in one line, in the order
+/// in which they were found; others stay where they are, and queue by queue is fewer calls.
+fn by_queue(mut letters: Vec<DeadLetter>, deed: Deed) -> Vec<Selection> {
+    if deed != Deed::Move {
+        letters.sort_by(|one, other| one.queue.cmp(&other.queue));
+    }
+    let parts = letters.chunk_by(|one, next| one.queue == next.queue);
+    let within = |part: &[DeadLetter]| {
+        Selection::Within(part[0].queue.clone(), part.iter().map(|letter| letter.id).collect())
+    };
+    parts.map(within).collect()
 }
 
 /// The filter, if the store can tell all of it.

@@ -209,6 +209,9 @@ async fn whatever_names_another_queue_or_none_is_refused() {
         ("POST", "/v1/dead/requeue", json!({ "ids": ["own-dead", "nowhere"] })),
         ("POST", "/v1/dead/move", json!({ "ids": ["other-dead"], "to": "own" })),
         ("POST", "/v1/dead/redrive", json!({ "all": true })),
+        ("POST", "/v1/dead/redrive", json!({ "ids": ["other-dead"] })),
+        ("POST", "/v1/dead/redrive", json!({ "ids": ["own-dead", "other-dead"] })),
+        ("POST", "/v1/dead/redrive", json!({ "ids": ["other-dead"], "queue": "other" })),
         ("DELETE", "/v1/dead", json!({ "all": true })),
         ("POST", "/v1/breakers/other%2Fdefault/reset", Value::Null),
         ("GET", "/v1/jobs?cursor=other:", Value::Null),
@@ -282,4 +285,13 @@ async fn the_dashboard_says_why_it_does_not_let_it_in() {
     for said in ["role=\"alert\"", "without --queue", "name=\"token\"", "/v1"] {
         assert!(text.contains(said), "{said} in {text}");
     }
+}
+
+#[tokio::test]
+async fn a_redrive_by_ids_is_of_its_own_letters_and_is_bound_to_their_queue() {
+    let given = Given::new().await;
+    let plan = json!({ "ids": ["own-dead"], "canary": 1 });
+    let started = given.ok(&given.token, Method::POST, "/v1/dead/redrive", &plan).await;
+    assert_eq!(started["selection"]["queue"], OWN, "{started}");
+    assert_eq!(started["picked"], 1, "{started}");
 }

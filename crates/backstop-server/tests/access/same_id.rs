@@ -13,8 +13,9 @@ use backstop_testkit::servers;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// A server on Redis with a dead job of one id in each of three queues.
+/// A server on Redis with a dead job of one id in each of three queues, dead of something else in each.
 struct Given {
     site: Site,
     admin: String,
@@ -28,14 +29,24 @@ impl Given {
         let admin = site.token(&[Scope::Admin], None).await.token;
         let given = Self { site, admin };
         for queue in ["other", "own", "second"] {
-            let job = json!({ "queue": queue, "payload": 1, "id": "same" });
-            given.ok(&given.admin, Method::POST, "/v1/jobs", job).await;
-            let ask = json!({ "queues": [queue], "worker": "w" });
-            let leased = given.ok(&given.admin, Method::POST, "/v1/lease", ask).await["jobs"][0].take();
-            let end = json!({ "id": leased["id"], "lease": leased["lease"], "outcome": "dead" });
-            given.ok(&given.admin, Method::POST, "/v1/settle", json!({ "settle": [end] })).await;
+            given.bury(queue, "same").await;
         }
         given
+    }
+
+    async fn bury(&self, queue: &str, id: &str) {
+        let job = json!({ "queue": queue, "payload": 1, "id": id, "kind": format!("kind-{queue}") });
+        self.ok(&self.admin, Method::POST, "/v1/jobs", job).await;
+        let error = json!({ "message": format!("boom of {queue}"), "type": format!("Error-{queue}") });
+        self.settle(queue, json!({ "outcome": "dead", "error": error })).await;
+    }
+
+    /// Runs the next job of a queue, which ends like this.
+    async fn settle(&self, queue: &str, mut end: Value) {
+        let ask = json!({ "queues": [queue], "worker": "w" });
+        let leased = self.ok(&self.admin, Method::POST, "/v1/lease", ask).await["jobs"][0].take();
+        (end["id"], end["lease"]) = (leased["id"].clone(), leased["lease"].clone());
+        self.ok(&self.admin, Method::POST, "/v1/settle", json!({ "settle": [end] })).await;
     }
 
     async fn ask(&self, token: &str, method: Method, address: &str, body: Value) -> (u16, Value) {
@@ -210,4 +221,96 @@ async fn a_redrive_of_a_queue_leaves_jobs_of_the_same_id_alone() {
     let report = dead.run_redrive(&id, left).await.unwrap();
     assert_eq!((report.requeued, report.open, report.refused), (1, 1, 0), "{report:?}");
     assert_eq!(given.standing().await, stand(&[("other", "dead"), ("own", "ready"), ("second", "dead")]));
+}
+
+/// Waits for what goes on in the background.
+async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
+    let waited = tokio::time::timeout(Duration::from_mins(1), async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.expect("it comes about");
+}
+
+impl Given {
+    /// The only redrive there is.
+    async fn redrive(&self) -> Value {
+        self.ok(&self.admin, Method::GET, "/v1/dead/redrives", Value::Null).await["redrives"][0].take()
+    }
+}
+
+#[tokio::test]
+async fn a_redrive_by_a_token_for_a_queue_is_of_its_letters_whatever_becomes_of_them_meanwhile() {
+    let given = Given::new().await;
+    given.bury("own", "a").await;
+    let second = json!({ "ids": ["same"], "queue": "second" });
+    given.ok(&given.admin, Method::DELETE, "/v1/dead", second).await;
+    let own = given.site.token_for(&[Scope::Admin], &["own"]).await;
+    let plan = json!({ "ids": ["a", "same"], "canary": 1, "then_rate": "1000/s" });
+    let started = given.ok(&own, Method::POST, "/v1/dead/redrive", plan).await;
+    assert_eq!(started["selection"]["queue"], "own", "{started}");
+    until(|| async { given.redrive().await["phase"] == "watching" }).await;
+    // The one that is left of the id is another queue's.
+    given.ok(&own, Method::DELETE, "/v1/jobs/same", Value::Null).await;
+    given.settle("own", json!({ "outcome": "done" })).await;
+    until(|| async { given.redrive().await["phase"] == "done" }).await;
+    let ended = given.redrive().await;
+    assert_eq!((&ended["requeued"], &ended["refused"]), (&json!(1), &json!(1)), "{ended}");
+    let others = given.ok(&given.admin, Method::GET, "/v1/jobs/same", Value::Null).await;
+    assert_eq!((&others["queue"], &others["state"]), (&json!("other"), &json!("dead")), "{others}");
+}
+
+#[tokio::test]
+async fn a_token_for_two_queues_changes_its_letters_by_their_ids_and_no_others() {
+    let given = Given::new().await;
+    given.bury("own", "a").await;
+    given.bury("second", "b").await;
+    let both = given.site.token_for(&[Scope::Admin], &["own", "second"]).await;
+    let plan = json!({ "ids": ["a", "b"], "canary": 1 });
+    let (status, problem) = given.ask(&both, Method::POST, "/v1/dead/redrive", plan).await;
+    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("one for each"), "{problem}");
+    let told = given.ok(&both, Method::POST, "/v1/dead/requeue", json!({ "ids": ["a", "b"] })).await;
+    assert_eq!(told["count"], 2, "{told}");
+    let audit = given.site.backstop.audit("").entries(10).await.unwrap();
+    let requeues: Vec<_> = audit.iter().filter(|entry| entry.what == "requeue").collect();
+    assert!(requeues.len() == 1 && requeues[0].count == Some(2), "{requeues:?}");
+    let parts: Vec<&Value> =
+        requeues[0].selection["each"].as_array().unwrap().iter().map(|part| &part["queue"]).collect();
+    assert_eq!(parts, ["own", "second"]);
+    // Meant by their ids they are still no others of these ids.
+    given.ok(&both, Method::DELETE, "/v1/jobs/same?queue=second", Value::Null).await;
+    given.ok(&both, Method::POST, "/v1/dead/requeue", json!({ "ids": ["same"] })).await;
+    let standing = given.standing().await;
+    assert!(standing.contains(&("other".to_owned(), "dead".to_owned())), "{standing:?}");
+}
+
+#[tokio::test]
+async fn a_group_is_shown_by_a_letter_of_its_own_queue() {
+    let given = Given::new().await;
+    for queue in ["other", "own", "second"] {
+        let token = given.site.token_for(&[Scope::Read], &[queue]).await;
+        for token in [&token, &given.admin] {
+            let address = format!("/v1/dead/groups?queue={queue}");
+            let groups = given.ok(token, Method::GET, &address, Value::Null).await;
+            let sample = &groups["groups"][0]["sample"];
+            assert_eq!(sample["error"], format!("boom of {queue}"), "{groups}");
+            assert_eq!(sample["kind"], format!("kind-{queue}"), "{groups}");
+            assert_eq!(sample["error_type"], format!("Error-{queue}"), "{groups}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_action_on_letters_that_are_looked_at_means_those_of_their_queue() {
+    let given = Given::new().await;
+    let cookie = given.site.log_in(&given.admin).await;
+    let act = async |form: &str| {
+        let run = given.send(&cookie, "/dead/act", form.to_owned()).await;
+        until(|| async { given.page(&cookie, &run).await.contains(">done<") }).await;
+    };
+    act("action=requeue&text=boom&queue=own&all=matching").await;
+    assert_eq!(given.standing().await, stand(&[("other", "dead"), ("own", "ready"), ("second", "dead")]));
+    act("action=delete&error_type=Error-second&all=matching&typed=delete").await;
+    assert_eq!(given.standing().await, stand(&[("other", "dead"), ("own", "ready")]));
 }

@@ -12,6 +12,11 @@ use std::collections::BTreeSet;
 const STEP_MAX: usize = 200;
 /// Ids that are told one by one, of many.
 pub(super) const IDS_SHOWN: usize = 100;
+/// Selections of one change that its entry in the audit tells.
+const PARTS_SHOWN: usize = 10;
+
+/// What a store is said to have been asked for.
+const CHANGING: &str = "changing dead letters";
 
 /// Which dead letters to change. All of them must be said in so many words.
 ///
@@ -79,13 +84,58 @@ impl DeadLetters {
         self.change("clear", &DeadSelection::All, Action::Delete).await
     }
 
+    /// Retries, moves or deletes what several selections mean, as one change with one entry in the audit. `changed` tells what was
+    /// done, also where the store fails in the middle.
+    pub async fn change_each(
+        &self,
+        parts: &[DeadSelection],
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        let what = match action {
+            Action::Retry => "requeue".to_owned(),
+            Action::Move(queue) => format!("move to {queue}"),
+            Action::Delete => "delete".to_owned(),
+            Action::Cancel => {
+                return Err(StoreError::misuse(CHANGING, "what is dead cannot be called off"));
+            }
+        };
+        self.change_parts(&what, parts, action, changed).await
+    }
+
     async fn change(&self, what: &str, selection: &DeadSelection, action: Action) -> Answer<Changed> {
-        selection.check()?;
-        let entry = self.log.note(what, selection.in_short()).await?;
         let mut changed = Changed::default();
-        let done = self.apply(selection, &action, &mut changed).await;
+        self.change_parts(what, std::slice::from_ref(selection), &action, &mut changed).await?;
+        Ok(changed)
+    }
+
+    async fn change_parts(
+        &self,
+        what: &str,
+        parts: &[DeadSelection],
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        if parts.is_empty() {
+            return Err(empty());
+        }
+        parts.iter().try_for_each(DeadSelection::check)?;
+        let entry = self.log.note(what, together(parts)).await?;
+        let done = self.apply_each(parts, action, changed).await;
         self.log.note_end(entry, changed.count, done.as_ref().err().map(ToString::to_string)).await;
-        done.map(|()| changed)
+        done
+    }
+
+    async fn apply_each(
+        &self,
+        parts: &[DeadSelection],
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        for selection in parts {
+            self.apply(selection, action, changed).await?;
+        }
+        Ok(())
     }
 
     async fn apply(&self, selection: &DeadSelection, action: &Action, changed: &mut Changed) -> Answer<()> {
@@ -150,7 +200,7 @@ impl DeadLetters {
                 break;
             }
         }
-        changed.damaged = self.damaged(filter).await?;
+        changed.damaged.extend(self.damaged(filter).await?);
         Ok(())
     }
 
@@ -246,8 +296,17 @@ impl DeadSelection {
     }
 }
 
+/// For the audit: one selection as it is, of several the first ones, and how many there are.
+fn together(parts: &[DeadSelection]) -> serde_json::Value {
+    if let [selection] = parts {
+        return selection.in_short();
+    }
+    let shown: Vec<_> = parts.iter().take(PARTS_SHOWN).map(DeadSelection::in_short).collect();
+    serde_json::json!({ "each": shown, "of": parts.len() })
+}
+
 fn empty() -> StoreError {
-    StoreError::misuse("changing dead letters", "nothing is selected; say which, or say all")
+    StoreError::misuse(CHANGING, "nothing is selected; say which, or say all")
 }
 
 /// A selection as people and programs write it.

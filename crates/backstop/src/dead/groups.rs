@@ -41,7 +41,7 @@ impl DeadLetters {
     pub async fn groups(&self, queue: Option<QueueName>, limit: usize) -> Answer<Vec<DeadGroup>> {
         let mut groups = Vec::new();
         for group in self.raw_groups(queue, limit).await? {
-            let sample = self.sample(group.sample).await?;
+            let sample = self.sample(&group.queue, group.sample).await?;
             groups.push(DeadGroup {
                 fingerprint: group.fingerprint,
                 queue: group.queue,
@@ -58,10 +58,10 @@ impl DeadLetters {
         self.backstop.store().groups(GroupQuery { queue, limit }, self.backstop.now()).await
     }
 
-    /// A sample that cannot be read hides no group.
-    async fn sample(&self, id: JobId) -> Answer<Sample> {
+    /// A sample that cannot be read hides no group. It is the queue's own: on Redis another may have a job of the same id.
+    async fn sample(&self, queue: &QueueName, id: JobId) -> Answer<Sample> {
         let unknown = |why: String| Sample { id, kind: None, error: why, error_type: None };
-        match self.backstop.store().job(id, self.backstop.now()).await {
+        match self.backstop.job_in(queue, id).await {
             Ok(Some(job)) if job.state == State::Dead => Ok(self.sample_of(&job)),
             Ok(_) => Ok(unknown("the last of them was requeued or removed just now".to_owned())),
             Err(error @ StoreError::Corrupt { .. }) => Ok(unknown(error.to_string())),

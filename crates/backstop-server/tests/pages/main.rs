@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
 
 mod actions;
+mod audit;
 mod breakers;
 mod dead;
 mod empty;

@@ -125,7 +125,7 @@ async fn a_run_whose_server_is_gone_says_so_and_goes_on() {
 }
 
 /// Sets a run that has ended back to how a server that was killed in the middle would have left it.
-async fn cut_off(site: &Site, location: &str, change: impl FnOnce(&mut serde_json::Value)) {
+pub(crate) async fn cut_off(site: &Site, location: &str, change: impl FnOnce(&mut serde_json::Value)) {
     let store = site.test.backstop.store();
     let name = format!("bulk/{}", location.trim_start_matches("/jobs/runs/"));
     let cell = store.cells(vec![name.clone()]).await.unwrap().pop().flatten().unwrap();

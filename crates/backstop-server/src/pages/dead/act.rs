@@ -8,7 +8,7 @@ use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
 use axum::response::Response;
-use backstop::dead::DeadSelection;
+use backstop::dead::{Changed, DeadSelection};
 use backstop_core::QueueName;
 use backstop_core::amend::Action;
 
@@ -142,18 +142,13 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     if picks.is_empty() {
         return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
     }
-    let (dead, mut outcome) = (letters(&view), Outcome::default());
-    for (queue, ids) in by_queue(&picks) {
-        let selection = match queue {
-            Some(queue) => DeadSelection::Within { queue, ids },
-            None => DeadSelection::Ids(ids),
-        };
-        let changed = match &action {
-            Action::Move(queue) => dead.move_to(&selection, queue).await,
-            Action::Delete => dead.delete(&selection).await,
-            Action::Retry | Action::Cancel => dead.requeue(&selection).await,
-        };
-        outcome.add(&view, changed.map(|changed| (changed.count, changed.refused)))?;
-    }
+    let part = |(queue, ids)| match queue {
+        Some(queue) => DeadSelection::Within { queue, ids },
+        None => DeadSelection::Ids(ids),
+    };
+    let parts: Vec<DeadSelection> = by_queue(&picks).into_iter().map(part).collect();
+    let mut changed = Changed::default();
+    let done = letters(&view).change_each(&parts, &action, &mut changed).await;
+    let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
     Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
 }

@@ -234,7 +234,7 @@ struct MissedShape {
 }
 
 impl<'a> KeyWholeShape<'a> {
-    /// The shape of a key. Payloads are shown as they are in `stored`: see [`redacted`].
+    /// The shape of a key. Payloads and errors are shown as they are in `stored`, and `standing` is read from it: see [`redacted`].
     pub fn new(stream: &'a StreamName, stored: &'a StoredKey, standing: &'a Standing) -> Self {
         let failing = standing.failing.as_ref().map(|failing| FailingShape {
             error: &failing.error,
@@ -282,11 +282,18 @@ fn held(record: &StoredRecord) -> HeldRecordShape<'_> {
     }
 }
 
-/// A key whose records may be shown.
+/// A key whose records, and what is told of one that fails, may be shown. Whoever wrote an error down may have known fewer names of
+/// secrets than whoever shows it.
 #[must_use]
 pub fn redacted(mut stored: StoredKey, redaction: &Redaction) -> StoredKey {
     for record in &mut stored.records {
         record.payload = Payload::stored(redaction.payload(record.payload.as_bytes()));
+    }
+    if let Ok(mut standing) = Standing::from_bytes(&stored.standing)
+        && let Some(failing) = &mut standing.failing
+    {
+        failing.error = redaction.text(&failing.error);
+        stored.standing = standing.to_bytes();
     }
     stored
 }

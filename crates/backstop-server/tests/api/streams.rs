@@ -4,7 +4,7 @@ use crate::given::{Api, given, given_with};
 use axum::http::Method;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
-use backstop::core::stream::Change;
+use backstop::core::stream::{Change, Failing};
 use backstop::streams::Standing;
 use backstop::{Span, StreamKey, StreamName};
 use serde_json::{Value, json};
@@ -88,6 +88,12 @@ async fn keys_are_listed_page_by_page_and_shown_with_secrets_hidden() {
 
 /// A key that was handled up to here.
 async fn handled_up_to(api: &Api, stream: &str, key: &str, watermark: i64) {
+    let standing = Standing { step: Some(60), ..Standing::default() };
+    standing_at(api, stream, key, watermark, standing).await;
+}
+
+/// A key that was handled up to here, and stands like this.
+async fn standing_at(api: &Api, stream: &str, key: &str, watermark: i64, standing: Standing) {
     let (now, number) = (api.backstop.now(), LeaseNumber::draw(7));
     let (stream, key): (StreamName, StreamKey) = (stream.parse().unwrap(), key.parse().unwrap());
     let take = Take {
@@ -98,7 +104,6 @@ async fn handled_up_to(api: &Api, stream: &str, key: &str, watermark: i64) {
         wanted: Wanted::Keys(vec![key.clone()]),
     };
     let taken = api.backstop.store().take(take, now).await.unwrap();
-    let standing = Standing { step: Some(60), ..Standing::default() };
     let change = Change { watermark: Some(watermark), standing: standing.to_bytes(), ..Change::default() };
     let lease = KeyLease { stream, key, number };
     let advance = Advance { lease, turn: 1, seen: taken.keys[0].arrived, change, then: Then::Release(None) };
@@ -139,4 +144,26 @@ async fn a_stream_nobody_has_heard_of_is_not_found() {
     api.get("/v1/streams/nobody/keys").await.problem(404);
     api.get("/v1/streams/nobody/keys/a").await.problem(404);
     assert_eq!(api.get("/v1/streams").await.ok(), json!({ "streams": [] }));
+}
+
+#[tokio::test]
+async fn the_error_of_a_record_that_fails_is_redacted_by_whoever_shows_it() {
+    // As a worker wrote it down that knew of no such name.
+    let error = "answer: {\"pin\": \"4711\"} pin=4711 for card 9".to_owned();
+    let failing = Failing { position: 120, failures: 2, due: 0, wait: None, since: 0, error };
+    for (config, is_hidden) in [("", false), ("redact = [\"pin\"]\n", true)] {
+        let api = given_with(config);
+        api.post("/v1/streams/s/records", record("a", 120)).await.ok();
+        let standing = Standing { step: Some(60), failing: Some(failing.clone()), ..Standing::default() };
+        standing_at(&api, "s", "a", 60, standing).await;
+        let key = api.get("/v1/streams/s/keys/a").await.ok();
+        assert_eq!((&key["state"], &key["failing"]["failures"]), (&json!("failing"), &json!(2)), "{key}");
+        assert_eq!(key["why"]["gate"], "behind_failing", "{key}");
+        for told in [&key["failing"]["error"], &key["why"]["why"], &key["why"]["details"]["error"]] {
+            let told = told.as_str().unwrap();
+            assert!(told.contains("answer"), "{told}");
+            assert_eq!(!told.contains("4711"), is_hidden, "{told}");
+        }
+        assert_eq!(!key.to_string().contains("4711"), is_hidden, "{key}");
+    }
 }

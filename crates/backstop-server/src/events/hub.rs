@@ -2,15 +2,17 @@
 
 use super::look::Look;
 use crate::App;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::Instant;
 
 /// Viewers of one server at a time.
 pub const VIEWERS_MAX: usize = 200;
+/// Of them, those of one caller: nobody takes all the places for themselves.
+pub const VIEWERS_OF_ONE_MAX: usize = 20;
 /// The least time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// A store that is slow to answer is asked less often: looking takes at most one part in so many of the time.
@@ -33,12 +35,7 @@ pub(super) struct Told {
 
 /// Where viewers listen. Cheap to clone.
 #[derive(Clone)]
-pub struct Hub(Arc<Inner>);
-
-struct Inner {
-    room: Arc<Semaphore>,
-    state: Mutex<State>,
-}
+pub struct Hub(Arc<Mutex<State>>);
 
 struct State {
     sender: broadcast::Sender<Told>,
@@ -46,13 +43,42 @@ struct State {
     epoch: u64,
     number: u64,
     is_polling: bool,
+    /// How many places each caller has.
+    places: BTreeMap<Arc<str>, usize>,
+}
+
+/// Why a viewer is not taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// There are as many as there may be.
+    Hub,
+    /// The caller has as many as one may have.
+    Caller,
+}
+
+/// Somebody's place among the viewers, free again when it is dropped.
+struct Place {
+    hub: Hub,
+    who: Arc<str>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        if let Some(count) = state.places.get_mut(&self.who) {
+            *count -= 1;
+            if *count == 0 {
+                state.places.remove(&self.who);
+            }
+        }
+    }
 }
 
 impl Default for Hub {
     fn default() -> Self {
         let (sender, _) = broadcast::channel(BEHIND_MAX);
-        let state = State { sender, epoch: rand::random(), number: 0, is_polling: false };
-        Self(Arc::new(Inner { room: Arc::new(Semaphore::new(VIEWERS_MAX)), state: Mutex::new(state) }))
+        let (epoch, places) = (rand::random(), BTreeMap::new());
+        Self(Arc::new(Mutex::new(State { sender, epoch, number: 0, is_polling: false, places })))
     }
 }
 
@@ -62,7 +88,7 @@ pub(super) struct Viewer {
     receiver: broadcast::Receiver<Told>,
     /// What is told before anything is heard.
     first: VecDeque<Told>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Viewer {
@@ -81,10 +107,10 @@ impl Viewer {
 }
 
 impl Hub {
-    /// Takes a viewer in, who has heard everything up to `last`; `None` if there are too many.
-    pub(super) fn join(&self, app: &App, last: Option<&str>) -> Option<Viewer> {
-        let place = Arc::clone(&self.0.room).try_acquire_owned().ok()?;
+    /// Takes a viewer of `who` in, who has heard everything up to `last`.
+    pub(super) fn join(&self, app: &App, who: &str, last: Option<&str>) -> Result<Viewer, Full> {
         let mut state = self.state();
+        let who = state.take_place(who)?;
         let receiver = state.sender.subscribe();
         // While nobody listened nobody looked: even the newest id may be out of date then.
         let is_up_to_date = state.is_polling && last == Some(state.id().as_str());
@@ -94,7 +120,7 @@ impl Hub {
             tokio::spawn(self.clone().poll(app.clone()));
         }
         drop(state);
-        Some(Viewer { hub: self.clone(), receiver, first, _place: place })
+        Ok(Viewer { receiver, first, _place: Place { hub: self.clone(), who }, hub: self.clone() })
     }
 
     /// Looks for as long as somebody listens.
@@ -148,13 +174,28 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     fn id(&self) -> String {
         format!("{:016x}-{}", self.epoch, self.number)
+    }
+
+    /// A place for one more viewer of `who`; answers whose it is.
+    fn take_place(&mut self, who: &str) -> Result<Arc<str>, Full> {
+        if self.places.values().sum::<usize>() >= VIEWERS_MAX {
+            return Err(Full::Hub);
+        }
+        let known = self.places.get_key_value(who).map(|(who, _)| Arc::clone(who));
+        let who = known.unwrap_or_else(|| who.into());
+        let count = self.places.entry(Arc::clone(&who)).or_default();
+        if *count >= VIEWERS_OF_ONE_MAX {
+            return Err(Full::Caller);
+        }
+        *count += 1;
+        Ok(who)
     }
 
     /// Look once, whatever it was.

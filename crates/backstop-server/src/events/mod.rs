@@ -7,9 +7,10 @@
 mod hub;
 mod look;
 
-pub use hub::{Hub, VIEWERS_MAX};
+pub use hub::{Hub, VIEWERS_MAX, VIEWERS_OF_ONE_MAX};
 
 use crate::App;
+use crate::access::Caller;
 use crate::api::{Problem, ProblemShape};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, HeaderName};
@@ -19,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::StreamExt;
-use hub::{Told, Viewer};
+use hub::{Full, Told, Viewer};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -51,15 +52,13 @@ pub fn routes() -> Router<App> {
 pub(crate) async fn events(
     State(app): State<App>,
     Extension(hub): Extension<Hub>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    let Some(viewer) = hub.join(&app, last) else {
-        let why = format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later");
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        return Problem::new(status, "too-many-viewers", "Too many viewers", why)
-            .retry_after(LATER_SECS)
-            .into_response();
+    let viewer = match hub.join(&app, caller.name(), last) {
+        Ok(viewer) => viewer,
+        Err(full) => return too_many(full).into_response(),
     };
     let over = tokio::time::sleep(ANSWER_MAX);
     let told = futures_util::stream::unfold(viewer, |mut viewer: Viewer| async move {
@@ -73,6 +72,17 @@ pub(crate) async fn events(
     answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+fn too_many(full: Full) -> Problem {
+    let why = match full {
+        Full::Hub => format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later"),
+        Full::Caller => format!(
+            "{VIEWERS_OF_ONE_MAX} viewers of yours are connected, and more of one caller are not taken; close some, or use tokens of several names"
+        ),
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-viewers", "Too many viewers", why)
+        .retry_after(LATER_SECS)
 }
 
 fn event(told: &Told) -> Event {

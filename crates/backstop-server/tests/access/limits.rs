@@ -1,11 +1,12 @@
 //! How much is taken, and how it is told that it was too much.
 
 use crate::given::{GUARDED, HOST, Site, bearing, empty, request};
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
 use backstop_memory::MemoryStore;
 use backstop_server::access::Scope;
-use backstop_server::events::VIEWERS_MAX;
+use backstop_server::events::VIEWERS_OF_ONE_MAX;
 use backstop_testkit::flaky::{Flaky, Odds};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,21 +60,29 @@ async fn what_took_too_long_is_told_to_people_on_a_page_and_to_programs_as_a_pro
     }
 }
 
+/// An answer to a viewer; as long as it is kept, so is its place.
+async fn viewed(site: &Site, token: &str) -> Response {
+    let ask = bearing(request(Method::GET, "/v1/events"), token);
+    site.router.clone().oneshot(empty(ask)).await.unwrap()
+}
+
 #[tokio::test]
-async fn a_viewer_too_many_is_told_as_a_problem() {
+async fn a_viewer_too_many_is_told_as_a_problem_and_leaves_room_for_others() {
     let site = Site::new(GUARDED);
-    let token = site.token(&[Scope::Read], None).await.token;
-    let ask = || bearing(request(Method::GET, "/v1/events"), &token);
+    let (greedy, other) =
+        (site.token(&[Scope::Read], None).await.token, site.token_for(&[Scope::Read], &[]).await);
     let mut viewers = Vec::new();
-    let refused = loop {
-        let answer = site.router.clone().oneshot(empty(ask())).await.unwrap();
-        if answer.status() != StatusCode::OK {
-            break answer;
-        }
-        viewers.push(answer);
-        assert!(viewers.len() <= VIEWERS_MAX, "nobody is refused");
-    };
+    for _ in 0..VIEWERS_OF_ONE_MAX {
+        viewers.push(viewed(&site, &greedy).await);
+    }
+    assert!(viewers.iter().all(|answer| answer.status() == StatusCode::OK));
+    let refused = viewed(&site, &greedy).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(refused.headers()[header::CONTENT_TYPE], "application/problem+json");
     assert_eq!(refused.headers()[header::RETRY_AFTER], "10");
+    let text = to_bytes(refused.into_body(), 1 << 16).await.unwrap();
+    assert!(String::from_utf8_lossy(&text).contains("20 viewers of yours"), "{text:?}");
+    assert_eq!(viewed(&site, &other).await.status(), StatusCode::OK, "others have their places");
+    viewers.pop();
+    assert_eq!(viewed(&site, &greedy).await.status(), StatusCode::OK, "who leaves gives theirs back");
 }

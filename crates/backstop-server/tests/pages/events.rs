@@ -2,23 +2,26 @@
 
 use crate::given::ready;
 use crate::site::Site;
+use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{Request, StatusCode};
-use axum::{Extension, Router};
 use backstop_server::access::{Caller, Scopes};
-use backstop_server::events::VIEWERS_MAX;
+use backstop_server::events::{VIEWERS_MAX, VIEWERS_OF_ONE_MAX};
 use backstop_server::pages;
 use std::time::Duration;
 use tokio_stream::StreamExt as _;
 use tower::ServiceExt as _;
 
 fn router(site: &Site) -> Router {
-    let routes = pages::routes().layer(Extension(Caller::new("ada", Scopes::ALL)));
-    routes.with_state(site.app.clone())
+    pages::routes().with_state(site.app.clone())
 }
 
 async fn listen(router: &Router, last: Option<&str>) -> (StatusCode, BodyDataStream) {
-    let request = Request::get("/v1/events");
+    listen_as("ada", router, last).await
+}
+
+async fn listen_as(who: &str, router: &Router, last: Option<&str>) -> (StatusCode, BodyDataStream) {
+    let request = Request::get("/v1/events").extension(Caller::new(who, Scopes::ALL));
     let request = match last {
         Some(id) => request.header("last-event-id", id),
         None => request,
@@ -82,11 +85,52 @@ async fn one_viewer_too_many_is_turned_away_until_another_leaves() {
     let site = Site::new("");
     let router = router(&site);
     let mut viewers = Vec::new();
-    for _ in 0..VIEWERS_MAX {
-        viewers.push(listen(&router, None).await);
+    for number in 0..VIEWERS_MAX {
+        let who = format!("viewer {}", number / VIEWERS_OF_ONE_MAX);
+        viewers.push(listen_as(&who, &router, None).await);
     }
     assert!(viewers.iter().all(|(status, _)| *status == StatusCode::OK));
     assert_eq!(listen(&router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
     viewers.pop();
     assert_eq!(listen(&router, None).await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_has_more_places_than_one_may_have_and_who_leaves_gives_theirs_back() {
+    let site = Site::new("");
+    let router = router(&site);
+    let mut viewers = Vec::new();
+    for _ in 0..VIEWERS_OF_ONE_MAX {
+        viewers.push(listen_as("ada", &router, None).await);
+    }
+    assert!(viewers.iter().all(|(status, _)| *status == StatusCode::OK));
+    assert_eq!(listen_as("ada", &router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(listen_as("grace", &router, None).await.0, StatusCode::OK);
+    for _ in 0..3 {
+        viewers.pop();
+        viewers.push(listen_as("ada", &router, None).await);
+        assert_eq!(viewers.last().unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(listen_as("ada", &router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_changes_within_a_second_are_told_as_two_at_most() {
+    let site = Site::new("");
+    let (_, mut stream) = listen(&router(&site), None).await;
+    assert_eq!(next(&mut stream).await.1, "all");
+    // The poller has had its first look.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut events = Vec::new();
+    for n in 0..100 {
+        ready(&site.test.backstop, "emails", &n.to_string()).await;
+        if let Ok(event) = tokio::time::timeout(Duration::from_millis(10), next(&mut stream)).await {
+            events.push(event);
+        }
+    }
+    assert!((1..=2).contains(&events.len()), "{events:?}");
+    // The last of them is not lost: whoever looks when told sees all hundred.
+    let (name, data, _) = next(&mut stream).await;
+    assert_eq!((name.as_str(), data.as_str()), ("changed", "queues"));
+    assert_eq!(next(&mut stream).await.0, "tick");
 }

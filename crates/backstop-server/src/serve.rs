@@ -18,12 +18,12 @@ mod tls;
 pub use listen::{CannotServe, Change, Server, Serving, check_certificate};
 pub use tls::BadCertificate;
 
-use crate::access::{self, Refusal};
+use crate::access::{self, Refusal, inner_path};
 use crate::{App, api, meters, pages};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::CONNECTION;
-use axum::middleware::{from_fn, from_fn_with_state, map_response};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
 use std::any::Any;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -60,17 +60,34 @@ fn fortified(routes: Router<App>, app: &App) -> Router<App> {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), access::guard))
         .layer(CatchPanicLayer::custom(broken))
+        .layer(from_fn_with_state(app.clone(), told_where))
         // Around everything that answers, be it a refusal; it knows the pattern of a route, and never the address.
         .layer(from_fn(meters::measure))
         .layer(map_response(access::fortify))
 }
+
+/// Marks an answer that a panic broke off: whoever sees the panic does not see the request.
+#[derive(Clone)]
+struct Broke;
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over")]
 fn broken(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
     tracing::error!(panic = text, "answering a request panicked");
-    Refusal::Broken.problem()
+    let mut response = Response::default();
+    response.extensions_mut().insert(Broke);
+    response
+}
+
+/// Tells of a panic as whoever asked reads it: people on a page, programs as a problem.
+async fn told_where(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = inner_path(&app, request.uri().path()).to_owned();
+    let response = next.run(request).await;
+    match response.extensions().get::<Broke>() {
+        Some(Broke) => Refusal::Broken.at(&path, app.base()),
+        None => response,
+    }
 }
 
 #[cfg(test)]

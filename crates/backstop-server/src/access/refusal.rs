@@ -47,6 +47,8 @@ pub(crate) enum Refusal {
     Stranger(Stranger),
     /// Whether it may pass is in the store, and the store does not answer.
     StoreSilent,
+    /// Its address stands for no text.
+    Unreadable,
     /// It brings more than is taken.
     BodyTooLong(usize),
     /// There are as many connections as there may be.
@@ -101,6 +103,7 @@ impl Refusal {
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Needs(_) | Self::OtherQueues(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
             Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unreadable => StatusCode::BAD_REQUEST,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -118,6 +121,7 @@ impl Refusal {
             Self::OtherQueues(_) => OTHER_QUEUES,
             Self::Stranger(_) => "foreign-origin",
             Self::StoreSilent => "store-unavailable",
+            Self::Unreadable => "bad-request",
             Self::BodyTooLong(_) => "too-large",
             Self::NoRoom => "too-many-connections",
             Self::TooSlow(_) => "too-slow",
@@ -136,6 +140,7 @@ impl Refusal {
             Self::OtherQueues(_) => OTHER_QUEUES_TITLE,
             Self::Stranger(_) => "This comes from elsewhere",
             Self::StoreSilent => "The store does not answer",
+            Self::Unreadable => "The address cannot be read",
             Self::BodyTooLong(_) => "There is too much of it",
             Self::NoRoom => "There is no room",
             Self::TooSlow(_) => "This took too long",
@@ -154,6 +159,7 @@ impl Refusal {
             Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
             // Whoever is told this has shown nothing yet: what the store said is for the log alone.
             Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
+            Self::Unreadable => "what the percent signs of this address stand for is no UTF-8 text; write names as UTF-8 before they are encoded".to_owned(),
             Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
             Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
             Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),

@@ -4,7 +4,8 @@ use crate::App;
 use crate::access::{Audience, Refusal, inner_path};
 use crate::api::WAIT_MAX;
 use axum::body::{Body, HttpBody};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -25,9 +26,18 @@ const BATCH_ENVELOPE_BYTES: usize = 2 << 20;
 const BATCHES: [&str; 4] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/records"];
 
 /// Answers a request within its limits.
-pub(super) async fn bounded(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn bounded(
+    State(app): State<App>,
+    parts: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let route = &inner_path(&app, route).to_owned();
+    // Here for all routes: each by itself would have to say it in the words of its reader.
+    if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) = parts {
+        return Refusal::Unreadable.at(route, app.base());
+    }
     let (body_max, within) = (body_max(route), time_limit(&app, route));
     if request.body().size_hint().lower() > body_max as u64 {
         return Refusal::BodyTooLong(body_max).at(route, app.base());

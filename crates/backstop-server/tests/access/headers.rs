@@ -66,3 +66,26 @@ async fn a_file_that_never_changes_may_be_kept() {
     assert!(got.text(header::CACHE_CONTROL).contains("immutable"), "{}", got.text(header::CACHE_CONTROL));
     assert_fortified(&got, &address);
 }
+
+#[tokio::test]
+async fn an_address_that_stands_for_no_text_is_refused_to_people_on_a_page_and_to_programs_as_a_problem() {
+    for base in ["", "/bs"] {
+        let site = Site::new(&format!("{GUARDED}base = \"{base}\"\n"));
+        let token = site.token(&[Scope::Admin], None).await.token;
+        for (method, address, content) in [
+            (Method::GET, "/jobs/%ff", "text/html; charset=utf-8"),
+            (Method::GET, "/queues/%C3%28", "text/html; charset=utf-8"),
+            (Method::GET, "/streams/s/keys/%ff%fe", "text/html; charset=utf-8"),
+            (Method::POST, "/queues/%ff/pause", "text/html; charset=utf-8"),
+            (Method::GET, "/v1/jobs/%ff", "application/problem+json"),
+            (Method::DELETE, "/v1/streams/s/keys/%80", "application/problem+json"),
+        ] {
+            let asked = bearing(request(method, &format!("{base}{address}")), &token);
+            let (got, text) = site.read(empty(asked)).await;
+            assert_eq!(got.status, StatusCode::BAD_REQUEST, "{base}{address}: {text}");
+            assert_eq!(got.text(header::CONTENT_TYPE), content, "{base}{address}: {text}");
+            assert!(text.contains("UTF-8"), "{text}");
+            assert_fortified(&got, &address);
+        }
+    }
+}

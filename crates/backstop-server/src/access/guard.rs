@@ -9,7 +9,7 @@ use super::rules::{Extent, Need, extent, need};
 use super::sessions;
 use crate::App;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN};
+use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN, VIA};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method};
 use axum::middleware::Next;
@@ -19,9 +19,17 @@ use backstop_core::port::StoreError;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-/// Headers that proxies add.
+/// What a proxy before us says of whoever asked it.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// Headers that proxies add. Some are set to send only one of them.
+const OF_PROXIES: [HeaderName; 6] = [
+    FORWARDED,
+    FORWARDED_FOR,
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+    VIA,
+];
 
 /// How long the store may take to say who somebody is.
 const ADMISSION_MAX: Duration = Duration::from_secs(2);
@@ -134,9 +142,8 @@ fn told(head: &Parts) -> Told<'_> {
         site: text(HeaderName::from_static("sec-fetch-site")),
         mode: text(HeaderName::from_static("sec-fetch-mode")),
         destination: text(HeaderName::from_static("sec-fetch-dest")),
-        is_forwarded: [FORWARDED, FORWARDED_FOR, FORWARDED_HOST]
-            .iter()
-            .any(|name| headers.contains_key(name)),
+        is_encrypted: peer(head).is_encrypted,
+        is_forwarded: OF_PROXIES.iter().any(|name| headers.contains_key(name)),
         is_write: !matches!(head.method, Method::GET | Method::HEAD),
     }
 }
@@ -192,13 +199,17 @@ pub(super) fn silent(error: StoreError) -> Refusal {
     Refusal::StoreSilent
 }
 
+/// The other end of its connection.
+fn peer(head: &Parts) -> Peer {
+    head.extensions.get::<Peer>().copied().unwrap_or_default()
+}
+
 /// Where a request comes from. Behind a proxy that is what the proxy, last of all, has added.
 pub(super) fn address(app: &App, head: &Parts) -> IpAddr {
-    let peer = head.extensions.get::<Peer>().copied().unwrap_or_default();
     let is_proxied = app.config().server.transport == Transport::BehindProxy;
     let added = head.headers.get_all(FORWARDED_FOR).iter().next_back();
     let last = added.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
-    last.filter(|_| is_proxied).unwrap_or(peer.address)
+    last.filter(|_| is_proxied).unwrap_or_else(|| peer(head).address)
 }
 
 fn turn_away(app: &App, head: &Parts, refusal: &Refusal) -> Response {

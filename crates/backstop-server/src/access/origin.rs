@@ -19,6 +19,8 @@ pub(super) struct Told<'a> {
     pub(super) mode: Option<&'a str>,
     /// What it is fetched for.
     pub(super) destination: Option<&'a str>,
+    /// Whether it came to us over TLS: then so did our page.
+    pub(super) is_encrypted: bool,
     /// Whether a proxy has passed it on.
     pub(super) is_forwarded: bool,
     /// Whether it may change something.
@@ -66,7 +68,7 @@ pub(super) fn judge(told: &Told<'_>, here: &Here<'_>) -> Result<Provenance, Stra
     }
     // Under our `no-referrer` browsers call the origin of our own forms `null`; what `Sec-Fetch-Site` says of them still holds.
     let named = told.origin.filter(|origin| *origin != "null" || told.site != Some("same-origin"));
-    let by_origin = named.map(|origin| is_ours(origin, told.host, here.origins));
+    let by_origin = named.map(|origin| is_ours(origin, told, here.origins));
     let by_site = told.site.map(|site| matches!(site, "same-origin" | "none"));
     match (by_origin, by_site) {
         (Some(false), _) => Err(Stranger::Page),
@@ -81,7 +83,8 @@ fn is_visit(told: &Told<'_>) -> bool {
     told.mode == Some("navigate") && told.destination.is_none_or(|what| what == "document")
 }
 
-fn is_ours(origin: &str, host: Option<&str>, origins: &[String]) -> bool {
+/// Whether an origin is where browsers find us. Behind a proxy it is not known here what browsers speak, and either will do.
+fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
     let origin = origin.to_ascii_lowercase();
     let Some((scheme, authority)) = origin.split_once("://") else { return false };
     let usual_port = match scheme {
@@ -90,8 +93,9 @@ fn is_ours(origin: &str, host: Option<&str>, origins: &[String]) -> bool {
         _ => return false,
     };
     let without = |text: &str| text.strip_suffix(usual_port).unwrap_or(text).to_owned();
-    let is_host = host.is_some_and(|host| without(&host.to_ascii_lowercase()) == without(authority));
-    is_host || origins.iter().any(|known| *known == without(&origin))
+    let is_host = told.host.is_some_and(|host| without(&host.to_ascii_lowercase()) == without(authority));
+    let is_spoken = scheme == "https" || !told.is_encrypted;
+    is_host && is_spoken || origins.iter().any(|known| *known == without(&origin))
 }
 
 /// Whether a `Host` names this machine and nothing else: a number that is, or a name that resolves to nothing else by its rules.

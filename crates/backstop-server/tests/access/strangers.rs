@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::request::Builder;
 use axum::http::{Method, StatusCode, header};
 use backstop::QueueName;
-use backstop_server::access::{Need, Scope};
+use backstop_server::access::{Need, Peer, Scope};
 
 /// As a page of another site makes a browser send it.
 fn foreign(builder: &Builder) -> Vec<Builder> {
@@ -126,7 +126,8 @@ async fn who_names_two_hosts_names_none_of_ours() {
 #[tokio::test]
 async fn a_proxy_before_an_open_server_is_told_what_is_missing() {
     let site = Site::new(OPEN);
-    for name in ["x-forwarded-for", "x-forwarded-host", "forwarded"] {
+    for name in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded", "via"]
+    {
         let builder = at(request(Method::GET, "/v1/queues"), "127.0.0.1:7007").header(name, "10.0.0.1");
         let (got, text) = site.read(empty(builder)).await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{name}");
@@ -162,5 +163,23 @@ async fn nobody_is_allowed_to_ask_across_origins() {
             assert!(!got.status.is_success(), "{origin}: {}", got.status);
             assert!(!got.headers.keys().any(|name| name.as_str().starts_with("access-control-")), "{origin}");
         }
+    }
+}
+
+#[tokio::test]
+async fn over_tls_a_page_of_the_same_name_that_came_in_the_open_can_change_nothing() {
+    let site = Site::new(GUARDED);
+    let token = site.token(&[Scope::Admin], None).await.token;
+    let cookie = site.log_in(&token).await;
+    let from = |scheme: &str, is_encrypted: bool| {
+        let peer = Peer { is_encrypted, ..Peer::default() };
+        let ours = request(Method::POST, "/v1/queues/q/pause").extension(peer);
+        let ours = ours.header(header::COOKIE, &cookie);
+        site.ask(empty(ours.header(header::ORIGIN, format!("{scheme}://{HOST}"))))
+    };
+    assert_foreign(&from("http", true).await, &"in the open, to TLS");
+    assert_eq!(from("https", true).await.status, StatusCode::OK);
+    for scheme in ["http", "https"] {
+        assert_eq!(from(scheme, false).await.status, StatusCode::OK, "{scheme}: a proxy may have it");
     }
 }

@@ -29,6 +29,22 @@ fn our_own_page_is_known_by_its_origin() {
 }
 
 #[test]
+fn over_tls_a_page_that_came_in_the_open_is_not_ours() {
+    let over_tls = |origin| Told { is_encrypted: true, ..told("jobs.example.org", Some(origin)) };
+    for origin in ["http://jobs.example.org", "http://jobs.example.org:80", "HTTP://jobs.example.org"] {
+        assert_eq!(judge(&over_tls(origin), &GUARDED), Err(Stranger::Page), "{origin}");
+        let contradictory = Told { site: Some("same-origin"), ..over_tls(origin) };
+        assert_eq!(judge(&contradictory, &GUARDED), Err(Stranger::Page), "{origin}");
+    }
+    for origin in ["https://jobs.example.org", "https://jobs.example.org:443"] {
+        assert_eq!(judge(&over_tls(origin), &GUARDED), Ok(Provenance::Ours), "{origin}");
+    }
+    let configured = ["http://jobs.example.org".to_owned()];
+    let here = Here { is_open: false, origins: &configured };
+    assert_eq!(judge(&over_tls("http://jobs.example.org"), &here), Ok(Provenance::Ours), "somebody said so");
+}
+
+#[test]
 fn a_foreign_page_is_turned_away_whatever_it_asks_for() {
     for origin in [
         "null",

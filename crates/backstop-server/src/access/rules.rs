@@ -62,6 +62,8 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Post, "/v1/lease", WORK),
     (Post, "/v1/settle", WORK),
     (Post, "/v1/beat", WORK),
+    // Who did what is for those who could have done it.
+    (Look, "/v1/audit", ADMIN),
     // Whoever looks.
     (Look, "/v1/**", READ),
     (Look, "/metrics", READ),
@@ -170,6 +172,7 @@ mod tests {
             ("GET", "/v1/events", READ),
             ("GET", "/metrics", READ),
             ("GET", "/openapi.json", READ),
+            ("GET", "/v1/audit", ADMIN),
             ("DELETE", "/v1/jobs/{id}", ADMIN),
             ("POST", "/v1/jobs/{id}/retry", ADMIN),
             ("POST", "/v1/jobs/{id}/cancel", ADMIN),

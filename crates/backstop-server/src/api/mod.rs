@@ -3,6 +3,7 @@
 //! One file a noun. A route reads, asks the library, and writes a shape of [`crate::wire`]; what is wrong is a [`Problem`]. Who may do
 //! what was decided before a request comes here.
 
+mod audit;
 mod breakers;
 mod dead;
 mod delivery;
@@ -79,6 +80,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(workers::list)))
         .routes(or_405(routes!(breakers::list)))
         .routes(or_405(routes!(breakers::reset)))
+        .routes(or_405(routes!(audit::list)))
         .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));
     many.merge(one).fallback(no_such_route).layer(Extension(Arc::new(Attendance::default())))
 }

@@ -2,6 +2,7 @@
 //!
 //! Shapes whose fields stand in alphabetical order came from the command line, which has always written them so.
 
+pub mod audit;
 pub mod breaker;
 pub mod dead;
 pub mod job;

@@ -1,8 +1,9 @@
-//! Every route that changes something on an operator's word × the audit.
+//! Every route that changes something on an operator's word × the audit, and the list of it.
 
 use crate::given::{Api, given_with};
 use crate::recovery::{UNPROCESSED, database, sweep};
 use axum::http::Method;
+use backstop::Span;
 use backstop_server::access::{Need, Scope, need};
 use backstop_server::api;
 use serde_json::{Value, json};
@@ -31,13 +32,13 @@ fn case(method: &str, pattern: &str) -> (&'static str, Value, &'static str) {
     }
 }
 
-/// The routes that need an administrator, as the API describes them.
+/// The routes that change something and need an administrator, as the API describes them.
 fn changes() -> Vec<(String, String)> {
     let described = serde_json::to_value(api::description("")).unwrap();
     let mut routes = Vec::new();
     for (pattern, item) in described["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
-            if need(&method.parse().unwrap(), pattern) == Need::Scope(Scope::Admin) {
+            if method != "GET" && need(&method.parse().unwrap(), pattern) == Need::Scope(Scope::Admin) {
                 routes.push((method, pattern.clone()));
             }
         }
@@ -82,4 +83,46 @@ async fn each_change_by_an_operator_is_one_entry_in_their_name() {
         assert_eq!(audit.len(), 1, "{method} {pattern}: {audit:?}");
         assert!(audit[0].what.starts_with(what) && audit[0].who == "ada", "{method} {pattern}: {audit:?}");
     }
+}
+
+#[tokio::test]
+async fn the_audit_is_listed_page_by_page_the_newest_first_and_can_be_filtered() {
+    let api = crate::given::given();
+    for n in 0..7 {
+        api.post(&format!("/v1/queues/q{n}/pause"), Value::Null).await.ok();
+        api.clock.advance(Span::secs(1));
+    }
+    api.backstop.changes("grace").resume(&"q0".parse().unwrap()).await.unwrap();
+    let (mut found, mut address) = (Vec::new(), "/v1/audit?limit=3".to_owned());
+    loop {
+        let page = api.get(&address).await.ok();
+        let entries = page["entries"].as_array().unwrap().clone();
+        assert!(entries.len() <= 3, "{page}");
+        found.extend(entries);
+        let Some(next) = page["next"].as_str() else { break };
+        address = format!("/v1/audit?limit=3&cursor={next}");
+    }
+    let queues: Vec<&str> = found.iter().map(|entry| entry["selection"]["queue"].as_str().unwrap()).collect();
+    assert_eq!(queues, ["q0", "q6", "q5", "q4", "q3", "q2", "q1", "q0"]);
+    let (newest, oldest) = (&found[0], &found[7]);
+    assert_eq!((&newest["who"], &newest["what"]), (&json!("grace"), &json!("queue resume")));
+    assert_eq!(
+        (&oldest["who"], &oldest["count"], &oldest["error"]),
+        (&json!("ada"), &json!(1), &Value::Null)
+    );
+    for (query, count) in [("who=grace", 1), ("what=pause", 7), ("who=ada&what=resume", 0), ("who=&what=", 8)]
+    {
+        let page = api.get(&format!("/v1/audit?{query}")).await.ok();
+        assert_eq!(page["entries"].as_array().unwrap().len(), count, "{query}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_the_audit_that_cannot_be_is_refused() {
+    let api = crate::given::given();
+    for query in ["limit=ten", "cursor=%00", "cursor=a%20b", "cursor=%C3%A4", "since=1"] {
+        api.get(&format!("/v1/audit?{query}")).await.problem(400);
+    }
+    assert_eq!(api.get("/v1/audit?cursor=zzz").await.ok(), json!({ "entries": [], "next": null }));
+    assert_eq!(api.get("/v1/audit").await.ok(), json!({ "entries": [], "next": null }));
 }

@@ -103,6 +103,7 @@ async fn a_store_that_does_not_answer_is_an_error_and_never_an_empty_list() {
         "/v1/streams/s/keys",
         "/v1/schedules",
         "/v1/breakers",
+        "/v1/audit",
     ];
     for path in gets {
         let answer = api.get(path).await;

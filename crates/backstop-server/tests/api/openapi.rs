@@ -13,7 +13,7 @@ const ROUTES: &str = "
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     GET /events
-    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · GET /breakers · POST /breakers/{b}/reset
+    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · GET /breakers · POST /breakers/{b}/reset · GET /audit
 ";
 
 fn described(document: &Value) -> BTreeSet<String> {
@@ -122,4 +122,8 @@ async fn dead_letters_and_redrives_are_written_as_they_are_described() {
     check_shape(&document, "Redrive", &serde_json::from_str(&started.text).unwrap());
     let redrives = api.get("/v1/dead/redrives").await.ok();
     check_shape(&document, "Redrive", &redrives["redrives"][0]);
+    api.post("/v1/queues/q/pause", Value::Null).await.ok();
+    let audit = api.get("/v1/audit").await.ok();
+    check_shape(&document, "Audit", &audit);
+    check_shape(&document, "AuditEntry", &audit["entries"][0]);
 }

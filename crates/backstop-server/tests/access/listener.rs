@@ -75,6 +75,18 @@ async fn a_connection_that_says_nothing_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_is_kept_after_an_answer_and_says_no_more_is_cut_off() {
+    let (_site, serving) = serve("connections_max = 1\n").await;
+    let mut stream = connect(serving.address()).await;
+    for _ in 0..2 {
+        stream.write_all(ASK).await.unwrap();
+        assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(rest(&mut stream).await, "");
+    answered_again(serving.address()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
     let (_site, serving) = serve("timeout = \"5s\"\n").await;
     let mut stream = connect(serving.address()).await;

@@ -8,6 +8,7 @@ mod given;
 mod headers;
 mod limits;
 mod listener;
+mod looking;
 mod mounted;
 mod outage;
 mod reach;

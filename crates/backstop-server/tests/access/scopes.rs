@@ -150,3 +150,37 @@ async fn a_path_to_stand_under_changes_nothing() {
     let got = site.ask(empty(request(Method::GET, "/jobs/queues?a=b"))).await;
     assert_eq!(got.text(header::LOCATION), "/jobs/login?next=/jobs/queues%3Fa%3Db");
 }
+
+/// What a route that changes something needs, said once more: a slip in the rules must not be its own witness.
+fn expected(method: &str, pattern: &str) -> Need {
+    match (method, pattern) {
+        ("POST", "/v1/jobs" | "/v1/jobs/batch" | "/v1/streams/{s}/records") => Need::Scope(Scope::Push),
+        ("POST", "/v1/lease" | "/v1/settle" | "/v1/beat") => Need::Scope(Scope::Work),
+        ("POST", "/login" | "/logout") => Need::Nothing,
+        _ => Need::Scope(Scope::Admin),
+    }
+}
+
+#[tokio::test]
+async fn whatever_changes_something_is_an_administrators_but_for_producers_workers_and_the_login() {
+    let site = Site::new(GUARDED);
+    let token = site.token(&[Scope::Push, Scope::Work, Scope::Read], None).await.token;
+    let routes = writes();
+    assert!(routes.len() >= 40, "{}", routes.len());
+    for route in routes {
+        let expected = expected(route.method().as_str(), &route.pattern);
+        assert_eq!(route.need(), expected, "{route:?}");
+        let status = site.ask(empty(bearing(to(&route), &token))).await.status;
+        let is_refused = status == StatusCode::FORBIDDEN;
+        assert_eq!(is_refused, expected == Need::Scope(Scope::Admin), "{route:?}: {status}");
+    }
+}
+
+#[test]
+fn whoever_may_look_sees_everything_but_the_audit_of_the_api() {
+    for route in all().iter().filter(|route| !route.is_write() && route.need() != Need::Nothing) {
+        let is_audit = route.pattern == "/v1/audit";
+        let expected = if is_audit { Scope::Admin } else { Scope::Read };
+        assert_eq!(route.need(), Need::Scope(expected), "{route:?}");
+    }
+}

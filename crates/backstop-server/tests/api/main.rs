@@ -5,6 +5,7 @@
 mod audit;
 mod breakers;
 mod dead;
+mod fuzz;
 mod given;
 mod gone;
 mod hostile;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Statements that may sort, because what they sort is small.
-const SORTING: [&str; 5] = ["groups", "groups_of", "list_running", "seize_expired", "workers"];
+const SORTING: [&str; 4] = ["groups", "groups_of", "list_running", "workers"];
 /// Statements that read a whole line until they have enough, or to add it up.
 const SEARCHING: [&str; 5] = ["groups", "promote_next", "pick_due", "examine_miscounted", "examine_orphans"];
 /// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk

@@ -10,11 +10,15 @@ use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
 use rusqlite::{Result, params};
 use std::collections::{HashMap, VecDeque};
 
+const SEIZE_SET_BACK: &str = include_str!("sql/seize_set_back.sql");
 const SEIZE_MOVE_BACK: &str = include_str!("sql/seize_move_back.sql");
 const SEIZE_EXPIRED: &str = include_str!("sql/seize_expired.sql");
 const SEIZE_RUNNING: &str = include_str!("sql/seize_running.sql");
 const SEIZE_TAKE: &str = include_str!("sql/seize_take.sql");
 const SEIZE_CLOSE: &str = include_str!("sql/seize_close.sql");
+
+/// Claims whose jobs one look at all that runs is for: looks are few, and none holds up others for long.
+const LOOK_MAX: usize = 20_000;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
 pub(crate) fn seize(
@@ -90,16 +94,17 @@ fn take_over(
     leftovers: &mut Leftovers,
     now: Time,
 ) -> Result<Vec<Vec<u8>>> {
-    let set_back = [now, now.after(SET_BACK_MIN)].map(Time::as_micros);
-    work.db.prepare_cached(SEIZE_MOVE_BACK)?.execute(set_back)?;
-    let expired = expired(work, now)?;
+    move_back(work, now)?;
+    let max = seize.max.min(SEIZE_MAX);
+    // Each holds a job, or is closed before long.
+    let first = expired(work, now, max)?;
     let mut taken = Vec::new();
-    if leftovers.come_first(&expired) {
-        take(work, seize, &expired, leftovers, &mut taken)?;
+    if leftovers.come_first(&first) {
+        take(work, seize, &first, leftovers, &mut taken)?;
     }
-    let is_short = taken.len() < seize.max.min(SEIZE_MAX);
-    let may_be_more = taken.is_empty() || !expired.iter().all(|claim| leftovers.knows(claim));
-    if is_short && may_be_more && !expired.is_empty() {
+    let may_be_more = taken.is_empty() || !first.iter().all(|claim| leftovers.knows(claim));
+    if taken.len() < max && may_be_more && !first.is_empty() {
+        let expired = expired(work, now, LOOK_MAX)?;
         *leftovers = Leftovers::find(work, &expired)?;
         take(work, seize, &expired, leftovers, &mut taken)?;
     }
@@ -107,6 +112,16 @@ fn take_over(
         open(work, seize.number, &seize.worker, seize.until, taken.len())?;
     }
     Ok(taken)
+}
+
+/// Where the clock was set back, claims end as long after now as they had to last.
+fn move_back(work: &Work<'_>, now: Time) -> Result<()> {
+    let later = now.after(SET_BACK_MIN).as_micros();
+    let is_set_back: bool = work.db.prepare_cached(SEIZE_SET_BACK)?.query_row([later], |row| row.get(0))?;
+    if is_set_back {
+        work.db.prepare_cached(SEIZE_MOVE_BACK)?.execute([now.as_micros(), later])?;
+    }
+    Ok(())
 }
 
 fn take(
@@ -131,14 +146,16 @@ fn take(
     Ok(())
 }
 
-fn expired(work: &Work<'_>, now: Time) -> Result<Vec<Expired>> {
+/// The first claims that are expired, at most so many of each kind.
+fn expired(work: &Work<'_>, now: Time, max: usize) -> Result<Vec<Expired>> {
     let mut statement = work.db.prepare_cached(SEIZE_EXPIRED)?;
     let read = |row: &rusqlite::Row<'_>| {
         let number = LeaseNumber::from_i64(row::whole(row, 0)?);
         let worker = WorkerName::new(row::text(row, 1)?.unwrap_or_default());
         Ok(Expired { number, worker, until: Time::from_micros(row::whole(row, 2)?) })
     };
-    statement.query_map([now, now.after(LEASE_ASKED_MAX)].map(Time::as_micros), read)?.collect()
+    let (now, longest) = (now.as_micros(), now.after(LEASE_ASKED_MAX).as_micros());
+    statement.query_map(params![now, longest, max as i64], read)?.collect()
 }
 
 /// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.

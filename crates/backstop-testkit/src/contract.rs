@@ -137,6 +137,7 @@ macro_rules! store_contract {
                 seize_never_hands_one_job_to_two
                 a_seizer_that_dies_keeps_the_first_vanished_workers_name
                 the_next_loss_names_the_next_worker
+                many_small_claims_are_seized_in_the_order_they_expired
                 seize_takes_at_most_max_oldest_claim_first
                 seize_stays_bounded
                 what_is_left_of_a_claim_seized_in_part_stays_with_its_worker

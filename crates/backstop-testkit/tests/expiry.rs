@@ -12,45 +12,64 @@ use backstop::core::plan::Want;
 use backstop::core::port::Claim;
 use backstop::{Backstop, NewJob, QueueName, QueueSettings, Run, Running, Span, State};
 use backstop_testkit::servers;
+use futures_util::{StreamExt, stream};
 use std::time::{Duration, Instant};
 
 const LEASES: usize = 100_000;
-/// Jobs of one claim, as a large worker takes them.
-const CLAIM: usize = 500;
+/// Jobs that are pushed at once.
+const BATCH: usize = 500;
+/// Claims under way at once.
+const CLAIMERS: usize = 16;
 const KEEPERS: usize = 2;
 /// Between two pushes of a caller.
 const PUSH_EVERY: Duration = Duration::from_millis(10);
 const BASELINE: Duration = Duration::from_secs(10);
-/// Long enough to claim all of them and to take the baseline.
-const HELD_FOR: Span = Span::secs(45);
+/// How the leases came about: with how many jobs of one claim, and for how long, which is enough to claim all and to take the baseline.
+#[derive(Clone, Copy)]
+struct Held {
+    claim: usize,
+    lasting: Span,
+}
+/// As large workers take them.
+const LARGE: Held = Held { claim: 500, lasting: Span::secs(45) };
+/// Each by itself, as workers over HTTP take them.
+const SINGLE: Held = Held { claim: 1, lasting: Span::secs(240) };
 /// All are ready again by then.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes and measures time"]
-async fn leases_that_expire_at_once_on_sqlite() {
+/// A campaign of each store, by its name.
+macro_rules! campaigns {
+    ($($name:ident: $held:expr, $store:expr;)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        #[ignore = "takes minutes and measures time"]
+        async fn $name() {
+            measure(&$store, $held).await;
+        }
+    )+};
+}
+
+campaigns! {
+    leases_that_expire_at_once_on_sqlite: LARGE, file().1;
+    leases_that_expire_at_once_on_postgres: LARGE, servers::postgres().fresh_url();
+    leases_that_expire_at_once_on_redis: LARGE, servers::redis().fresh_url();
+    single_leases_that_expire_at_once_on_sqlite: SINGLE, file().1;
+    single_leases_that_expire_at_once_on_postgres: SINGLE, servers::postgres().fresh_url();
+    single_leases_that_expire_at_once_on_redis: SINGLE, servers::redis().fresh_url();
+}
+
+/// A file, and its folder, which is gone when that is dropped.
+fn file() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
-    measure(&format!("sqlite:{}", folder.path().join("expiry.db").display())).await;
+    let url = format!("sqlite:{}", folder.path().join("expiry.db").display());
+    (folder, url)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes and measures time"]
-async fn leases_that_expire_at_once_on_postgres() {
-    measure(&servers::postgres().fresh_url()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes and measures time"]
-async fn leases_that_expire_at_once_on_redis() {
-    measure(&servers::redis().fresh_url()).await;
-}
-
-async fn measure(store: &str) {
+async fn measure(store: &str, held: Held) {
     let backstop = Backstop::open(store).await.expect("the store opens");
     let keepers: Vec<Running> = (0..KEEPERS).map(|n| keeper(&backstop, n)).collect();
     push_all(&backstop).await;
-    let until = backstop.now().after(HELD_FOR);
-    claim_all(&backstop, until).await;
+    let until = backstop.now().after(held.lasting);
+    claim_all(&backstop, held.claim, until).await;
     let before = push_for(&backstop, BASELINE).await;
     println!("{store}: {LEASES} leases held, pushes take {}", described(&before));
     assert!(backstop.now() < until, "leases began to expire before the baseline was taken");
@@ -93,23 +112,24 @@ fn job(backstop: &Backstop, queue: &str) -> NewJob {
 }
 
 async fn push_all(backstop: &Backstop) {
-    for _ in 0..LEASES / CLAIM {
-        let jobs = (0..CLAIM).map(|_| job(backstop, "q")).collect();
+    for _ in 0..LEASES / BATCH {
+        let jobs = (0..BATCH).map(|_| job(backstop, "q")).collect();
         backstop.push_jobs(jobs).await.expect("pushed");
     }
 }
 
-async fn claim_all(backstop: &Backstop, until: backstop::Time) {
-    for part in 0..LEASES / CLAIM {
+async fn claim_all(backstop: &Backstop, size: usize, until: backstop::Time) {
+    let claims = (0..LEASES / size).map(|part| async move {
         let claim = Claim {
             number: LeaseNumber::draw(part as u64),
             worker: WorkerName::new(&format!("doomed-{}", part % 20)),
             until,
-            wants: vec![Want { queue: QueueName::new("q").expect("a name"), max: CLAIM }],
+            wants: vec![Want { queue: QueueName::new("q").expect("a name"), max: size }],
         };
         let granted = backstop.store().claim(claim, backstop.now()).await.expect("claimed");
-        assert_eq!(granted.len(), CLAIM);
-    }
+        assert_eq!(granted.len(), size);
+    });
+    stream::iter(claims).buffer_unordered(CLAIMERS).collect::<()>().await;
 }
 
 /// Pushes for so long; answers when each push began, and how long it took.

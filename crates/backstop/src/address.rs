@@ -51,6 +51,11 @@ impl Address {
         &self.0
     }
 
+    /// Whether it has parts that are never shown: whoever reads what is shown cannot open the store with it.
+    pub fn hides_something(&self) -> bool {
+        redacted(&self.0) != self.0
+    }
+
     /// The kind of store it names, if it names one.
     pub fn kind(&self) -> Option<StoreKind> {
         let (scheme, rest) = self.0.split_once(':')?;

@@ -86,6 +86,13 @@ pub enum Subject {
     Pages,
 }
 
+impl Subject {
+    /// Whether it is measured in the store that was named; the others make one of their own.
+    pub const fn is_about_the_store(self) -> bool {
+        matches!(self, Self::Jobs | Self::Streams)
+    }
+}
+
 impl BenchArgs {
     /// How many jobs are measured with.
     fn jobs(&self) -> usize {
@@ -128,7 +135,7 @@ impl From<String> for Measured {
     }
 }
 
-/// Measures what was asked for: the store at `named`, or one in a new file beside the current folder's files if there is none.
+/// Measures what was asked for: the store at `named`, or one in a new file on the disk of the current folder if there is none.
 pub async fn run(
     args: &BenchArgs,
     named: Option<&Address>,

@@ -17,7 +17,7 @@ pub(super) struct Place {
     named: Address,
     /// Where backstop is measured.
     measured: Address,
-    /// For files.
+    /// For files; on the disk of the store, if that is one.
     folder: TempDir,
     /// The schema, or the prefix of keys, that is ours.
     name: String,
@@ -29,8 +29,6 @@ pub(super) struct Place {
 enum Leaves {
     /// Nothing that the folder does not take along.
     Nothing,
-    /// The jobs of our queues in a store of the user's.
-    Queue,
     /// Schemas with all that is in them.
     Schemas,
     /// Keys, by their prefix.
@@ -38,19 +36,21 @@ enum Leaves {
 }
 
 impl Place {
-    /// At `named`, or in a new file beside the current folder's files.
+    /// At `named`, or on the disk of the current folder.
     pub(super) fn choose(named: Option<&Address>) -> Result<Self> {
-        let folder =
-            tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
-        // No other run that goes on now has this name.
-        let name = format!("backstop_bench_{}", std::process::id());
-        let own = || Address::new(format!("sqlite:{}", folder.path().join("bench.db").display()));
-        let is_own = named.is_none();
-        let named = named.cloned().unwrap_or_else(own);
+        let beside = named.and_then(Address::sqlite_file).and_then(Path::parent);
+        let beside = beside.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = tempfile::tempdir_in(beside).with_context(|| {
+            format!("no folder for the measurements could be made in {}", beside.display())
+        })?;
+        // No other run that goes on now has this name, and none has a name that begins with it.
+        let name = format!("backstop_bench_{:010}", std::process::id());
+        let own = Address::new(format!("sqlite:{}", folder.path().join("bench.db").display()));
+        let named = named.cloned().unwrap_or_else(|| own.clone());
         let kind = named.kind().ok_or_else(|| OpenError::UnknownStore(named.clone()))?;
         let (measured, leaves) = match kind {
             StoreKind::Memory => (named.clone(), Leaves::Nothing),
-            StoreKind::Sqlite => (named.clone(), if is_own { Leaves::Nothing } else { Leaves::Queue }),
+            StoreKind::Sqlite => (own, Leaves::Nothing),
             StoreKind::Postgres => (named.with_parameter("schema", &name), Leaves::Schemas),
             StoreKind::Redis => (named.with_parameter("prefix", &name), Leaves::Keys),
         };
@@ -95,7 +95,6 @@ impl Place {
     pub(super) async fn clean_up(&self, backstop: &Backstop) -> Result<()> {
         match self.leaves {
             Leaves::Nothing => Ok(()),
-            Leaves::Queue => clear_all(backstop).await,
             Leaves::Schemas => self.drop_schemas().await,
             Leaves::Keys => {
                 // Where nobody but the store finds the keys, their jobs are gone at least.

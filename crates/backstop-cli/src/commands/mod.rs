@@ -68,6 +68,9 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
         return Err(Trouble::misuse("--url is about tables, and something else is measured")
             .advise("backstop bench tables --url URL, or --store URL for the store that is measured"));
     }
+    if store.is_some() && !args.subject.is_about_the_store() {
+        context.output.note("measured where it says, not in the store that was named");
+    }
     let durability = context.config.durability;
     let measured = bench::run(args, store, durability, context.output.is_json()).await;
     let told = |error: anyhow::Error| match (error.downcast::<OpenError>(), store) {

@@ -163,6 +163,11 @@ pub(crate) fn ended(mut child: Child) -> Answer {
     answer(child.wait_with_output().unwrap())
 }
 
+/// Waits for a process that takes its time.
+pub(crate) fn finished(child: Child) -> Answer {
+    answer(child.wait_with_output().unwrap())
+}
+
 /// Sends a signal by its name.
 pub(crate) fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();

@@ -1,6 +1,6 @@
 //! Stores on a server: reached, not reached, and never with their password shown.
 
-use crate::place::Place;
+use crate::place::{Place, finished, json_args};
 use backstop_testkit::servers::{cluster, postgres, redis};
 use serde_json::Value;
 
@@ -91,31 +91,33 @@ fn a_password_is_never_shown() {
     assert!(!wrong.run(["doctor"]).exits(1).stderr.contains("secret"));
 }
 
-/// Measures quickly, and answers the report.
-fn bench(place: &Place, more: &[&str]) -> Value {
+/// Measures quickly, and answers the report, with the name that is part of whatever it makes: others measure there as well.
+fn bench(place: &Place, more: &[&str]) -> (Value, String) {
     let store = place.store();
-    let report = place.json(["bench", "--quick", "--store", &store].iter().chain(more));
+    let child = place.start(json_args(["bench", "--quick", "--store", &store].iter().chain(more)));
+    let name = format!("backstop_bench_{:010}", child.id());
+    let report = finished(child).succeeded().json();
     for round in report["rounds"].as_array().unwrap() {
         for measure in ["enqueue_bulk", "enqueue_callers", "drain"] {
             assert!(round["ratio_to_raw"][measure].as_f64().unwrap() > 0.0, "{measure}: {report}");
         }
         assert!(round["pickup"]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
     }
-    report
+    (report, name)
 }
 
 #[test]
 fn bench_on_postgresql_leaves_nothing_behind_and_can_hold_a_snapshot() {
     let place = Place::at(postgres().fresh_url());
     place.json(["push", "backstop-bench", "1"]);
-    let report = bench(&place, &["--held-snapshot"]);
+    let (report, name) = bench(&place, &["--held-snapshot"]);
     assert_eq!((report["store"].as_str(), report["durability"].as_str()), (Some("postgres"), Some("full")));
     for rounds in ["rounds", "single"] {
         assert_eq!(report["held_snapshot"][rounds].as_array().unwrap().len(), 10);
     }
     assert_eq!(place.count("backstop-bench", "ready"), 1, "what was there is as it was");
-    let left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'backstop_bench%'";
-    assert_eq!(postgres().sql(left).trim(), "0");
+    let left = format!("SELECT count(*) FROM pg_namespace WHERE nspname IN ('{name}', '{name}_raw')");
+    assert_eq!(postgres().sql(&left).trim(), "0");
     Place::new().run(["bench", "--held-snapshot"]).complains(2, &["PostgreSQL"]);
 }
 
@@ -123,15 +125,17 @@ fn bench_on_postgresql_leaves_nothing_behind_and_can_hold_a_snapshot() {
 fn bench_on_redis_leaves_nothing_behind() {
     let place = Place::at(redis().fresh_url());
     place.json(["push", "backstop-bench", "1"]);
-    assert_eq!(bench(&place, &[])["store"], "redis");
+    let (report, name) = bench(&place, &[]);
+    assert_eq!(report["store"], "redis");
     assert_eq!(place.count("backstop-bench", "ready"), 1, "what was there is as it was");
-    assert_eq!(redis().cli(&["keys", "*backstop_bench*"]).trim(), "");
+    assert_eq!(redis().cli(&["keys", &format!("*{name}*")]).trim(), "");
 }
 
 #[test]
 fn bench_on_a_cluster_leaves_nothing_behind() {
-    assert_eq!(bench(&Place::at(cluster().fresh_url()), &[])["store"], "redis");
+    let (report, name) = bench(&Place::at(cluster().fresh_url()), &[]);
+    assert_eq!(report["store"], "redis");
     for node in cluster().masters() {
-        assert_eq!(node.cli(&["keys", "*backstop_bench*"]).trim(), "");
+        assert_eq!(node.cli(&["keys", &format!("*{name}*")]).trim(), "");
     }
 }

@@ -23,10 +23,13 @@ BEGIN
       FROM (SELECT l.no, l.until - w.seen_at AS lasts FROM lease l JOIN worker w ON w.name = l.worker
         WHERE w.seen_at > p_now + 60000000 AND l.until >= w.seen_at FOR UPDATE OF l SKIP LOCKED) m
       WHERE l.no = m.no;
+    -- As many leases as jobs are wanted: each holds one, or goes. With a hundred thousand of them no call sorts all.
     FOR v_no IN
       SELECT x.no FROM (
-        SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until >= p_from AND l.until < p_now
-        UNION ALL SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until > p_longest) x
+        (SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until >= p_from AND l.until < p_now
+          ORDER BY l.until, l.number LIMIT p_max)
+        UNION ALL (SELECT l.until, l.number, l.queue, l.level, l.lo, l.no FROM lease l WHERE l.until > p_longest
+          ORDER BY l.until, l.number LIMIT p_max)) x
       ORDER BY x.until, x.number, (SELECT q.name FROM queue q WHERE q.id = x.queue), x.level, x.lo
     LOOP
       SELECT * INTO v_lease FROM lease l WHERE l.no = v_no AND (l.until < p_now OR l.until > p_longest) FOR UPDATE SKIP LOCKED;

@@ -32,7 +32,7 @@ const OTHERS: &str = "
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
     SELECT n, n, 0, 0, 6, 0, 0, 0, 2, gen_random_uuid(), 'k', '' FROM (SELECT nextval('line') n FROM generate_series(1, 10000)) x;
   INSERT INTO lease (number, lo, hi, until, queue, level, worker)
-    SELECT -j.no, j.seq, j.seq, 90000000000, 6, 2, 'w ' || j.no % 100 FROM (SELECT * FROM job j WHERE j.queue = 6 ORDER BY j.seq LIMIT 5000) j;
+    SELECT -j.no, j.seq, j.seq, 80000000000 + j.seq, 6, 2, 'w ' || j.no % 100 FROM (SELECT * FROM job j WHERE j.queue = 6 ORDER BY j.seq LIMIT 5000) j;
   INSERT INTO reached (queue, step, at) SELECT 6, 1, ARRAY[0, 0, max(hi), 0] FROM lease;
   INSERT INTO worker (name, queues, seen_at) SELECT 'w ' || n, 'leased', 5 FROM generate_series(0, 99) n;
   INSERT INTO tally (queue, ready) SELECT 1, 0 FROM generate_series(1, 2000);";
@@ -61,7 +61,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 74] = [
+const CALLS: [(&str, i64); 75] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.
@@ -130,6 +130,8 @@ const CALLS: [(&str, i64); 74] = [
     ),
     ("SELECT * FROM seize(10, 's', 90000000000, 500, 7, 90000000001, 0)", 1_000),
     ("SELECT * FROM seize(10, 's', 90000000000, 500, 5, 90000000001, 0)", 1),
+    // Five thousand leases of one job each have expired.
+    ("SELECT * FROM seize(10, 's', 90000000000, 50, 89000000000, 90000000001, 80000000000)", 100),
     // Changes of counts are added up with it, 5,000 at a time.
     ("SELECT * FROM promote(1000, 300000, 0)", 2_000),
     ("SELECT * FROM promote(1000, 0, 0)", 1_000),

@@ -355,6 +355,32 @@ pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
     assert_eq!(taken, ["a", "c"]);
 }
 
+/// Claims of one job each are taken over call by call, those that waited longest first, and none is left.
+pub async fn many_small_claims_are_seized_in_the_order_they_expired(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let all: Vec<String> = (0..60).map(|n| format!("job-{n:03}")).collect();
+    scene.insert(all.iter().map(|name| job("q", name))).await;
+    for n in 0..60 {
+        let mut claim = scene.claim_of(&[("q", 1)]);
+        claim.until = at(40).before(Span::micros(n));
+        scene.claim_as(&claim).await;
+    }
+    scene.now = at(60);
+    let mut taken = Vec::new();
+    for calls in 1.. {
+        let mut seize = scene.seize_of("rescuer");
+        seize.max = 7;
+        let mut seized = seized_names(&scene.seize_as(&seize).await);
+        seized.sort_unstable_by(|one, other| other.cmp(one));
+        if seized.is_empty() {
+            break;
+        }
+        taken.extend(seized);
+        assert!(calls <= 60, "{taken:?}");
+    }
+    assert!(taken.iter().eq(all.iter().rev()), "{taken:?}");
+}
+
 /// However many have expired, one call takes over no more than its limit.
 pub async fn seize_stays_bounded(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);

@@ -3,6 +3,7 @@ use super::*;
 fn check(address: &str, shown: &str) {
     assert_eq!(redacted(address), shown);
     assert_eq!(Address::new(address).to_string(), shown);
+    assert_eq!(Address::new(address).hides_something(), address != shown);
     assert_eq!(format!("{:?}", Address::new(address)), format!("Address({shown})"));
 }
 

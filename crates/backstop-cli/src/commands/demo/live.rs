@@ -49,7 +49,7 @@ pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
         () = ended => {}
         () = signals.next() => {}
     }
-    summary(&backstop, &address, context).await?;
+    summary(&backstop, &address, &config, context).await?;
     Ok(Verdict::Fine)
 }
 
@@ -98,11 +98,23 @@ fn announce(serving: &Serving, address: &Address, file: &Path, context: &Context
         let command = paint.command(format!("{program} --config {} {arguments:<width$}", file.display()));
         output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
     }
+    if address.hides_something() {
+        output.line(
+            "  each with --store, or BACKSTOP_STORE, as here: who may use the store is not written down.",
+        )?;
+    }
     Ok(())
 }
 
-async fn summary(backstop: &Backstop, address: &Address, context: &Context) -> Result<(), Trouble> {
-    let queues = backstop.store().queues(backstop.now()).await?;
+/// Sums up the demo's queues, and nobody else's.
+async fn summary(
+    backstop: &Backstop,
+    address: &Address,
+    config: &Config,
+    context: &Context,
+) -> Result<(), Trouble> {
+    let mut queues = backstop.store().queues(backstop.now()).await?;
+    queues.retain(|queue| config.queues.contains_key(&queue.name));
     let done: u64 = queues.iter().map(|queue| queue.totals.done).sum();
     let dead: u64 = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
     let lost: u64 = queues.iter().map(show::lost).sum();

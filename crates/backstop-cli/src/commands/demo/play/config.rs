@@ -20,7 +20,7 @@ pub(in crate::commands::demo) fn config(
     now: Time,
     context: &Context,
 ) -> Result<(Config, PathBuf), Trouble> {
-    let text = written(folder, &address.to_string(), now);
+    let text = written(folder, address, now);
     let file = folder.join(config::USUAL_FILE);
     std::fs::write(&file, &text)?;
     let path = file.display().to_string();
@@ -33,10 +33,12 @@ pub(in crate::commands::demo) fn config(
     Ok((config, file))
 }
 
-fn written(folder: &Path, store: &str, now: Time) -> String {
+fn written(folder: &Path, address: &Address, now: Time) -> String {
     let app = format!("sqlite:{}", app_file(folder).display());
+    // Secrets are not left in files: then the store has to be named with every command.
+    let store = if address.hides_something() { "#" } else { "" };
     TEMPLATE
-        .replace("{store}", store)
+        .replace("{store}", &format!("{store}url = \"{address}\""))
         .replace("{app}", &app)
         .replace("{minutes_ago}", &now.before(Span::minutes(40)).to_string())
         .replace("{days_ago}", &now.before(Span::days(6)).to_string())

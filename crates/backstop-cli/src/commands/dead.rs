@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
 use backstop::dead::DeadLetters;
+pub(crate) use change::confirmed;
 use clap::Subcommand;
 use select::SelectionArgs;
 
@@ -115,13 +116,14 @@ The oldest letters go first, or the first ones named, as the canary. When each h
 others follow at --then-rate; they are watched too, and if a larger share dies than the canary was allowed to, it stops
 by itself and exits 1. Only letters that are dead now are redriven, each once. Workers must be running elsewhere.")]
     Redrive(redrive::RedriveArgs),
-    /// Who changed what among the dead letters, the newest first
+    /// Who changed what by hand, the newest first: dead letters, and anything else
     #[command(after_help = "\
 Examples:
   backstop dead audit
   backstop dead audit --limit 1000 --json
 
-An entry without a count was cut off before it ended.")]
+An entry without a count was cut off before it ended; one with an error ended early. Of dead letters are `requeue`, `move`,
+`delete`, `clear`, `import` and `redrive`; what was done to anything else says so first, as in `queue pause`.")]
     Audit(look::AuditArgs),
 }
 

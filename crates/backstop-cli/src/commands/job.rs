@@ -49,10 +49,10 @@ Examples:
 Examples:
   backstop job delete order-17
   backstop job delete order-17 --queue emails      on Redis, where several queues have a job of that id
-  backstop job delete --queue emails --state done
+  backstop job delete --queue emails --state done --yes
 
-What is removed cannot be brought back.")]
-    Delete(SelectionArgs),
+What is removed cannot be brought back: whoever names no ids is asked first, or says --yes.")]
+    Delete(amend::DeleteArgs),
     /// Say in one sentence why a job does not run, and what to do
     #[command(after_help = "\
 Examples:
@@ -115,7 +115,7 @@ pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdi
         JobCommand::Show(args) => show::run(args, context).await,
         JobCommand::Retry(args) => amend::run(args, Action::Retry, context).await,
         JobCommand::Cancel(args) => amend::run(args, Action::Cancel, context).await,
-        JobCommand::Delete(args) => amend::run(args, Action::Delete, context).await,
+        JobCommand::Delete(args) => amend::delete(args, context).await,
         JobCommand::Why(args) => why::run(args, context).await,
         JobCommand::Overlaps(args) => overlaps::run(args, context).await,
     }

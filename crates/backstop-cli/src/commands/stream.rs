@@ -44,7 +44,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop stream forget uptime site-7
-  backstop stream forget uptime site-7 --disable     and ignore its records until it is enabled")]
+  backstop stream forget uptime site-7 --disable     and ignore its records until it is enabled
+  backstop stream forget uptime site-7 --yes         without being asked about the records it holds")]
     Forget(change::ForgetArgs),
     /// Take the records of a disabled key again
     #[command(after_help = "\

@@ -326,3 +326,14 @@ fn one_letter_that_cannot_be_read_hides_no_other() {
     assert_eq!(place.json(["dead", "delete", id, "--yes"]), json!({ "count": 1 }));
     assert_eq!(place.json(["dead", "requeue", "--text", "boom"]), json!({ "count": 2 }));
 }
+
+#[test]
+fn the_audit_tells_of_every_change_and_why_one_ended_early() {
+    let place = Place::new();
+    place.json(["queue", "pause", "q"]);
+    let help = place.run(["dead", "audit", "--help"]).succeeded().stdout;
+    assert!(help.contains("and anything else") && !help.contains("among the dead letters"), "{help}");
+    let text = place.run(["dead", "audit"]).succeeded().stdout;
+    assert!(text.starts_with("WHEN\tWHO\tWHAT\tCOUNT\tSELECTION\tERROR\n"), "{text}");
+    assert!(text.contains("\tqueue pause\t1\t"), "{text}");
+}

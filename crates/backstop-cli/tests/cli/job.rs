@@ -121,10 +121,22 @@ fn jobs_can_be_cancelled_and_deleted() {
         (place.job("a")["state"].as_str(), place.job("a")["reason"].as_str()),
         (Some("cancelled"), Some("operator"))
     );
-    assert_eq!(place.json(["job", "delete", "--state", "cancelled"])["count"], 1);
+    assert_eq!(place.json(["job", "delete", "a"])["count"], 1);
     place.run(["job", "show", "a"]).complains(1, &["error: there is no job", "try: backstop job list"]);
-    assert_eq!(place.json(["job", "delete", "--all"])["count"], 3);
+    assert_eq!(place.json(["job", "delete", "--all", "--yes"])["count"], 3);
     assert_eq!(place.json(["job", "list"])["jobs"], json!([]));
+}
+
+#[test]
+fn jobs_that_nobody_named_are_deleted_only_if_that_was_meant() {
+    let place = Place::new();
+    place.feed(b"1\n2\n3\n", ["push", "q", "-"]).succeeded();
+    place.json(["push", "p", "4"]);
+    place.run(["job", "delete", "--queue", "q"]).complains(2, &["all jobs that fit for good", "with --yes"]);
+    place.run(["job", "delete", "--all"]).complains(2, &["all jobs of all queues for good", "with --yes"]);
+    assert_eq!((place.count("q", "ready"), place.count("p", "ready")), (3, 1), "nothing was removed");
+    assert_eq!(place.json(["job", "delete", "--queue", "q", "-y"])["count"], 3);
+    assert_eq!(place.json(["job", "delete", "--all", "--yes"])["count"], 1);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_long_list_is_read_page_by_page_and_called_off_as_a_whole(place: &Place) {
     assert_eq!(ids.len(), 2_500);
     assert_eq!(place.json(["job", "cancel", "--queue", "q"])["count"], 2_500);
     assert_eq!((place.count("q", "cancelled"), place.count("q", "ready")), (2_500, 0));
-    assert_eq!(place.json(["job", "delete", "--queue", "q"])["count"], 2_500);
+    assert_eq!(place.json(["job", "delete", "--queue", "q", "--yes"])["count"], 2_500);
     assert_eq!(place.json(["job", "list"])["jobs"], json!([]));
 }
 

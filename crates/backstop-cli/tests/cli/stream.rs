@@ -183,6 +183,21 @@ fn the_step_of_the_command_wins_and_secrets_are_not_shown() {
 }
 
 #[test]
+fn records_that_are_held_are_forgotten_only_if_that_was_meant() {
+    let place = Place::new();
+    configure(&place, "");
+    push(&place, &[("a", 1), ("a", 2)]);
+    for more in [&[][..], &["--disable"]] {
+        let args = ["stream", "forget", "uptime", "a"].iter().chain(more);
+        place.run(args).complains(2, &["2 held records of key a for good", "with --yes"]);
+    }
+    let shown = place.json(["stream", "show", "uptime", "a"]);
+    assert_eq!(shown["held"].as_array().unwrap().len(), 2, "nothing was forgotten");
+    place.json(["stream", "forget", "uptime", "a", "--yes"]);
+    place.run(["stream", "show", "uptime", "a"]).complains(1, &["has no key a"]);
+}
+
+#[test]
 fn a_disabled_key_ignores_its_records() {
     let place = Place::new();
     configure(&place, "");

@@ -107,7 +107,7 @@ pub(super) async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict
 }
 
 /// Asks whoever sits at the terminal; where nobody does, refuses.
-fn confirmed(meant: &str, command: &str) -> Result<bool, Trouble> {
+pub(crate) fn confirmed(meant: &str, command: &str) -> Result<bool, Trouble> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let cause = format!("this removes {meant} for good, and nobody can be asked here");
         return Err(Trouble::misuse(cause).advise(command));

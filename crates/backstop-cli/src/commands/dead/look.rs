@@ -1,4 +1,4 @@
-//! `backstop dead stats` and `backstop dead groups`.
+//! `backstop dead stats`, `backstop dead groups` and `backstop dead audit`.
 
 use super::letters;
 use crate::context::Context;
@@ -93,7 +93,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
         return Ok(Verdict::Fine);
     }
     let now = backstop.now();
-    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION"]);
+    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION", "ERROR"]);
     for entry in entries {
         table.row([
             relative(entry.at, now),
@@ -101,6 +101,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
             entry.what,
             entry.count.map_or_else(|| "cut off".to_owned(), count),
             cut(&entry.selection.to_string(), ERROR_CHARS),
+            cut(&entry.error.unwrap_or_default(), ERROR_CHARS),
         ]);
     }
     context.output.table(&table)?;

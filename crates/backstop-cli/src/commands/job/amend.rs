@@ -1,25 +1,58 @@
 //! Does something to many jobs, however many there are.
 
 use super::SelectionArgs;
+use crate::commands::dead::confirmed;
 use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_server::wire::job::AmendedShape;
+use clap::Args;
 
 /// Refusals told one by one to people; programs get all of them.
 const REFUSED_TOLD_MAX: usize = 20;
 
+/// Which jobs, and whether that was meant.
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
 /// Does what was asked for; exits 1 if any job refused it.
 pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
-    let selection = selection(args, &action)?;
+    amend(&selection(args, &action)?, &action, context).await
+}
+
+/// Removes jobs; those that nobody named one by one only if that was meant.
+pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let selection = selection(&args.selection, &Action::Delete)?;
+    let meant = match &selection {
+        Selection::Ids(_) | Selection::Within(..) => None,
+        Selection::Matching(_) => Some("all jobs that fit"),
+        Selection::All => Some("all jobs of all queues"),
+    };
+    if let Some(meant) = meant
+        && !args.yes
+        && !confirmed(meant, "the same command with --yes")?
+    {
+        context.output.note("nothing was removed");
+        return Ok(Verdict::FallsShort);
+    }
+    amend(&selection, &Action::Delete, context).await
+}
+
+async fn amend(selection: &Selection, action: &Action, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let amended = AmendedShape::from(backstop.changes(&Context::who()).amend(&selection, &action).await?);
+    let amended = AmendedShape::from(backstop.changes(&Context::who()).amend(selection, action).await?);
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {
-        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(&action)))?;
+        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(action)))?;
         for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
             context.output.warn(format!("{}: {}", refused.id, refused.why));
         }

@@ -1,6 +1,7 @@
 //! Forget a key, enable it, set it going again.
 
 use super::{KeyArgs, unknown};
+use crate::commands::dead::confirmed;
 use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
@@ -19,6 +20,9 @@ pub(crate) struct ForgetArgs {
     /// And ignore its records until it is enabled again
     #[arg(long)]
     disable: bool,
+    /// Do not ask where it holds records
+    #[arg(long, short)]
+    yes: bool,
 }
 
 /// Which key, and how it goes on.
@@ -39,6 +43,10 @@ async fn opened(args: &KeyArgs, context: &Context) -> Result<(Changes, Stream), 
 
 pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdict, Trouble> {
     let (changes, stream) = opened(&args.which, context).await?;
+    if !args.yes && !is_meant(&stream, &args.which).await? {
+        context.output.note("nothing was forgotten");
+        return Ok(Verdict::FallsShort);
+    }
     let gone = if args.disable {
         changes.disable(&stream, &args.which.key).await?
     } else {
@@ -51,6 +59,16 @@ pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdi
         &ForgottenShape { count: gone.records, disabled: args.disable, key: &args.which.key },
         &text,
     )
+}
+
+/// Whether what a key holds may go; one that holds nothing loses nothing.
+async fn is_meant(stream: &Stream, which: &KeyArgs) -> Result<bool, Trouble> {
+    let held = stream.key(&which.key).await?.map_or(0, |stored| stored.count);
+    if held == 0 {
+        return Ok(true);
+    }
+    let meant = format!("{} of key {}", counted(held, "held record"), which.key);
+    confirmed(&meant, "the same command with --yes")
 }
 
 pub(super) async fn enable(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {

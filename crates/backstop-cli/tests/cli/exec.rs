@@ -88,6 +88,39 @@ fn the_command_gets_the_payload_and_the_job() {
     assert!(env.contains("BACKSTOP_LEASE="), "{env}");
 }
 
+/// Each would leave a file `x` behind if anything took it for a command, or for the name of one.
+const COMMANDS: [&str; 8] = [
+    "$(touch x)",
+    "`touch x`",
+    "; touch x #",
+    "' ; touch x ; '",
+    "|touch x",
+    "../../bin/sh",
+    "-c touch x",
+    "!!python/object/apply:os.system ['touch x']",
+];
+
+#[test]
+fn what_a_job_says_is_data_and_never_a_command() {
+    let place = Place::new();
+    let hidden = r#"{"exec":["touch","x"],"handler":{"exec":["touch","x"]},"command":"touch x","__class__":"os.system"}"#;
+    let quoted = COMMANDS.map(|text| json!(text).to_string());
+    for (kind, payload) in COMMANDS.iter().zip(&quoted).chain([(&"exec", &hidden.to_owned())]) {
+        place.run(["push", "q", payload, &format!("--kind={kind}"), &format!("--id={kind}")]).succeeded();
+    }
+    let line = r#"printf '%s\n' "$BACKSTOP_KIND" >> kinds; cat >> payloads; echo >> payloads"#;
+    let one_by_one = ["--concurrency", "1", "--until-empty"];
+    place.run(["work", "q", "--exec", line].iter().chain(&one_by_one)).succeeded();
+    assert!(!place.path("x").exists());
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(&place.read("kinds")), sorted(&format!("{}\nexec", COMMANDS.join("\n"))));
+    assert_eq!(sorted(&place.read("payloads")), sorted(&format!("{}\n{hidden}", quoted.join("\n"))));
+}
+
 #[test]
 fn a_run_over_its_time_is_killed_with_all_it_started() {
     let place = Place::new();

@@ -1,5 +1,7 @@
 //! Logs as programs read them.
 
+mod secrets;
+
 use crate::place::Place;
 use serde_json::{Value, json};
 

@@ -11,7 +11,11 @@ pub(crate) struct Served {
 }
 
 pub(crate) fn serve(place: &Place, args: &[&str]) -> Served {
-    let mut child = place.start(["serve", "--json"].iter().chain(args));
+    served(place.start(["serve", "--json"].iter().chain(args)))
+}
+
+/// Waits until it says where it is.
+pub(crate) fn served(mut child: Child) -> Served {
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
@@ -64,6 +68,31 @@ fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
     wait_until("the job's end", || served.state("a") == "done");
     served.stop();
     assert_eq!(place.job("a")["state"], "done");
+}
+
+/// The numbers of the sockets that listen for TCP, as this process sees the network.
+fn listening() -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap());
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+    let rows = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[3] == "0A").map(|row| format!("socket:[{}]", row[9])).collect()
+}
+
+#[test]
+fn it_listens_at_one_place_and_at_no_other() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n[streams.s]\nstep = \"1m\"\n");
+    let served = serve(&place, &HERE);
+    served.push("q", "a");
+    wait_until("the job's end", || served.state("a") == "done");
+    assert_eq!(served.ask("GET /metrics", "", "").0, 200);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", served.child.id())).unwrap();
+    let open: Vec<String> = open
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()?.to_str().map(str::to_owned))
+        .collect();
+    let listening = listening();
+    assert_eq!(open.iter().filter(|name| listening.contains(name)).count(), 1, "{open:?}");
+    served.stop();
 }
 
 #[test]

@@ -76,7 +76,8 @@ async fn every_configuration_that_is_taught_is_one() {
     site.test.backstop.stream("uptime").unwrap().offer(vec![record]).await.unwrap();
     let empty = Site::new("");
     let teaching = TEACHING.map(|address| (&empty, address));
-    for (site, address) in teaching.into_iter().chain([(&site, "/queues/emails"), (&site, "/streams/uptime")]) {
+    for (site, address) in teaching.into_iter().chain([(&site, "/queues/emails"), (&site, "/streams/uptime")])
+    {
         let page = site.page(address).await;
         let quotes = between(&page, "<pre class=\"quote\">", "</pre>");
         let configurations: Vec<&str> = quotes.into_iter().filter(|quote| quote.starts_with('[')).collect();

@@ -7,8 +7,11 @@ use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::terms::Terms;
 use backstop_core::{NewJob, QueueName, Time};
+use bytes::BytesMut;
 use std::collections::{HashMap, HashSet};
-use tokio_postgres::types::Type;
+use std::error::Error;
+use std::fmt;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
@@ -73,11 +76,11 @@ pub(crate) struct Batch<'a> {
     pub(crate) levels: Vec<i16>,
     pub(crate) kinds: Vec<&'a str>,
     pub(crate) payloads: Vec<&'a [u8]>,
-    pub(crate) run_ats: Vec<Option<i64>>,
-    pub(crate) keys: Vec<Option<&'a str>>,
-    pub(crate) key_states: Vec<Option<i16>>,
-    pub(crate) key_untils: Vec<Option<i64>>,
-    pub(crate) retries: Vec<Option<Vec<u8>>>,
+    pub(crate) run_ats: Sparse<i64>,
+    pub(crate) keys: Sparse<&'a str>,
+    pub(crate) key_states: Sparse<i16>,
+    pub(crate) key_untils: Sparse<i64>,
+    pub(crate) retries: Sparse<Vec<u8>>,
     pub(crate) singly: bool,
     /// For a transaction that may go on for long.
     pub(crate) careful: bool,
@@ -90,17 +93,21 @@ impl<'a> Batch<'a> {
     pub(crate) fn of(jobs: impl Iterator<Item = (&'a NewJob, Time)>) -> Self {
         let mut batch = Self::default();
         let mut queues: HashMap<&QueueName, i32> = HashMap::new();
-        let (mut ids, mut later) = (HashSet::new(), false);
+        let (mut last, mut later) = (None, false);
         for (job, now) in jobs {
-            let next = row::number(queues.len() + 1);
-            let at = *queues.entry(&job.queue).or_insert_with(|| {
-                batch.queues.push(job.queue.as_str());
-                next
-            });
-            batch.singly |= job.unique.is_some() || !ids.insert(job.id);
+            let at = match last {
+                Some((queue, at)) if queue == &job.queue => at,
+                _ => *queues.entry(&job.queue).or_insert_with(|| {
+                    batch.queues.push(job.queue.as_str());
+                    row::number(batch.queues.len())
+                }),
+            };
+            last = Some((&job.queue, at));
+            batch.singly |= job.unique.is_some();
             later |= job.run_at.is_some_and(|run_at| run_at > now);
             batch.push(job, at, now);
         }
+        batch.singly |= has_twins(&batch.ids);
         if !batch.singly && !later {
             (batch.lowest, batch.highest) = range(&batch.ids).unzip();
         }
@@ -115,11 +122,11 @@ impl<'a> Batch<'a> {
         self.levels.push(job.priority.level().into());
         self.kinds.push(job.kind.as_str());
         self.payloads.push(job.payload.as_bytes());
-        self.run_ats.push(job.run_at.map(Time::as_micros));
-        self.keys.push(job.unique.as_ref().map(|unique| unique.key.as_str()));
-        self.key_states.push(hold.map(|hold| hold.states.bits().into()));
-        self.key_untils.push(hold.and_then(|hold| hold.until).map(Time::as_micros));
-        self.retries.push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
+        self.run_ats.0.push(job.run_at.map(Time::as_micros));
+        self.keys.0.push(job.unique.as_ref().map(|unique| unique.key.as_str()));
+        self.key_states.0.push(hold.map(|hold| hold.states.bits().into()));
+        self.key_untils.0.push(hold.and_then(|hold| hold.until).map(Time::as_micros));
+        self.retries.0.push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
     }
 
     fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 2] {
@@ -157,6 +164,38 @@ impl<'a> Batch<'a> {
         }
         Ok(taken)
     }
+}
+
+/// A column that most batches have nothing in: then it is sent as nothing, and nobody takes it apart.
+#[derive(Debug)]
+pub(crate) struct Sparse<T>(pub(crate) Vec<Option<T>>);
+
+impl<T> Default for Sparse<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> ToSql for Sparse<T>
+where
+    T: fmt::Debug,
+    Vec<Option<T>>: ToSql,
+{
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        if self.0.iter().all(Option::is_none) { Ok(IsNull::Yes) } else { self.0.to_sql(ty, out) }
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        Vec::<Option<T>>::accepts(ty)
+    }
+
+    to_sql_checked!();
+}
+
+/// Whether an id stands there twice. Those that are made one after the other are in order.
+fn has_twins(ids: &[Uuid]) -> bool {
+    let mut seen = HashSet::new();
+    !ids.is_sorted_by(|one, next| one < next) && !ids.iter().all(|id| seen.insert(id))
 }
 
 /// The lowest and the highest of ids that were all made within moments.

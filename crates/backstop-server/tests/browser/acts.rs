@@ -2,10 +2,13 @@
 
 use crate::page::{Node, Page};
 use crate::rules;
-use crate::site::Site;
+use crate::site::{SECRET, Site};
 use backstop::core::amend::Filter;
-use backstop::core::port::{Gate, PageQuery, QueueStatus};
+use backstop::core::port::{Gate, PageQuery, QueueStatus, Swap};
+use backstop::dead::redrive::RedriveReport;
+use backstop::streams::Standing;
 use backstop::{JobId, State, StreamKey};
+use serde_json::{Value, json};
 
 /// With script, and without.
 fn visitors() -> [Page; 2] {
@@ -51,6 +54,53 @@ impl Site {
     fn state(&self, id: JobId) -> State {
         self.wait(self.backstop.job(id)).unwrap().unwrap().state
     }
+
+    fn is_gone(&self, id: JobId) -> bool {
+        self.wait(self.backstop.job(id)).unwrap().is_none()
+    }
+
+    /// How the only key of a stream stands.
+    fn standing(&self, stream: &str) -> Standing {
+        let stream = self.backstop.stream(stream).unwrap();
+        let stored = self.wait(stream.key(&StreamKey::new("plain").unwrap())).unwrap().unwrap();
+        Standing::from_bytes(&stored.standing).unwrap()
+    }
+
+    /// The only redrive there is.
+    fn redrive(&self) -> RedriveReport {
+        self.wait(self.backstop.dead().redrives()).unwrap().remove(0)
+    }
+
+    /// A bulk action as it is written down.
+    fn run(&self, id: &str) -> Value {
+        let cell = self.wait(self.backstop.store().cells(vec![format!("bulk/{id}")])).unwrap();
+        serde_json::from_slice(&cell[0].as_ref().unwrap().value).unwrap()
+    }
+
+    /// Sets one back to how the server that had it would have left it; a server that goes on with it meanwhile has it then.
+    fn set_run_back(&self, id: &str, is_left: bool) {
+        let (store, name) = (self.backstop.store(), format!("bulk/{id}"));
+        let cell = self.wait(store.cells(vec![name.clone()])).unwrap().pop().flatten().unwrap();
+        let mut run: Value = serde_json::from_slice(&cell.value).unwrap();
+        run["ended_at"] = Value::Null;
+        run["is_left"] = is_left.into();
+        run["is_stop_asked"] = false.into();
+        run["seen_at"] = json!(self.backstop.now());
+        let (version, value) = (cell.version.wrapping_add(1), Some(run.to_string().into_bytes()));
+        self.wait(store.swap(vec![Swap { name, seen: Some(cell.version), version, value }])).unwrap();
+    }
+}
+
+/// Chooses all that match, instead of some.
+fn choose_all(page: &Page) {
+    page.click_on(|page| {
+        let is_all = |node: &Node| node.role == "checkbox" && node.name.starts_with("instead, all");
+        page.tree().into_iter().find(is_all).unwrap()
+    });
+}
+
+fn has_button(page: &Page, name: &str) -> bool {
+    page.tree().iter().any(|node| node.role == "button" && node.name == name)
 }
 
 #[test]
@@ -140,6 +190,55 @@ fn a_schedule_is_run_now_paused_and_resumed() {
 }
 
 #[test]
+fn a_schedule_is_paused_from_the_list_only_after_a_question() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        let paused = || site.wait(site.backstop.schedules().known()).unwrap()[0].1.paused.is_some();
+        enter(&page, &site, "/schedules");
+        assert!(!has_button(&page, "Pause digest"), "one click pauses nothing");
+        confirm(&page, "Pause digest…", "Yes, pause digest");
+        assert!(paused());
+        follow(&page, "button", "Resume digest");
+        assert!(!paused());
+    }
+}
+
+#[test]
+fn a_key_of_a_stream_is_disabled_and_enabled() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        enter(&page, &site, "/streams/uptime/keys/plain");
+        page.click("DisclosureTriangle", "Disable…");
+        page.click("checkbox", "Forget this key and ignore its records");
+        follow(&page, "button", "Disable");
+        assert!(site.standing("uptime").disabled);
+        follow(&page, "button", "Enable");
+        let stream = site.backstop.stream("uptime").unwrap();
+        let stored = site.wait(stream.key(&StreamKey::new("plain").unwrap())).unwrap();
+        assert!(stored.is_none_or(|stored| !Standing::from_bytes(&stored.standing).unwrap().disabled));
+    }
+}
+
+#[test]
+fn a_key_that_halted_goes_on_with_its_record_or_past_it() {
+    for page in visitors() {
+        for is_skipped in [false, true] {
+            let site = Site::filled(&["plain"]);
+            assert_eq!(site.standing("halting").halted, Some(120_000));
+            enter(&page, &site, "/streams/halting/keys/plain");
+            if is_skipped {
+                page.click("DisclosureTriangle", "Go on past it…");
+                page.click("checkbox", "Go on without it");
+                follow(&page, "button", "Go on past 120000");
+            } else {
+                follow(&page, "button", "Try it again");
+            }
+            assert_eq!(site.standing("halting").halted, None);
+        }
+    }
+}
+
+#[test]
 fn a_key_of_a_stream_is_forgotten_once_that_is_confirmed() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
@@ -166,6 +265,110 @@ fn a_breaker_is_reset() {
         enter(&page, &site, "/breakers");
         confirm(&page, "Reset…", "Yes, reset mail");
         assert_eq!(shut(), 0);
+        page.click("DisclosureTriangle", "Open…");
+        page.fill("textbox", "Why", "maintenance");
+        follow(&page, "button", "Yes, stop mail");
+        assert_eq!(shut(), 1);
+    }
+}
+
+#[test]
+fn a_job_and_a_dead_letter_are_deleted() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        for (section, queue, state) in [("jobs", "mail", State::Scheduled), ("dead", "dying", State::Dead)] {
+            let id = site.a_job(queue, state);
+            enter(&page, &site, &format!("/{section}/{id}"));
+            confirm(&page, "Delete…", "Yes, delete it");
+            assert!(site.is_gone(id), "{section}");
+        }
+    }
+}
+
+#[test]
+fn a_payload_is_shown_whole_after_a_question_and_the_audit_says_so() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        enter(&page, &site, &format!("/jobs/{}", site.a_job("mail", State::Scheduled)));
+        assert!(!page.text().contains(SECRET), "{}", page.text());
+        confirm(&page, "Show payload…", "Show it whole");
+        assert!(page.text().contains(SECRET), "{}", page.text());
+        let entries = site.wait(site.backstop.audit("").entries(1)).unwrap();
+        assert!(entries[0].what.contains("payload"), "{entries:?}");
+    }
+}
+
+#[test]
+fn a_sweep_is_tried_and_its_rows_are_compared() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        for (link, said) in [("Dry run", "Would get a job"), ("Compare rows and jobs", "They do not match.")]
+        {
+            enter(&page, &site, "/sweeps/orders");
+            follow(&page, "link", link);
+            let address = page.address();
+            // The database is asked in the background; the page says so until it has answered.
+            page.wait_until(said, |page| {
+                page.go(address.split('#').next().unwrap_or_default());
+                page.text().contains(said)
+            });
+            rules::check(&page);
+        }
+        let queues = site.wait(site.backstop.store().queues(site.backstop.now())).unwrap();
+        assert!(queues.iter().all(|queue| queue.name.as_str() != "orders"), "looking changes nothing");
+    }
+}
+
+#[test]
+fn an_outage_is_played_through_in_the_lab() {
+    for page in visitors() {
+        let site = Site::empty();
+        enter(&page, &site, "/policy");
+        follow(&page, "button", "Simulate the outage");
+        page.find("heading", "The outage, played through");
+    }
+}
+
+#[test]
+fn a_redrive_is_gone_on_with_and_stopped() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        let id = site.redrive().id;
+        assert!(site.redrive().stalled, "whoever ran it is gone");
+        enter(&page, &site, &format!("/dead/redrives/{id}"));
+        follow(&page, "button", "Go on here");
+        page.wait_until("the server has it", |_| !site.redrive().stalled);
+        page.go(&site.at(&format!("/dead/redrives/{id}")));
+        confirm(&page, "Stop…", "Yes, stop it");
+        page.wait_until("it has stopped", |_| site.redrive().phase.is_ended());
+    }
+}
+
+#[test]
+fn a_bulk_action_is_stopped_and_gone_on_with() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        enter(&page, &site, "/jobs?queue=mail&state=scheduled");
+        choose_all(&page);
+        follow(&page, "button", "Cancel…");
+        follow(&page, "button", "Yes, cancel");
+        let address = page.address();
+        let id = address.rsplit('/').next().unwrap();
+        let has_ended = || !site.run(id)["ended_at"].is_null();
+        page.wait_until("its end", |_| has_ended());
+        // As a server that is busy with it would have it.
+        site.set_run_back(id, false);
+        page.go(&address);
+        follow(&page, "button", "Stop");
+        assert_eq!(site.run(id)["is_stop_asked"], true);
+        // As a server that is gone has left it: this one may see that before anybody has pressed the button.
+        page.wait_until("a run to go on with", |page| {
+            site.set_run_back(id, true);
+            page.go(&address);
+            has_button(page, "Go on")
+        });
+        follow(&page, "button", "Go on");
+        page.wait_until("its end", |_| has_ended());
     }
 }
 
@@ -184,10 +387,7 @@ fn all_jobs_that_match_are_deleted_after_a_question() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
         enter(&page, &site, "/jobs?queue=done&state=done");
-        page.click_on(|page| {
-            let is_all = |node: &Node| node.role == "checkbox" && node.name.starts_with("instead, all");
-            page.tree().into_iter().find(is_all).unwrap()
-        });
+        choose_all(&page);
         follow(&page, "button", "Delete…");
         assert_eq!(site.queue("done").counts.of(State::Done), 2, "a question changes nothing");
         page.fill("textbox", "Type delete to go on", "delete");

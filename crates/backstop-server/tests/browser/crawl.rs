@@ -4,10 +4,10 @@ use crate::page::Page;
 use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Pages of one shape that are looked at: more of the same shows nothing new.
-const ALIKE_MAX: usize = 2;
-/// No crawl is longer.
-const PAGES_MAX: usize = 100;
+/// Pages of one shape that are looked at where their texts are alike: more of the same shows nothing new.
+pub(crate) const ALIKE_MAX: usize = 2;
+/// No crawl is longer, for each page of one shape.
+const PAGES_MAX: usize = 50;
 
 /// The pages of the navigation.
 pub(crate) const SECTIONS: [&str; 12] = [
@@ -29,8 +29,13 @@ pub(crate) const SECTIONS: [&str; 12] = [
 const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => \
 new URL(a.getAttribute('href'), location.href).href))";
 
-/// Goes everywhere; `look` is called on each page. Answers the paths that were seen.
-pub(crate) fn crawl(site: &Site, page: &Page, mut look: impl FnMut(&Page)) -> BTreeSet<String> {
+/// Goes everywhere, to at most `alike_max` pages of one shape; `look` is called on each. Answers the paths that were seen.
+pub(crate) fn crawl(
+    site: &Site,
+    page: &Page,
+    alike_max: usize,
+    mut look: impl FnMut(&Page),
+) -> BTreeSet<String> {
     let mut waiting: VecDeque<String> = SECTIONS.iter().map(|path| site.at(path)).collect();
     let mut known: BTreeSet<String> = waiting.iter().cloned().collect();
     let mut alike: BTreeMap<String, usize> = BTreeMap::new();
@@ -38,7 +43,7 @@ pub(crate) fn crawl(site: &Site, page: &Page, mut look: impl FnMut(&Page)) -> BT
     while let Some(address) = waiting.pop_front() {
         let count = alike.entry(shape(&address)).or_default();
         *count += 1;
-        if *count > ALIKE_MAX || seen.len() >= PAGES_MAX {
+        if *count > alike_max || seen.len() >= PAGES_MAX * alike_max {
             continue;
         }
         page.go(&address);

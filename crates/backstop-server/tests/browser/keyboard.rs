@@ -46,3 +46,86 @@ fn the_first_tab_leads_past_the_navigation() {
     page.press_key(TAB);
     assert_eq!(page.eval("document.activeElement.textContent"), "Skip to content");
 }
+
+/// The row that has the focus, counted from the first.
+const ROW: &str = "[...document.querySelectorAll('tbody tr')].indexOf(document.activeElement.closest('tr'))";
+const PICKED: &str = "document.querySelectorAll('input[name=id]:checked').length";
+
+#[test]
+fn p_stops_live_updates_and_goes_on_with_them() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/jobs"));
+    page.find("button", "Live");
+    page.press("p");
+    page.find("button", "Paused");
+    page.press("p");
+    page.find("button", "Live");
+}
+
+#[test]
+fn j_and_k_walk_the_rows_and_x_selects_one() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/jobs"));
+    page.press("p");
+    for (key, row) in [("j", 0), ("j", 1), ("j", 2), ("k", 1)] {
+        page.press(key);
+        assert_eq!(page.eval(ROW), row, "{key}");
+    }
+    page.press("x");
+    assert_eq!(page.eval(PICKED), 1);
+    assert_eq!(page.eval("document.activeElement.closest('tr').querySelector('input').checked"), true);
+    assert_eq!(page.eval("document.querySelector('[data-picked]').textContent"), "1 selected");
+    page.press("x");
+    assert_eq!(page.eval(PICKED), 0);
+}
+
+#[test]
+fn n_goes_to_the_next_page_and_shift_n_back() {
+    let site = Site::filled(&["plain"]);
+    for n in 0..60 {
+        site.wait(site.backstop.draft("many").json(&n).push()).unwrap();
+    }
+    let page = Page::open();
+    page.go(&site.at("/jobs?queue=many"));
+    page.after(|| page.press("n"));
+    assert!(page.address().contains("after="), "{}", page.address());
+    rules::check(&page);
+    page.after(|| page.press("N"));
+    assert_eq!(page.address(), site.at("/jobs?queue=many"));
+}
+
+#[test]
+fn one_box_picks_all_rows_of_a_page() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/jobs"));
+    page.press("p");
+    let rows = page.eval("document.querySelectorAll('input[name=id][type=checkbox]').length");
+    assert!(rows.as_u64() > Some(2), "{rows}");
+    page.click("checkbox", "Select all jobs of this page");
+    assert_eq!(page.eval(PICKED), rows);
+    page.click("checkbox", "Select all jobs of this page");
+    assert_eq!(page.eval(PICKED), 0);
+}
+
+#[test]
+fn an_id_is_copied_with_and_without_a_clipboard() {
+    let site = Site::filled(&["plain"]);
+    let id = site.wait(site.backstop.draft("copied").json(&1).push()).unwrap().id.to_string();
+    // Where a page may not use the clipboard, it selects what is to be copied.
+    for clipboard in [
+        "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }",
+        "navigator.clipboard.writeText = () => Promise.reject(new Error('closed')); \
+         document.addEventListener('copy', () => { window.copied = document.activeElement.value; })",
+    ] {
+        let page = Page::open();
+        page.go(&site.at(&format!("/jobs/{id}")));
+        page.press("p");
+        page.eval(&format!("(() => {{ {clipboard} }})()"));
+        page.click("button", "Copy id");
+        page.wait_until("it is copied", |page| page.eval("window.copied ?? ''") == id.as_str());
+        assert_eq!(page.eval("document.getElementById('said').textContent"), "Copied");
+    }
+}

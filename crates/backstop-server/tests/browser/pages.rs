@@ -1,6 +1,6 @@
 //! Every page: found by its links, named for those who cannot see it, quiet on the console, with and without script.
 
-use crate::crawl::{SECTIONS, crawl};
+use crate::crawl::{ALIKE_MAX, SECTIONS, crawl};
 use crate::page::Page;
 use crate::rules;
 use crate::site::Site;
@@ -13,7 +13,7 @@ const DEEPER: [&str; 6] =
 fn every_page_is_reached_by_links_and_keeps_the_rules() {
     let site = Site::filled(&["ada@example.org"]);
     let page = Page::open();
-    let seen = crawl(&site, &page, rules::check);
+    let seen = crawl(&site, &page, ALIKE_MAX, rules::check);
     for path in SECTIONS.into_iter().chain(DEEPER) {
         assert!(seen.iter().any(|seen| seen.starts_with(path)), "{path} was not seen: {seen:#?}");
     }

@@ -1,6 +1,6 @@
 //! Small screens, and dark ones.
 
-use crate::crawl::{SECTIONS, crawl};
+use crate::crawl::{ALIKE_MAX, SECTIONS, crawl};
 use crate::page::Page;
 use crate::site::Site;
 use serde_json::json;
@@ -23,7 +23,7 @@ fn no_page_is_wider_than_a_small_screen() {
     let small = json!({ "width": WIDTH, "height": 740, "deviceScaleFactor": 1, "mobile": false });
     page.call("Emulation.setDeviceMetricsOverride", &small);
     let mut wide = Vec::new();
-    let seen = crawl(&site, &page, |page| {
+    let seen = crawl(&site, &page, ALIKE_MAX, |page| {
         assert_eq!(page.eval("innerWidth"), WIDTH);
         let width = page.eval("document.documentElement.scrollWidth").as_u64().unwrap();
         if width > WIDTH {

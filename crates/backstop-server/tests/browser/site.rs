@@ -30,6 +30,10 @@ step = "1m"
 steps = ["1h"]
 late = "drop"
 
+[streams.halting]
+step = "1m"
+on_dead = "halt"
+
 [schedules.digest]
 cron = "30 8 * * *"
 timezone = "Europe/London"
@@ -54,10 +58,18 @@ max_age = "30d"
 
 const TABLES: &str = "
 CREATE TABLE orders (id TEXT PRIMARY KEY, placed_at TEXT NOT NULL, processed_at TEXT);
-CREATE TABLE BACKLOG (ID INTEGER PRIMARY KEY, STATUS TEXT NOT NULL, DATE_INSERTED TEXT NOT NULL,
+CREATE TABLE BACKLOG (ID TEXT PRIMARY KEY, STATUS TEXT NOT NULL, DATE_INSERTED TEXT NOT NULL,
   FAILURES INTEGER NOT NULL DEFAULT 0, LAST_FAILURE TEXT);
-INSERT INTO BACKLOG (STATUS, DATE_INSERTED) VALUES ('NEW', CURRENT_TIMESTAMP), ('ERROR', CURRENT_TIMESTAMP);
+INSERT INTO BACKLOG (ID, STATUS, DATE_INSERTED) VALUES ('1', 'NEW', CURRENT_TIMESTAMP), ('2', 'ERROR', CURRENT_TIMESTAMP);
 ";
+
+/// A row that was lost long ago, and one that is too old to be tried: both are named on a page.
+const ROWS: &str = "INSERT INTO orders (id, placed_at) VALUES (?1, '2020-01-01 00:00:00')";
+const OLD: &str =
+    "INSERT INTO BACKLOG (ID, STATUS, DATE_INSERTED) VALUES (?1, 'ERROR', '2020-01-01 00:00:00')";
+
+/// What stands in a field of every payload whose name says that it is secret.
+pub(crate) const SECRET: &str = "hunter2";
 
 /// The worker that never ends what it began.
 const BUSY: &str = "busy";
@@ -96,6 +108,7 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         let (backstop, serving, busy) = runtime.block_on(async {
             let (config, backstop) = open(folder.path(), text).await;
+            rows(folder.path(), texts);
             if config.server.needs_tokens() {
                 // Such a server does not start before there is one.
                 let first = NewToken {
@@ -146,6 +159,15 @@ async fn open(folder: &Path, text: &str) -> (Config, Backstop) {
     (config, backstop)
 }
 
+/// Rows of the user's own tables, with a text for a key.
+fn rows(folder: &Path, texts: &[&str]) {
+    let app = Connection::open(folder.join("app.db")).unwrap();
+    for text in texts {
+        app.execute(ROWS, [cut(text, 100)]).unwrap();
+        app.execute(OLD, [cut(text, 100)]).unwrap();
+    }
+}
+
 async fn serve(backstop: &Backstop, config: Config) -> Serving {
     let app = App::new(backstop.clone(), config, "");
     Server::bind(&app).await.unwrap().start()
@@ -156,7 +178,8 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
     let mut busy = Vec::new();
     for text in texts {
         jobs(backstop, text).await;
-        stream(backstop, config, text).await;
+        records(backstop, config, ("uptime", 7), &[1, 2, 7, 5, 3, 4, 6, 10, 12], text).await;
+        records(backstop, config, ("halting", 2), &[1, 2, 3], text).await;
         operators(backstop, text).await;
         let stays = backstop.worker().name(&format!("{BUSY} {}", cut(text, 100)));
         let stays = stays.handle_raw("slow", |_: Run| std::future::pending());
@@ -173,7 +196,7 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
 /// Jobs that are ready, due later, done, failed and dead, with a text wherever one can be.
 async fn jobs(backstop: &Backstop, text: &str) {
     let draft = |queue: &str| {
-        let payload = json!({ "text": text, "nested": { cut(text, 64): [text] } });
+        let payload = json!({ "text": text, "nested": { cut(text, 64): [text] }, "password": SECRET });
         backstop.draft(queue).kind(cut(text, 100)).json(&payload)
     };
     draft("mail").unique_key(cut(text, 200)).push().await.unwrap();
@@ -208,16 +231,22 @@ fn report(text: &str) -> ErrorReport {
     }
 }
 
-/// A key with a gap, one with a miss and a late record, one that was given up.
-async fn stream(backstop: &Backstop, config: &Config, text: &str) {
-    let settings = config.streams.values().next().unwrap().settings.clone();
+/// Records of a key, minute by minute; that of one minute fails for good.
+async fn records(
+    backstop: &Backstop,
+    config: &Config,
+    (stream, bad): (&str, i64),
+    minutes: &[i64],
+    text: &str,
+) {
+    let settings = config.streams[&stream.parse().unwrap()].settings.clone();
     let said = text.to_owned();
     let handler = move |event: backstop::streams::Event| {
-        let fails = event.position == 60_000 * 7;
+        let fails = event.position == 60_000 * bad;
         let report = report(&said);
         async move { if fails { Err(Fail::with_advice(report, Advice::Dead)) } else { Ok(()) } }
     };
-    let running = backstop.stream("uptime").unwrap().serve(settings, handler).unwrap();
+    let running = backstop.stream(stream).unwrap().serve(settings, handler).unwrap();
     let record = |minute: i64| Record {
         key: StreamKey::new(cut(text, 200)).unwrap(),
         position: minute * 60_000,
@@ -225,8 +254,8 @@ async fn stream(backstop: &Backstop, config: &Config, text: &str) {
         tenant: Some(cut(text, 60).into()),
         payload: Payload::json(json!({ "text": text }).to_string().into_bytes()).unwrap(),
     };
-    for minute in [1, 2, 7, 5, 3, 4, 6, 10, 12] {
-        running.handle(vec![record(minute)]).await.unwrap();
+    for minute in minutes {
+        running.handle(vec![record(*minute)]).await.unwrap();
     }
     running.stop().await;
 }
@@ -249,7 +278,7 @@ async fn operators(backstop: &Backstop, text: &str) {
 }
 
 /// At most so many bytes of it.
-fn cut(text: &str, bytes: usize) -> &str {
+pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     &text[..end]
 }

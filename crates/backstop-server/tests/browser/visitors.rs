@@ -62,6 +62,35 @@ fn what_changes_in_the_store_shows_without_a_reload() {
     rules::check(&page);
 }
 
+fn shows(page: &Page, queue: &str) -> bool {
+    page.tree().iter().any(|node| node.role == "link" && node.name == queue)
+}
+
+#[test]
+fn who_paused_is_sent_nothing_and_asks_for_nothing() {
+    let site = Site::filled(&["plain"]);
+    let (page, beside) = (Page::open(), Page::open());
+    for each in [&page, &beside] {
+        each.go(&site.at("/queues"));
+    }
+    let push = |queue: &str| site.wait(site.backstop.draft(queue).json(&1).push()).unwrap();
+    push("seen");
+    page.wait_until("it is live at first", |page| shows(page, "seen"));
+    page.click("button", "Live");
+    page.find("button", "Paused");
+    let asked = || page.events("Network.requestWillBeSent").len();
+    let before = asked();
+    // Whoever is live is told of each: by then nothing more is on its way to anybody.
+    for queue in ["first", "second", "third"] {
+        push(queue);
+        beside.wait_until("it is told", |page| shows(page, queue));
+    }
+    assert_eq!(asked(), before, "{:?}", page.events("Network.requestWillBeSent").last());
+    assert!(!shows(&page, "first"));
+    page.click("button", "Paused");
+    page.wait_until("it is live again", |page| shows(page, "third"));
+}
+
 #[test]
 fn a_theme_that_was_chosen_stays() {
     let site = Site::filled(&["plain"]);

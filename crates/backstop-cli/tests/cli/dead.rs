@@ -330,10 +330,15 @@ fn one_letter_that_cannot_be_read_hides_no_other() {
 #[test]
 fn the_audit_tells_of_every_change_and_why_one_ended_early() {
     let place = Place::new();
+    let full = "[queues.full]\nmax_size = 1\n[schedules.d]\ncron = \"30 8 * * *\"\nqueue = \"full\"\n";
+    place.write("backstop.toml", full);
+    place.json(["push", "full", "1"]);
+    place.run(["schedule", "trigger", "d"]).complains(1, &["queue full is full"]);
     place.json(["queue", "pause", "q"]);
     let help = place.run(["dead", "audit", "--help"]).succeeded().stdout;
     assert!(help.contains("and anything else") && !help.contains("among the dead letters"), "{help}");
     let text = place.run(["dead", "audit"]).succeeded().stdout;
     assert!(text.starts_with("WHEN\tWHO\tWHAT\tCOUNT\tSELECTION\tERROR\n"), "{text}");
     assert!(text.contains("\tqueue pause\t1\t"), "{text}");
+    assert!(text.contains("\tschedule trigger\t0\t") && text.contains("\tqueue full is full;"), "{text}");
 }

@@ -16,6 +16,7 @@ use backstop::streams::{Record, Standing};
 use backstop::{Payload, Span, StreamKey, StreamName};
 use backstop_server::bulk::{Bulk, Standing as OfRun};
 use serde_json::json;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -192,7 +193,7 @@ async fn picks_from_several_queues_are_one_change() {
                 "/dead/act" => dead(backstop, queue, &name, ErrorReport::message("boom")).await,
                 _ => ready(backstop, queue, &name).await,
             };
-            form.push_str(&format!("&id={id}:{queue}"));
+            write!(form, "&id={id}:{queue}").unwrap();
         }
         site.post(address, &form).await;
         let audit = backstop.audit("").entries(100).await.unwrap();

@@ -32,7 +32,7 @@ impl Redaction {
         self.values.iter().fold(text, found)
     }
 
-    /// A JSON string without them; `None` if it has none of them. It is read first: how it is escaped is whoever wrote it's choice.
+    /// A JSON string without them; `None` if it has none of them. It is read first: it may be escaped in more than one way.
     pub(super) fn string_without_values(&self, string: &str) -> Option<String> {
         if self.values.is_empty() {
             return None;

@@ -155,7 +155,7 @@ fn expired(work: &Work<'_>, now: Time, max: usize) -> Result<Vec<Expired>> {
         Ok(Expired { number, worker, until: Time::from_micros(row::whole(row, 2)?) })
     };
     let (now, longest) = (now.as_micros(), now.after(LEASE_ASKED_MAX).as_micros());
-    statement.query_map(params![now, longest, max as i64], read)?.collect()
+    statement.query_map(params![now, longest, i64::try_from(max).unwrap_or(i64::MAX)], read)?.collect()
 }
 
 /// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.

@@ -11,6 +11,7 @@ mod dead;
 mod demo;
 mod doctor;
 mod drill;
+mod every_command;
 mod exec;
 mod http;
 mod job;

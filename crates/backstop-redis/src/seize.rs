@@ -38,7 +38,7 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
     match move_back(base, &ahead, now).await {
         // Of a cluster a part may be gone: what has expired elsewhere is not kept waiting, and the next call asks again.
         Err(error) if error.is_transient() => {
-            tracing::debug!(%error, "claims from before the clock was set back")
+            tracing::debug!(%error, "claims from before the clock was set back");
         }
         moved => moved?,
     }

@@ -293,15 +293,20 @@ fn read(file: Option<Written<'_>>, environment: Overrides, flags: Overrides) -> 
         raw.server,
         [(environment.listen, environment.base), (flags.listen, flags.base)],
     )?;
+    let store = store.unwrap_or_else(|| Address::new(USUAL_STORE));
+    // Handlers, collectors and databases are addresses between quotes, wherever the file names them.
+    let words = file.map_or("", |written| written.text).split(['"', '\'', ',', ' ', '\n']);
+    let redaction = raw.redact.map(Redaction::of).unwrap_or_default();
+    let redaction = redaction.with_addresses(words.chain([store.as_written()]));
     Ok(Config {
-        store: store.unwrap_or_else(|| Address::new(USUAL_STORE)),
+        store,
         durability: durability.unwrap_or_default(),
         queues: queues.collect::<Result<_, _>>()?,
         streams: streams.collect::<Result<_, _>>()?,
         sweeps: sweeps.collect::<Result<_, _>>()?,
         tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
-        redaction: raw.redact.map(Redaction::of).unwrap_or_default(),
+        redaction,
         server,
         telemetry: raw.telemetry.checked(path)?,
     })

@@ -96,7 +96,7 @@ pub(super) async fn measure(
             let pushed = measure::bulk(backstop, args.jobs() / 4, Done::Kept).await?;
             drains.push(measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?);
         }
-        rounds.push(Rate::median(drains.into_iter()));
+        rounds.push(Rate::median(drains));
         bar.set_message(format!("single jobs with a snapshot held open, {round} of {ROUNDS}"));
         let ends_at = began + lasting * round as u32 / ROUNDS as u32;
         single.push(measure::single(backstop, SINGLE_MIN, ends_at).await?);

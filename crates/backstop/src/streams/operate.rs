@@ -34,7 +34,7 @@ pub struct Stream {
 /// What was forgotten with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forgotten {
-    /// Records that waited and are gone.
+    /// Records that are gone.
     pub records: u64,
 }
 
@@ -178,7 +178,8 @@ impl Stream {
             return Ok(None);
         }
         let (number, stored) = self.take(Wanted::Seized(vec![key.clone()])).await?;
-        let seen = stored.arrived;
+        // All that are there: those that nobody has looked at yet are gone as well.
+        let (seen, records) = (stored.arrived, stored.count);
         let mut window = match Window::load(stored) {
             Ok(window) => window,
             // What cannot be read can still be forgotten.
@@ -187,7 +188,7 @@ impl Stream {
                 Window::new(key.clone())
             }
         };
-        let records = window.forget(disabled);
+        window.forget(disabled);
         self.advance(number, seen, &mut window, Then::Clear).await?;
         Ok(Some(Forgotten { records }))
     }

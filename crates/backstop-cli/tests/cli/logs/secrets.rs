@@ -14,7 +14,7 @@ const CONFIG: &str = r#"
 origins = ["https://jobs.example.org"]
 
 [queues.mail]
-handler = { exec = ["sh", "-c", "echo 'at main, token: canary-stack' >&2; echo 'login failed, password=canary-error' >&2; exit 65"] }
+handler = { exec = ["sh", "-c", "echo 'at main, token: canary-stack, tried canary-store' >&2; echo 'login failed, password=canary-error' >&2; exit 65"] }
 
 [queues.web]
 handler = { http = "http://ada:canary-login@127.0.0.1:1/hook?key=canary-parameter" }

@@ -7,7 +7,7 @@ use backstop_memory::MemoryStore;
 use std::sync::Arc;
 
 /// Sequences of one run, unless the environment says otherwise.
-const SEQUENCES: u64 = 60;
+const SEQUENCES: u64 = 30;
 /// Operations of a sequence.
 const STEPS: usize = 80;
 /// With fewer sequences chance may leave out an answer.

@@ -39,25 +39,40 @@ const PROCESSES: usize = 4;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordered_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    check(&format!("sqlite:{}", folder.path().join("ordered.db").display())).await;
+    let file = || folder.path().join(format!("{:016x}.db", rand::random::<u64>()));
+    check(|| format!("sqlite:{}", file().display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordered_on_postgres() {
-    check(&servers::postgres().fresh_url()).await;
+    check(|| servers::postgres().fresh_url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordered_on_redis() {
-    check(&servers::redis().fresh_url()).await;
+    check(|| servers::redis().fresh_url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordered_on_a_cluster() {
-    check(&servers::cluster().fresh_url()).await;
+    check(|| servers::cluster().fresh_url()).await;
 }
 
-async fn check(store: &str) {
+/// Chance decides whom a kill meets: a trial in which each came between two calls shows nothing of kills, and there is another.
+const TRIALS: usize = 3;
+
+/// Checks one trial after the other, each on a store of its own, until kills have met work.
+async fn check(fresh: impl Fn() -> String) {
+    for _ in 0..TRIALS {
+        if is_met_at_work(&fresh()).await {
+            return;
+        }
+    }
+    panic!("the kills of {TRIALS} trials met no work");
+}
+
+/// One trial, which must be sound; answers whether its kills met work.
+async fn is_met_at_work(store: &str) -> bool {
     let is_full = std::env::var("BACKSTOP_KILLS").is_ok_and(|size| size == "full");
     let Trial { keys, positions, wave, kills, lease, unkilled } = if is_full { FULL } else { SHORT };
     let seed =
@@ -72,7 +87,8 @@ async fn check(store: &str) {
         crew.wave(wave, by_now - kills * wave.saturating_sub(1) / (waves - 1)).await;
         println!("wave {wave} of {waves} after {:?}, {} kills", began.elapsed(), crew.killed());
     }
-    let told = crew.assert_sound(unkilled).await;
-    println!("{told}, in {:?}", began.elapsed());
+    let is_met = crew.assert_sound(unkilled).await;
+    println!("in {:?}", began.elapsed());
     assert_eq!(crew.killed(), kills, "the last kills came too late to meet work");
+    is_met
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Sequences of one run, unless the environment says otherwise. Each store's own contract runs more.
-const SEQUENCES: u64 = 12;
+const SEQUENCES: u64 = 8;
 /// Operations of a sequence.
 const STEPS: usize = 100;
 /// A sequence that takes longer hangs.

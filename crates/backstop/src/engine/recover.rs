@@ -33,15 +33,15 @@ use tokio::time::Instant;
 pub(super) use turn::Turn;
 
 /// A batch that takes longer is too large.
-const BATCH_TIME: Duration = Duration::from_millis(2);
+const BATCH_TIME: Duration = Duration::from_micros(1_500);
 /// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
 const BATCH_MIN: usize = 20;
 /// So many of the smallest batches tell how long a store takes over whatever it is asked: a single one may have met something else.
 const LOOKS: usize = 4;
 /// Batches after which the smallest is tried again.
 const LOOK_EVERY: usize = 16;
-/// Jobs a second that are taken over: 100,000 are ready again in 50 s, and a quick store is left to others for most of it.
-const PACE: u32 = 2_200;
+/// Jobs a second that are taken over: 100,000 are ready again in less than a minute, and a quick store is left to others for most of it.
+const PACE: u32 = 2_050;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 50;
 /// The longest pause between two batches: a store that hangs must not stop recovery for long after it has come back.
@@ -241,8 +241,8 @@ mod tests {
 
     #[test]
     fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
-        check(|jobs| jobs as u64 * 10, &[20, 20, 20, 20, 20, 40, 80, 160, 160]);
-        check(|jobs| jobs as u64 * 30, &[20, 20, 20, 20, 20, 40, 80, 40, 80]);
+        check(|jobs| jobs as u64 * 8, &[20, 20, 20, 20, 20, 40, 80, 160, 160]);
+        check(|jobs| jobs as u64 * 20, &[20, 20, 20, 20, 20, 40, 80, 40, 80]);
         check(|jobs| jobs as u64 * 80, &[20, 20, 20, 20, 20, 40, 20, 40]);
     }
 
@@ -265,7 +265,7 @@ mod tests {
         // It is quick again: known once a small one was tried.
         let quick: Vec<usize> = (0..18).map(|_| batch(0)).collect();
         assert_eq!(quick[..3], [320, 500, 500]);
-        assert_eq!(quick[12..], [20, 500, 250, 125, 62, 62]);
+        assert_eq!(quick[12..], [20, 500, 250, 125, 62, 31]);
     }
 
     #[test]
@@ -285,10 +285,10 @@ mod tests {
             let pause = pause(jobs, Duration::from_millis(millis));
             assert_eq!(pause, Duration::from_millis(expected), "{jobs} jobs in {millis} ms");
         };
-        check(110, 2, 48);
-        check(110, 30, 20);
-        check(110, 40, 20);
-        check(22, 1, 9);
+        check(205, 2, 98);
+        check(205, 60, 40);
+        check(205, 80, 40);
+        check(41, 1, 19);
         check(50, 1_600, 800);
         check(50, 2_600, 1_000);
     }

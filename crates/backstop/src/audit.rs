@@ -10,6 +10,7 @@ use backstop_core::Time;
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, StoreError};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +20,17 @@ pub const ENTRIES_MAX: usize = 10_000;
 pub const LOOKS_MAX: usize = CELLS_MAX;
 
 const PREFIX: &str = "audit/";
+/// Selections of one change that its entry tells.
+const PARTS_SHOWN: usize = 10;
+
+/// What an entry tells of selections: one as it is, of several the first ones, and how many there are.
+pub(crate) fn each_in_short<T>(parts: &[T], in_short: impl Fn(&T) -> Value) -> Value {
+    if let [part] = parts {
+        return in_short(part);
+    }
+    let shown: Vec<Value> = parts.iter().take(PARTS_SHOWN).map(in_short).collect();
+    json!({ "each": shown, "of": parts.len() })
+}
 
 /// One change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

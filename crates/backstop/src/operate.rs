@@ -2,7 +2,7 @@
 //!
 //! Dead letters have their own handle, [`crate::dead`], which keeps to the same.
 
-use crate::audit::Audit;
+use crate::audit::{Audit, each_in_short};
 use crate::breakers::GuardName;
 use crate::client::Backstop;
 use crate::schedules::{TriggerError, Triggered};
@@ -57,12 +57,30 @@ impl Backstop {
 impl Changes {
     /// Retries, cancels, deletes or moves jobs, in as many calls as it takes.
     pub async fn amend(&self, selection: &Selection, action: &Action) -> Answer<ChangedJobs> {
-        let what = format!("job {}", word(action));
-        let noted = self.log.note(&what, in_short(selection)).await?;
         let mut changed = ChangedJobs::default();
-        let done = self.amend_all(selection, action, &mut changed).await;
+        self.amend_each(std::slice::from_ref(selection), action, &mut changed).await?;
+        Ok(changed)
+    }
+
+    /// The same with several selections, as one change with one entry in the audit. `changed` tells what was done, also where the store
+    /// fails in the middle.
+    pub async fn amend_each(
+        &self,
+        selections: &[Selection],
+        action: &Action,
+        changed: &mut ChangedJobs,
+    ) -> Answer<()> {
+        let what = format!("job {}", word(action));
+        let noted = self.log.note(&what, each_in_short(selections, in_short)).await?;
+        let mut done = Ok(());
+        for selection in selections {
+            done = self.amend_all(selection, action, changed).await;
+            if done.is_err() {
+                break;
+            }
+        }
         self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
-        done.map(|()| changed)
+        done
     }
 
     /// Removes the waiting jobs of a queue; answers how many there were.

@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
 use backstop::dead::DeadLetters;
-pub(crate) use change::confirmed;
 use clap::Subcommand;
 use select::SelectionArgs;
 

@@ -4,6 +4,7 @@ pub(crate) mod alerts;
 pub(crate) mod breaker;
 pub(crate) mod completions;
 pub(crate) mod config;
+mod confirm;
 pub(crate) mod dead;
 pub(crate) mod demo;
 pub(crate) mod doctor;

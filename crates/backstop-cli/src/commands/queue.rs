@@ -1,5 +1,6 @@
 //! `backstop queue`: look at queues, pause, resume or clear them.
 
+use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
@@ -10,7 +11,6 @@ use backstop_core::port::{Gate, QueueStatus};
 use backstop_server::wire::queue::{PausedShape, QueueShape, QueuesShape};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Look at queues, pause, resume or clear them.
 #[derive(Subcommand, Debug)]
@@ -159,20 +159,10 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
     Ok(Verdict::Fine)
 }
 
-/// Asks whoever sits at the terminal; where nobody does, refuses.
+/// Whether that was meant.
 fn confirmed(queue: &QueueName, waiting: u64) -> Result<bool, Trouble> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let cause =
-            format!("clearing {queue} removes {}, and nobody can be asked here", counted(waiting, "job"));
-        return Err(Trouble::misuse(cause).advise(format!("backstop queue clear {queue} --yes")));
-    }
-    write!(
-        io::stderr(),
-        "Remove {} from {queue}? They cannot be brought back. [y/N] ",
-        counted(waiting, "waiting job")
-    )?;
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let question = format!("Remove {} from {queue}?", counted(waiting, "waiting job"));
+    let jobs = counted(waiting, "job");
+    let refusal = format!("clearing {queue} removes {jobs}, and nobody can be asked here");
+    confirm::ask(&question, refusal, &format!("backstop queue clear {queue} --yes"))
 }

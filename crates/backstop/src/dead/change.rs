@@ -1,6 +1,7 @@
 //! Changing dead letters: requeue, move, delete, clear.
 
 use super::{DeadFilter, DeadLetters, of_queue};
+use crate::audit::each_in_short;
 use backstop_core::amend::{Action, Filter, Refusal, Selection};
 use backstop_core::limits::{AMEND_MAX, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{Amendment, Answer, Damaged, Order, StoreError};
@@ -12,9 +13,6 @@ use std::collections::BTreeSet;
 const STEP_MAX: usize = 200;
 /// Ids that are told one by one, of many.
 pub(super) const IDS_SHOWN: usize = 100;
-/// Selections of one change that its entry in the audit tells.
-const PARTS_SHOWN: usize = 10;
-
 /// What a store is said to have been asked for.
 const CHANGING: &str = "changing dead letters";
 
@@ -120,7 +118,7 @@ impl DeadLetters {
             return Err(empty());
         }
         parts.iter().try_for_each(DeadSelection::check)?;
-        let entry = self.log.note(what, together(parts)).await?;
+        let entry = self.log.note(what, each_in_short(parts, DeadSelection::in_short)).await?;
         let done = self.apply_each(parts, action, changed).await;
         self.log.note_end(entry, changed.count, done.as_ref().err().map(ToString::to_string)).await;
         done
@@ -294,15 +292,6 @@ impl DeadSelection {
             other => serde_json::to_value(other).unwrap_or_default(),
         }
     }
-}
-
-/// For the audit: one selection as it is, of several the first ones, and how many there are.
-fn together(parts: &[DeadSelection]) -> serde_json::Value {
-    if let [selection] = parts {
-        return selection.in_short();
-    }
-    let shown: Vec<_> = parts.iter().take(PARTS_SHOWN).map(DeadSelection::in_short).collect();
-    serde_json::json!({ "each": shown, "of": parts.len() })
 }
 
 fn empty() -> StoreError {

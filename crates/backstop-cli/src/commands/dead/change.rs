@@ -1,6 +1,7 @@
 //! `backstop dead requeue`, `move`, `delete` and `clear`.
 
 use super::{SelectionArgs, letters};
+use crate::commands::confirm;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
 use crate::output::words::counted;
@@ -9,7 +10,6 @@ use backstop::QueueName;
 use backstop::dead::{Changed, DeadSelection};
 use backstop_server::wire::dead::ChangedShape;
 use clap::Args;
-use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Refusals told one by one to people; programs get all of them.
 const REFUSED_TOLD_MAX: usize = 20;
@@ -76,7 +76,7 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         DeadSelection::Matching(_) => "all dead letters that fit".to_owned(),
         DeadSelection::All => "all dead letters".to_owned(),
     };
-    if !args.yes && !confirmed(&meant, "the same command with --yes")? {
+    if !args.yes && !confirm::removal(&meant, "the same command with --yes")? {
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);
     }
@@ -94,7 +94,7 @@ pub(super) async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict
         let number = args.queue.as_ref().map_or(stats.total, of_queue);
         let place = args.queue.as_ref().map_or_else(|| "--all".to_owned(), ToString::to_string);
         let command = format!("backstop dead clear {place} --yes");
-        if !confirmed(&counted(number, "dead letter"), &command)? {
+        if !confirm::removal(&counted(number, "dead letter"), &command)? {
             context.output.note("nothing was removed");
             return Ok(Verdict::FallsShort);
         }
@@ -104,19 +104,6 @@ pub(super) async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict
         None => dead.clear_all().await?,
     };
     tell(&changed, "removed", context)
-}
-
-/// Asks whoever sits at the terminal; where nobody does, refuses.
-pub(crate) fn confirmed(meant: &str, command: &str) -> Result<bool, Trouble> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let cause = format!("this removes {meant} for good, and nobody can be asked here");
-        return Err(Trouble::misuse(cause).advise(command));
-    }
-    write!(io::stderr(), "Remove {meant}? They cannot be brought back. [y/N] ")?;
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Says what was done; falls short if it was not done to all.

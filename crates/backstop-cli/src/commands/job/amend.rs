@@ -1,7 +1,7 @@
 //! Does something to many jobs, however many there are.
 
 use super::SelectionArgs;
-use crate::commands::dead::confirmed;
+use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
@@ -38,7 +38,7 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
     };
     if let Some(meant) = meant
         && !args.yes
-        && !confirmed(meant, "the same command with --yes")?
+        && !confirm::removal(meant, "the same command with --yes")?
     {
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);

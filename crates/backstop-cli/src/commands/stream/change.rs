@@ -1,7 +1,7 @@
 //! Forget a key, enable it, set it going again.
 
 use super::{KeyArgs, unknown};
-use crate::commands::dead::confirmed;
+use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
@@ -68,7 +68,7 @@ async fn is_meant(stream: &Stream, which: &KeyArgs) -> Result<bool, Trouble> {
         return Ok(true);
     }
     let meant = format!("{} of key {}", counted(held, "held record"), which.key);
-    confirmed(&meant, "the same command with --yes")
+    confirm::removal(&meant, "the same command with --yes")
 }
 
 pub(super) async fn enable(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {

@@ -9,17 +9,10 @@ use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use backstop::operate::ChangedJobs;
+use backstop_core::JobId;
 use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::{Amendment, Answer};
-use backstop_core::{JobId, QueueName};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-
-/// Ids of a queue that an entry of the audit names one by one.
-const IDS_SHOWN: usize = 100;
-/// Queues that it names one by one.
-const QUEUES_SHOWN: usize = 10;
+use backstop_core::port::Answer;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
@@ -151,61 +144,17 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     if picks.is_empty() {
         return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
     }
-    let outcome = amend(&view, &picks, &action).await?;
+    let selection = |(queue, ids)| match queue {
+        Some(queue) => Selection::Within(queue, ids),
+        None => Selection::Ids(ids),
+    };
+    let selections: Vec<Selection> = by_queue(&picks).into_iter().map(selection).collect();
+    let mut changed = ChangedJobs::default();
+    let done = view.changes().amend_each(&selections, &action, &mut changed).await;
+    let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
     let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
     Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
-}
-
-/// Does it to those that were picked, queue by queue, between the two halves of one entry of the audit.
-async fn amend(view: &View, picks: &[Pick], action: &Action) -> Result<Outcome, PageFailure> {
-    let (audit, parts) = (view.app().backstop().audit(view.who()), by_queue(picks));
-    let noted = view.ask(audit.note(&format!("job {}", told(action).0), in_short(&parts))).await?;
-    let (mut count, mut refused, mut done) = (0, Vec::new(), Ok(()));
-    for (queue, ids) in parts {
-        let selection = match queue {
-            Some(queue) => Selection::Within(queue, ids),
-            None => Selection::Ids(ids),
-        };
-        let action = action.clone();
-        // No more are picked than one call takes.
-        let amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
-        match view.store().amend(amendment, view.now()).await {
-            Ok(amended) => {
-                count += amended.applied as u64;
-                refused.extend(amended.refused);
-            }
-            Err(error) => {
-                done = Err(error);
-                break;
-            }
-        }
-    }
-    audit.note_end(noted, count, done.as_ref().err().map(ToString::to_string)).await;
-    Outcome::of(view, done, count, refused)
-}
-
-/// For the audit: of many ids of a queue the first ones, and how many more there are.
-fn in_short(parts: &BTreeMap<Option<QueueName>, Vec<JobId>>) -> Value {
-    let part = |(queue, ids): (&Option<QueueName>, &Vec<JobId>)| {
-        let shown = &ids[..ids.len().min(IDS_SHOWN)];
-        let mut said = json!({ "ids": shown });
-        if ids.len() > shown.len() {
-            said["more"] = json!(ids.len() - shown.len());
-        }
-        if let Some(queue) = queue {
-            said["queue"] = json!(queue);
-        }
-        said
-    };
-    let mut said: Vec<Value> = parts.iter().take(QUEUES_SHOWN).map(part).collect();
-    match (said.pop(), parts.len()) {
-        (Some(only), 1) => only,
-        (last, all) => {
-            said.extend(last);
-            json!({ "each": said, "of": all })
-        }
-    }
 }
 
 /// Whether all that match may be changed: to remove them, whoever asks has typed the word. One click too many is no word.

@@ -55,19 +55,18 @@ fn check_inserted(answers: &[Enqueued]) -> Result<()> {
     Ok(())
 }
 
-/// Pushes one by one, from callers that each wait for their own answer.
+/// Pushes one by one, from callers that each wait for their own answer. A job is made when it is pushed, as callers make theirs: ids that
+/// were all made beforehand would come to the store in another order than that of time.
 pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -> Result<Rate> {
     let per_caller = count / callers;
-    let prepared: Vec<Vec<NewJob>> =
-        (0..callers).map(|_| jobs(backstop, QUEUE, per_caller)).collect::<Result<_>>()?;
     let started = Instant::now();
-    let pushing = prepared.into_iter().map(|jobs| {
+    let pushing = (0..callers).map(|caller| {
         let backstop = backstop.clone();
         tokio::spawn(async move {
-            for job in jobs {
-                backstop.push_jobs(vec![job]).await?;
+            for n in caller * per_caller..(caller + 1) * per_caller {
+                backstop.push_jobs(vec![job(&backstop, QUEUE, n)?]).await?;
             }
-            Ok::<(), backstop::core::port::StoreError>(())
+            anyhow::Ok(())
         })
     });
     for caller in pushing.collect::<Vec<_>>() {

@@ -19,6 +19,8 @@ pub(super) struct Raw {
     /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes whoever waits into one
     /// commit; on a server each has an insert of its own; on PostgreSQL over as many connections as backstop's own pool has.
     pub(super) callers: Rate,
+    /// The same over one connection, which commits one job after the other; only where there are connections that commit together.
+    pub(super) lone: Option<Rate>,
     /// The same jobs without anybody who waits, in inserts of as many as there are callers: what grouping alone could reach. Only where
     /// the raw callers are not grouped.
     pub(super) grouped: Option<Rate>,
@@ -59,6 +61,7 @@ fn median(repetitions: &[Raw]) -> Raw {
     Raw {
         bulk: rate(|raw| raw.bulk),
         callers: rate(|raw| raw.callers),
+        lone: some_rate(|raw| raw.lone),
         grouped: some_rate(|raw| raw.grouped),
         cycle: rate(|raw| raw.cycle),
         engine: some_rate(|raw| raw.engine),

@@ -28,7 +28,8 @@ impl Report<'_> {
     pub(super) fn json(&self) -> Result<String> {
         let raw = self.raw.map(|raw| {
             json!({
-                "enqueue_bulk": raw.bulk, "enqueue_callers": raw.callers, "enqueue_grouped": raw.grouped,
+                "enqueue_bulk": raw.bulk, "enqueue_callers": raw.callers,
+                "enqueue_one_connection": raw.lone, "enqueue_grouped": raw.grouped,
                 "cycle": raw.cycle, "engine_shape": raw.engine,
                 "commit_ms": raw.commit.as_secs_f64() * 1_000.0,
             })
@@ -49,6 +50,7 @@ impl Report<'_> {
             value["ratio_to_raw"] = json!({
                 "enqueue_bulk": round.enqueue_bulk.ratio_to(raw.bulk),
                 "enqueue_callers": round.enqueue_callers.ratio_to(raw.callers),
+                "enqueue_callers_to_one_connection": raw.lone.map(|lone| round.enqueue_callers.ratio_to(lone)),
                 "enqueue_callers_to_grouped": raw.grouped.map(|grouped| round.enqueue_callers.ratio_to(grouped)),
                 "drain": round.drain.ratio_to(raw.cycle),
                 "drain_gone": round.drain_gone.ratio_to(raw.cycle),
@@ -77,6 +79,10 @@ impl Report<'_> {
         self.row(&mut table, "push, 1 caller", |_| None, |round| round.enqueue_single);
         let label = format!("push, {callers} callers, each acknowledged");
         self.row(&mut table, &label, |raw| Some(raw.callers), |round| round.enqueue_callers);
+        if self.raw.is_some_and(|raw| raw.lone.is_some()) {
+            let label = "same, raw on one connection";
+            self.row(&mut table, label, |raw| raw.lone, |round| round.enqueue_callers);
+        }
         if self.raw.is_some_and(|raw| raw.grouped.is_some()) {
             let label = format!("same, raw in inserts of {callers} and nobody waiting");
             self.row(&mut table, &label, |raw| raw.grouped, |round| round.enqueue_callers);

@@ -61,10 +61,11 @@ pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchA
     let cycle = bench.cycle(args.jobs()).await?;
     let commit = bench.commit().await?;
     let pushed = (args.jobs() / 4).max(args.callers);
-    let callers = bench.callers(pushed, args.callers).await?;
+    let callers = bench.callers(pushed, args.callers, CALLERS_CONNECTIONS).await?;
+    let lone = bench.callers((pushed / 10).max(args.callers), args.callers, 1).await?;
     let grouped = bench.grouped(pushed, args.callers).await?;
     server::drop_schema(&client, &schema).await?;
-    Ok(Raw { bulk, callers, grouped: Some(grouped), cycle, engine: None, commit })
+    Ok(Raw { bulk, callers, lone: Some(lone), grouped: Some(grouped), cycle, engine: None, commit })
 }
 
 struct Bench<'a> {
@@ -144,10 +145,10 @@ impl Bench<'_> {
         Ok(median_time(times))
     }
 
-    /// One insert a call, on as many connections as backstop has.
-    async fn callers(&self, jobs: usize, callers: usize) -> Result<Rate> {
+    /// One insert a call, on so many connections.
+    async fn callers(&self, jobs: usize, callers: usize, shared: usize) -> Result<Rate> {
         let mut connections = Vec::new();
-        for _ in 0..callers.min(CALLERS_CONNECTIONS) {
+        for _ in 0..callers.min(shared) {
             let client = self.connect().await?;
             let insert = client.prepare(INSERT).await?;
             connections.push(Arc::new((client, insert)));

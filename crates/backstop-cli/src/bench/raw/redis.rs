@@ -65,7 +65,7 @@ async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs
     let commit = push_time(&mut connection, &keys).await?;
     let callers = callers(&connection, &keys, (args.jobs() / 4).max(args.callers), args.callers).await?;
     keys.unlink(&mut connection).await?;
-    Ok(Raw { bulk, callers, grouped: None, cycle, engine: None, commit })
+    Ok(Raw { bulk, callers, lone: None, grouped: None, cycle, engine: None, commit })
 }
 
 /// The keys of one queue: all in one slot of a cluster.

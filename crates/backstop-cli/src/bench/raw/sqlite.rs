@@ -32,7 +32,7 @@ pub(super) async fn measure(path: PathBuf, durability: Durability, args: &BenchA
     let (connection, bulk, cycle, commit) = alone.await??;
     let (connection, engine) = engine_shape(connection, jobs + 200, jobs, handlers).await?;
     let grouped = grouped(connection, 2 * jobs + 200, jobs.min(50_000), callers).await?;
-    Ok(Raw { bulk, callers: grouped, grouped: None, cycle, engine: Some(engine), commit })
+    Ok(Raw { bulk, callers: grouped, lone: None, grouped: None, cycle, engine: Some(engine), commit })
 }
 
 fn open(path: &Path, durability: Durability) -> Result<Connection> {

@@ -2,7 +2,7 @@
 //!
 //! Dead letters have their own handle, [`crate::dead`], which keeps to the same.
 
-use crate::audit::{Audit, each_in_short};
+use crate::audit::{Audit, Reason, each_in_short};
 use crate::breakers::GuardName;
 use crate::client::Backstop;
 use crate::schedules::{TriggerError, Triggered};
@@ -55,6 +55,17 @@ impl Backstop {
 }
 
 impl Changes {
+    /// For this reason, if there is one: the audit says so of every change from here on.
+    #[must_use]
+    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+        Self { log: self.log.because(reason), ..self }
+    }
+
+    /// The reason for which something is changed, with secrets hidden.
+    pub fn reason(&self) -> Option<&str> {
+        self.log.reason()
+    }
+
     /// Retries, cancels, deletes or moves jobs, in as many calls as it takes.
     pub async fn amend(&self, selection: &Selection, action: &Action) -> Answer<ChangedJobs> {
         let mut changed = ChangedJobs::default();

@@ -6,6 +6,7 @@ mod overlaps;
 mod show;
 mod why;
 
+use super::because::Because;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, JobId, Kind, QueueName, State};
@@ -42,7 +43,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop job cancel order-17 order-18
-  backstop job cancel --queue emails --kind newsletter")]
+  backstop job cancel --queue emails --kind newsletter --reason 'sent twice, ticket 4711'
+
+The reason is entered in the audit, which `backstop dead audit` shows.")]
     Cancel(SelectionArgs),
     /// Remove jobs with their history; running ones stay
     #[command(after_help = "\
@@ -106,6 +109,8 @@ pub(crate) struct SelectionArgs {
     /// Every job there is
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.

@@ -1,6 +1,7 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
 use super::read::{Asked, At, limit, ok, parsed, to_the_end};
+use super::reason::reason;
 use super::within::{Part, meant_job, narrow, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
@@ -42,8 +43,19 @@ pub(super) struct ListAsked {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct QueueAsked {
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, none is shown unless one is named.
+    queue: Option<String>,
+}
+
+/// Of which queue a job is, and why it is changed.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChangeAsked {
     /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, nothing is changed unless one is named.
     queue: Option<String>,
+    /// Why, for the audit: one line of at most 200 characters.
+    reason: Option<String>,
 }
 
 /// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.
@@ -127,7 +139,7 @@ pub(super) async fn show(
 
 /// Remove a job with its history. A running one is to be cancelled first.
 #[utoipa::path(
-    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It is running, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -138,14 +150,14 @@ pub(super) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Delete).await
 }
 
 /// Run a job now: a waiting one at once, a dead or cancelled one with all attempts again.
 #[utoipa::path(
-    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It runs, is ready or done, another job holds its unique key, or several queues have a job of this id; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -156,14 +168,14 @@ pub(super) async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Retry).await
 }
 
 /// Call a job off; the worker of a running one is told at its next beat.
 #[utoipa::path(
-    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It has ended already, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -174,7 +186,7 @@ pub(super) async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Cancel).await
 }
@@ -211,11 +223,12 @@ async fn amend(
     app: &App,
     caller: &Caller,
     id: &str,
-    asked: &QueueAsked,
+    asked: &ChangeAsked,
     action: Action,
 ) -> Result<Response, Problem> {
     let id = JobId::from_text(id);
-    let selection = match (asked.queue()?, caller.reach()) {
+    let reason = reason(asked.reason.as_deref())?;
+    let selection = match (parsed("queue", asked.queue.as_deref())?, caller.reach()) {
         (None, Reach::Everywhere) => Selection::Ids(vec![id]),
         (Some(queue), reach) => {
             reach.check(&queue)?;
@@ -226,7 +239,7 @@ async fn amend(
             Selection::Within(meant_job(app, caller, id, None).await?.queue, vec![id])
         }
     };
-    let changes = app.backstop().changes(caller.name());
+    let changes = app.backstop().changes(caller.name()).because(reason);
     let changed = to_the_end(async move { Ok(changes.amend(&selection, &action).await?) }).await?;
     match changed.refused.first() {
         Some((_, refusal)) => Err(Problem::refused(*refusal)),

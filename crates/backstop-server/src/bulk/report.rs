@@ -1,5 +1,6 @@
 //! What a run does, and how far it is.
 
+use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadSelection};
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time};
@@ -74,6 +75,9 @@ pub struct Report {
     pub id: String,
     /// Who started it, or let it go on last.
     pub who: String,
+    /// Why, if anybody said so. Secrets in it are hidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// What it does.
     pub target: Target,
     /// How many jobs it was thought to be about.
@@ -206,10 +210,11 @@ fn told(action: &Action) -> (&'static str, Deed, Option<QueueName>) {
 }
 
 impl Report {
-    pub(super) fn new(id: String, who: &str, plan: Plan, now: Time) -> Self {
+    pub(super) fn new(id: String, log: &Audit, plan: Plan, now: Time) -> Self {
         Self {
             id,
-            who: who.to_owned(),
+            who: log.who().to_owned(),
+            reason: log.reason().map(str::to_owned),
             target: plan.target,
             expected: plan.expected,
             back: plan.back,

@@ -4,6 +4,7 @@ use super::report::{Deed, Report, Which};
 use super::{Written, read, swap};
 use crate::App;
 use backstop::Backstop;
+use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadLetter};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
@@ -51,10 +52,12 @@ impl Run {
         }
     }
 
-    /// Takes a run over, in the name of `who`; `None` if somebody else was faster.
-    pub(super) async fn take(app: &App, report: Report, seen: i64, who: &str) -> Answer<Option<Self>> {
-        let (who, seen_at, runner) = (who.to_owned(), app.backstop().now(), rand::random());
-        let report = Report { who, seen_at, runner, is_left: false, ..report };
+    /// Takes a run over, in the name and for the reason that `log` has; without one, for the reason it was started for. `None` if
+    /// somebody else was faster.
+    pub(super) async fn take(app: &App, report: Report, seen: i64, log: &Audit) -> Answer<Option<Self>> {
+        let (who, seen_at, runner) = (log.who().to_owned(), app.backstop().now(), rand::random());
+        let reason = log.reason().map(str::to_owned).or(report.reason);
+        let report = Report { who, reason, seen_at, runner, is_left: false, ..report };
         Ok(match swap(app.backstop(), &report, Some(seen)).await? {
             Written::Applied(version) => Some(Self::new(app, report, version)),
             Written::Conflict(_) => None,
@@ -76,7 +79,7 @@ impl Run {
 
     /// Goes on to the end, between the two halves of an entry of the audit.
     async fn go(mut self) {
-        let audit = self.backstop.audit(&self.report.who);
+        let audit = self.backstop.audit(&self.report.who).because_of(self.report.reason.as_deref());
         let before = self.report.count;
         let noted = match audit.note(&self.report.target.what, self.report.target.selection()).await {
             Ok(noted) => noted,

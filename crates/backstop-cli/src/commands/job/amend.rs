@@ -25,7 +25,7 @@ pub(crate) struct DeleteArgs {
 
 /// Does what was asked for; exits 1 if any job refused it.
 pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
-    amend(&selection(args, &action)?, &action, context).await
+    amend(args, &selection(args, &action)?, &action, context).await
 }
 
 /// Removes jobs; those that nobody named one by one only if that was meant.
@@ -43,12 +43,17 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);
     }
-    amend(&selection, &Action::Delete, context).await
+    amend(&args.selection, &selection, &Action::Delete, context).await
 }
 
-async fn amend(selection: &Selection, action: &Action, context: &Context) -> Result<Verdict, Trouble> {
+async fn amend(
+    args: &SelectionArgs,
+    selection: &Selection,
+    action: &Action,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let amended = AmendedShape::from(backstop.changes(&Context::who()).amend(selection, action).await?);
+    let amended = AmendedShape::from(args.because.changes(&backstop).amend(selection, action).await?);
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {

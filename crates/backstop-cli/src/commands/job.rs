@@ -9,6 +9,7 @@ mod why;
 use super::because::Because;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
+use backstop::search::{Search, SearchText};
 use backstop::{Backstop, JobId, Kind, QueueName, State};
 use backstop_core::Job;
 use backstop_core::amend::{Action, Filter};
@@ -22,6 +23,7 @@ pub(crate) enum JobCommand {
 Examples:
   backstop job list --queue emails --state dead
   backstop job list --limit 1000 --json
+  backstop job list --queue emails --text ada@example.org
   backstop job list --all --json | jq -r '.jobs[].id'
 
 Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.")]
@@ -96,6 +98,9 @@ pub(crate) struct FilterArgs {
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled
     #[arg(long)]
     state: Option<State>,
+    /// With this in the payload as lists show it, in whatever case; hidden secrets are not found
+    #[arg(long)]
+    text: Option<SearchText>,
 }
 
 /// Which jobs: these, those that fit, or all in so many words.
@@ -147,8 +152,9 @@ impl IdArg {
 }
 
 impl FilterArgs {
-    fn filter(&self) -> Filter {
-        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state, ..Filter::default() }
+    fn search(&self) -> Search {
+        let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
+        Search { filter: Filter { queue, kind, state, fingerprint: None }, text: self.text.clone() }
     }
 }
 

@@ -13,13 +13,10 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::StoreError;
+use backstop::search::{Search, SearchText};
 use backstop::{JobId, QueueName};
 use serde::Deserialize;
 use utoipa::IntoParams;
-
-/// Looks at the store for one page of a list: a filter that fits little ends in a short page, with a place to go on. A second look among
-/// millions of jobs would take longer than a page may.
-const LOOKS_MAX: usize = 1;
 
 /// Which jobs.
 #[derive(Deserialize, IntoParams)]
@@ -32,6 +29,8 @@ pub(super) struct ListAsked {
     kind: Option<String>,
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled.
     state: Option<String>,
+    /// With this in the payload as it is listed, in whatever case: at most 200 characters. Hidden secrets are not found.
+    text: Option<String>,
     /// Where to go on: the `next` of the page before.
     cursor: Option<String>,
     /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
@@ -58,7 +57,8 @@ pub(super) struct ChangeAsked {
     reason: Option<String>,
 }
 
-/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.
+/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first. A page
+/// may be short, even empty, and go on: a filter that fits little looks at no more jobs than there is time for.
 #[utoipa::path(
     get, path = "/jobs", tag = "jobs", params(ListAsked),
     responses(
@@ -77,18 +77,20 @@ pub(super) async fn list(
         state: parsed("state", asked.state.as_deref())?,
         ..Filter::default()
     };
+    let text: Option<SearchText> = parsed("text", asked.text.as_deref())?;
+    let config = app.config();
     let limit = limit(asked.limit.as_deref())?;
     let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
     let part = paged(caller.reach(), queue, cursor, |queue, cursor| {
-        let (filter, app) = (Filter { queue, ..filter.clone() }, &app);
+        let search = Search { filter: Filter { queue, ..filter.clone() }, text: text.clone() };
+        let (app, redaction) = (&app, &config.redaction);
         async move {
-            let page = app.backstop().jobs(&filter, cursor, limit, LOOKS_MAX).await?;
+            let page = app.backstop().search(&search, redaction, cursor, limit).await?;
             let is_empty = page.jobs.is_empty() && page.damaged.is_empty();
             Ok(Part { is_empty, next: page.next.clone(), what: page })
         }
     })
     .await?;
-    let config = app.config();
     let listed = |job| {
         let mut shape = JobShape::listed(job, config.max_attempts(job), &config.redaction);
         narrow(caller.reach(), shape.errors_mut());

@@ -6,6 +6,8 @@ use crate::App;
 use backstop::Backstop;
 use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadLetter};
+use backstop::operate;
+use backstop::search::{BadSearch, Search};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::{Amendment, Answer, StoreError};
@@ -13,7 +15,7 @@ use backstop_core::{State, Time};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Dead letters looked at in one step.
+/// Jobs, or dead letters, looked at in one step.
 const LETTERS_MAX: usize = 200;
 /// How often in a row a store that does not answer is asked again, and after how long.
 const TRIES_MAX: u32 = 30;
@@ -131,6 +133,10 @@ impl Run {
             Which::Jobs { queue, kind, state, fingerprint } => {
                 self.found(Filter { queue, kind, state, fingerprint }, None).await?
             }
+            Which::Found { queue, kind, state, text } => {
+                let filter = Filter { queue, kind, state, fingerprint: None };
+                self.searched(filter, &text).await?
+            }
             Which::Letters(filter) => match as_stores_own(&filter) {
                 Some(filter) => self.found(filter, Some(State::Dead)).await?,
                 None => self.letters(&filter).await?,
@@ -158,6 +164,19 @@ impl Run {
         self.report.count += amended.applied as u64;
         self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
         Ok(amended.next)
+    }
+
+    /// Jobs that are found by what may be seen of their payloads, each changed only while it is in the state that was looked for.
+    /// Where to go on.
+    async fn searched(&mut self, filter: Filter, text: &str) -> Answer<Option<String>> {
+        let text = text.parse().map_err(|error: BadSearch| StoreError::misuse("looking for jobs", error))?;
+        let (only, search) = (filter.state, Search { filter, text: Some(text) });
+        let redaction = &self.app.config().redaction;
+        let page = self.backstop.search(&search, redaction, self.report.cursor.clone(), LETTERS_MAX).await?;
+        for selection in operate::by_queue(page.jobs) {
+            self.amend(selection, only, None).await?;
+        }
+        Ok(page.next)
     }
 
     /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.

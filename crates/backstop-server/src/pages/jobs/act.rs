@@ -136,8 +136,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         }
         let queues = view.ask(view.store().queues(view.now())).await?;
         let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
-        let plan =
-            Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
+        let plan = Plan { target: Target::jobs(&filter.search(), &action), expected, back: back.to_string() };
         return start(&view, &posted, plan, &back).await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;

@@ -111,7 +111,7 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let page = view.ask(view.app().backstop().search(&search, redaction, cursor, PAGE)).await?;
     let link = filter.link(&view);
     let shown = Page {
-        frame: view.frame(Section::Jobs, "Jobs").live(),
+        frame: frame(&view, &filter),
         filter: filter.shown(),
         chips: filter.chips(&link),
         states: state_chips(&filter, &link, &queues),
@@ -128,6 +128,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         text_max: SEARCH_CHARS_MAX,
     };
     view.show(&shown)
+}
+
+/// Not live where payloads are looked into: that costs more than somebody who only left the page open should.
+fn frame(view: &View, filter: &JobFilter) -> Frame {
+    let frame = view.frame(Section::Jobs, "Jobs");
+    if filter.text.is_some() { frame } else { frame.live() }
 }
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.

@@ -5,6 +5,7 @@ use crate::search::{READ_MAX, Sieve, sift};
 use backstop_core::Job;
 use backstop_core::port::{Answer, Damaged, Order, Page};
 use backstop_core::redact::Redaction;
+use std::time::Duration;
 
 /// A page of dead letters. It may be short, even empty: the list ends where there is no `next`.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +54,8 @@ struct OfLetters<'a> {
 }
 
 impl Sieve for OfLetters<'_> {
+    const LOOK_FOR: Duration = Duration::from_millis(100);
+
     fn fits(&self, job: &Job) -> bool {
         self.filter.fits(job, self.redaction)
     }

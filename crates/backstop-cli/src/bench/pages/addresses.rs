@@ -62,9 +62,9 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
             states(&format!("?kind={rare}&")),
             states(&format!("?queue={queue}&kind={kind}&")),
             vec![format!("?queue={queue}"), format!("?kind={kind}"), format!("?kind={rare}")],
-            states("?text=nobody+ever+wrote+this&"),
             vec![
                 "?text=nobody+ever+wrote+this".to_owned(),
+                "?state=done&text=nobody+ever+wrote+this".to_owned(),
                 format!("?queue={queue}&text=nobody+ever+wrote+this"),
                 format!("?kind={rare}&text=nobody+ever+wrote+this"),
             ],

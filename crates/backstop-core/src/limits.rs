@@ -152,6 +152,10 @@ pub const CLOCK_CHANGES_MAX: usize = 400;
 pub const BREAKER_EVENTS_MAX: usize = 20;
 /// Characters of the reason for a change of phase.
 pub const WHY_CHARS_MAX: usize = 256;
+/// Characters of the reason that somebody gives for a change by hand.
+pub const REASON_CHARS_MAX: usize = 200;
+/// Characters of a text that is looked for in payloads.
+pub const SEARCH_CHARS_MAX: usize = 200;
 /// Probes a breaker may let through.
 pub const BREAKER_CALLS_MAX: u32 = 1_000;
 /// The longest a breaker may wait for its first probe.

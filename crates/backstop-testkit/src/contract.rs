@@ -226,6 +226,7 @@ macro_rules! store_contract {
                 counts_equal_rows
                 jobs_of_a_queue_are_found_by_their_ids
                 lists_page_through_everything_exactly_once
+                a_list_goes_on_while_what_it_showed_is_changed
                 ready_jobs_are_listed_in_claim_order
                 a_page_keeps_to_its_limit
                 a_bad_cursor_is_misuse

@@ -1,7 +1,11 @@
-//! Who changed what, when, and how many.
+//! Who changed what, when, how many, and why if they said so.
 //!
 //! An entry is written before anything is changed and completed afterwards: one without a count was cut off in the middle.
 //! The newest 10,000 are kept; older ones go in small steps, as new ones come. A page of them costs what is on it.
+//!
+//! A reason is redacted before it is written, and again when it is read: by then more may be known to be secret.
+
+mod reason;
 
 use crate::client::Backstop;
 use crate::journal::Journal;
@@ -9,6 +13,7 @@ use crate::shared::update;
 use backstop_core::Time;
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, StoreError};
+pub use reason::{BadReason, Reason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
@@ -46,6 +51,9 @@ pub struct AuditEntry {
     pub selection: serde_json::Value,
     /// To how many; `None` if it was cut off before that was known.
     pub count: Option<u64>,
+    /// Why it was asked for, if anybody said so. Secrets in it are hidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Why it ended early, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -62,11 +70,12 @@ pub struct AuditPage {
     pub is_cut: bool,
 }
 
-/// The log of changes, and in whose name they are made. Cheap to clone.
+/// The log of changes, in whose name they are made, and why. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Audit {
     backstop: Backstop,
     who: Arc<str>,
+    reason: Option<Arc<str>>,
 }
 
 /// An entry that waits for its end.
@@ -93,7 +102,7 @@ impl Backstop {
     /// # }
     /// ```
     pub fn audit(&self, who: &str) -> Audit {
-        Audit { backstop: self.clone(), who: who.into() }
+        Audit { backstop: self.clone(), who: who.into(), reason: None }
     }
 }
 
@@ -103,9 +112,48 @@ impl Audit {
         &self.who
     }
 
+    /// In the name of somebody else.
+    #[must_use]
+    pub fn by(self, who: &str) -> Self {
+        Self { who: who.into(), ..self }
+    }
+
+    /// For this reason, if there is one: every change from here on says so.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use backstop::audit::Reason;
+    ///
+    /// let backstop = backstop::Backstop::open("memory:").await?;
+    /// let reason: Reason = "the service is down until noon".parse()?;
+    /// backstop.changes("ada@example.org").because(reason).pause(&"emails".parse()?).await?;
+    /// let entries = backstop.audit("").entries(1).await?;
+    /// assert_eq!(entries[0].reason.as_deref(), Some("the service is down until noon"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+        let shown = reason.into().map(|reason| self.backstop.redaction().text(reason.as_str()).into());
+        Self { reason: shown, ..self }
+    }
+
+    /// For a reason that was given before, and written down somewhere else since.
+    #[must_use]
+    pub fn because_of(self, kept: Option<&str>) -> Self {
+        Self { reason: kept.map(Into::into), ..self }
+    }
+
+    /// The reason for which it is written, with secrets hidden.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
     /// The changes, the newest first; one that cannot be read is left out, and logged.
     pub async fn entries(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
-        self.journal().newest(limit.min(ENTRIES_MAX)).await
+        let entries = self.journal().newest(limit.min(ENTRIES_MAX)).await?;
+        Ok(entries.into_iter().map(|entry| self.shown(entry)).collect())
     }
 
     /// A page of the changes that fit, behind the place where the page before it ended, or from the newest on. Looks at no more than
@@ -122,7 +170,7 @@ impl Audit {
         let found: Vec<(String, AuditEntry)> = fitting.by_ref().take(limit).collect();
         let has_more = fitting.next().is_some();
         let next = if has_more { found.last().map(|(name, _)| name.clone()) } else { part.next };
-        let entries = found.into_iter().map(|(_, entry)| entry).collect();
+        let entries = found.into_iter().map(|(_, entry)| self.shown(entry)).collect();
         Ok(AuditPage { entries, is_cut: !has_more && next.is_some(), next })
     }
 
@@ -153,7 +201,8 @@ impl Audit {
     pub async fn note(&self, what: &str, selection: serde_json::Value) -> Answer<Noted> {
         let at = self.backstop.now();
         let (who, what) = (self.who.to_string(), what.to_owned());
-        let entry = AuditEntry { at, who, what, selection, count: None, error: None };
+        let reason = self.reason().map(str::to_owned);
+        let entry = AuditEntry { at, who, what, selection, count: None, reason, error: None };
         let name = self.journal().add(at, &entry).await?;
         Ok(Noted { name, entry })
     }
@@ -168,7 +217,15 @@ impl Audit {
         }
     }
 
+    fn shown(&self, entry: AuditEntry) -> AuditEntry {
+        let redaction = self.backstop.redaction();
+        AuditEntry { reason: entry.reason.map(|reason| redaction.text(&reason)), ..entry }
+    }
+
     pub(crate) fn journal(&self) -> Journal<'_> {
         Journal::new(&self.backstop, PREFIX, ENTRIES_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

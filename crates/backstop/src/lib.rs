@@ -65,6 +65,7 @@ mod random;
 pub mod rates;
 pub mod remote;
 pub mod schedules;
+pub mod search;
 mod seat;
 mod shared;
 mod source;

@@ -2,16 +2,18 @@
 //!
 //! Dead letters have their own handle, [`crate::dead`], which keeps to the same.
 
-use crate::audit::{Audit, each_in_short};
+use crate::audit::{Audit, Reason, each_in_short};
 use crate::breakers::GuardName;
 use crate::client::Backstop;
 use crate::schedules::{TriggerError, Triggered};
+use crate::search::{READ_MAX, Search};
 use crate::streams::{Forgotten, Resume, Stream};
 use crate::sweeps::{Report, Sweep, SweepError};
 use backstop_core::amend::{Action, Filter, Refusal, Selection};
 use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::{Amendment, Answer, Gate};
-use backstop_core::{JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time};
+use backstop_core::redact::Redaction;
+use backstop_core::{Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -55,6 +57,17 @@ impl Backstop {
 }
 
 impl Changes {
+    /// For this reason, if there is one: the audit says so of every change from here on.
+    #[must_use]
+    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+        Self { log: self.log.because(reason), ..self }
+    }
+
+    /// The reason for which something is changed, with secrets hidden.
+    pub fn reason(&self) -> Option<&str> {
+        self.log.reason()
+    }
+
     /// Retries, cancels, deletes or moves jobs, in as many calls as it takes.
     pub async fn amend(&self, selection: &Selection, action: &Action) -> Answer<ChangedJobs> {
         let mut changed = ChangedJobs::default();
@@ -81,6 +94,50 @@ impl Changes {
         }
         self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
         done
+    }
+
+    /// The same with jobs that are found by what may be seen of their payloads. Each is changed only while it is in the state that
+    /// was looked for.
+    pub async fn amend_found(
+        &self,
+        search: &Search,
+        redaction: &Redaction,
+        action: &Action,
+    ) -> Answer<ChangedJobs> {
+        let noted = self.log.note(&format!("job {}", word(action)), found_in_short(search)).await?;
+        let mut changed = ChangedJobs::default();
+        let done = self.amend_pages(search, redaction, action, &mut changed).await;
+        self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
+        done.map(|()| changed)
+    }
+
+    async fn amend_pages(
+        &self,
+        search: &Search,
+        redaction: &Redaction,
+        action: &Action,
+        changed: &mut ChangedJobs,
+    ) -> Answer<()> {
+        let mut cursor = None;
+        loop {
+            let page = self.backstop.search(search, redaction, cursor, READ_MAX).await?;
+            for selection in by_queue(page.jobs) {
+                let amendment = Amendment {
+                    selection,
+                    action: action.clone(),
+                    only: search.filter.state,
+                    cursor: None,
+                    max: AMEND_MAX,
+                };
+                let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+                changed.count += amended.applied as u64;
+                changed.refused.extend(amended.refused);
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes the waiting jobs of a queue; answers how many there were.
@@ -244,6 +301,23 @@ fn parts(selection: &Selection) -> Vec<Selection> {
         }
         other => vec![other.clone()],
     }
+}
+
+/// These jobs, each selection of one queue: on Redis another may have a job of the same id.
+pub fn by_queue(mut jobs: Vec<Job>) -> Vec<Selection> {
+    jobs.sort_by(|one, other| one.queue.cmp(&other.queue));
+    let within =
+        |part: &[Job]| Selection::Within(part[0].queue.clone(), part.iter().map(|job| job.id).collect());
+    jobs.chunk_by(|one, next| one.queue == next.queue).map(within).collect()
+}
+
+/// For the audit: what was looked for.
+pub fn found_in_short(search: &Search) -> Value {
+    let mut said = in_short(&Selection::Matching(search.filter.clone()));
+    if let Some(text) = &search.text {
+        said["matching"]["text"] = json!(text.as_str());
+    }
+    said
 }
 
 /// For the audit: of many ids the first ones, and how many more there are.

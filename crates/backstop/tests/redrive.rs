@@ -447,3 +447,19 @@ async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_on
     };
     assert_eq!((done("redrive leave"), done("redrive stop")), (1, 1), "{audit:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
+    let scene = scene(&[true]).await;
+    let dead = scene.dead().because("the address is fixed".parse::<backstop::audit::Reason>().unwrap());
+    let id = dead.redrive(all("10/s")).await.unwrap();
+    scene.dead().run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+    let report = scene.dead().redrives().await.unwrap().pop().unwrap();
+    assert_eq!(report.reason.as_deref(), Some("the address is fixed"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let again = scene.dead().because("once more".parse::<backstop::audit::Reason>().unwrap());
+    again.run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+    let told = scene.dead().audit(2).await.unwrap();
+    let reasons: Vec<Option<&str>> = told.iter().map(|entry| entry.reason.as_deref()).collect();
+    assert_eq!(reasons, [Some("once more"), Some("the address is fixed")]);
+}

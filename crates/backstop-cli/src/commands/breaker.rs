@@ -1,5 +1,6 @@
 //! `backstop breaker`: look at breakers and gates, open and reset them.
 
+use super::because::Because;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, relative};
@@ -42,6 +43,8 @@ Examples:
 pub(crate) struct GuardArg {
     /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
     name: GuardName,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Which, and why.
@@ -49,16 +52,18 @@ pub(crate) struct GuardArg {
 pub(crate) struct OpenArgs {
     /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
     name: GuardName,
-    /// Why; shown to everybody who asks
-    #[arg(long, default_value = "opened by hand")]
-    why: String,
+    /// Why; shown to everybody who asks [default: the reason, or `opened by hand`]
+    #[arg(long)]
+    why: Option<String>,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
 pub(crate) async fn run(command: &BreakerCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
         BreakerCommand::List => list(context).await,
-        BreakerCommand::Reset(args) => reset(&args.name, context).await,
+        BreakerCommand::Reset(args) => reset(args, context).await,
         BreakerCommand::Open(args) => open(args, context).await,
     }
 }
@@ -109,9 +114,9 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
     table
 }
 
-async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    if !backstop.changes(&Context::who()).reset(name).await? {
+async fn reset(args: &GuardArg, context: &Context) -> Result<Verdict, Trouble> {
+    let (backstop, name) = (context.look().await?, &args.name);
+    if !args.because.changes(&backstop).reset(name).await? {
         return Err(
             Trouble::new(format!("there is no breaker or gate {name}")).advise("backstop breaker list")
         );
@@ -121,7 +126,9 @@ async fn reset(name: &GuardName, context: &Context) -> Result<Verdict, Trouble> 
 
 async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
-    backstop.changes(&Context::who()).open(&args.name, &args.why).await?;
+    let changes = args.because.changes(&backstop);
+    let why = args.why.as_deref().or(changes.reason()).unwrap_or("opened by hand");
+    changes.open(&args.name, why).await?;
     let word = args.name.word(Phase::Open);
     tell(&args.name, &format!("{word} until it is reset; workers see it within a second"), context)
 }

@@ -120,6 +120,7 @@ by itself and exits 1. Only letters that are dead now are redriven, each once. W
 Examples:
   backstop dead audit
   backstop dead audit --limit 1000 --json
+  backstop queue pause emails --reason 'the mail server moves'      what is shown as its reason
 
 An entry without a count was cut off before it ended; one with an error ended early. Of dead letters are `requeue`, `move`,
 `delete`, `clear`, `import` and `redrive`; what was done to anything else says so first, as in `queue pause`.")]

@@ -6,8 +6,10 @@ mod overlaps;
 mod show;
 mod why;
 
+use super::because::Because;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
+use backstop::search::{Search, SearchText};
 use backstop::{Backstop, JobId, Kind, QueueName, State};
 use backstop_core::Job;
 use backstop_core::amend::{Action, Filter};
@@ -21,6 +23,7 @@ pub(crate) enum JobCommand {
 Examples:
   backstop job list --queue emails --state dead
   backstop job list --limit 1000 --json
+  backstop job list --queue emails --text ada@example.org
   backstop job list --all --json | jq -r '.jobs[].id'
 
 Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.")]
@@ -42,7 +45,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop job cancel order-17 order-18
-  backstop job cancel --queue emails --kind newsletter")]
+  backstop job cancel --queue emails --kind newsletter --reason 'sent twice, ticket 4711'
+
+The reason is entered in the audit, which `backstop dead audit` shows.")]
     Cancel(SelectionArgs),
     /// Remove jobs with their history; running ones stay
     #[command(after_help = "\
@@ -93,6 +98,9 @@ pub(crate) struct FilterArgs {
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled
     #[arg(long)]
     state: Option<State>,
+    /// With this in the payload as lists show it, in whatever case; hidden secrets are not found
+    #[arg(long)]
+    text: Option<SearchText>,
 }
 
 /// Which jobs: these, those that fit, or all in so many words.
@@ -106,6 +114,8 @@ pub(crate) struct SelectionArgs {
     /// Every job there is
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
@@ -142,8 +152,9 @@ impl IdArg {
 }
 
 impl FilterArgs {
-    fn filter(&self) -> Filter {
-        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state, ..Filter::default() }
+    fn search(&self) -> Search {
+        let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
+        Search { filter: Filter { queue, kind, state, fingerprint: None }, text: self.text.clone() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod alerts;
+mod because;
 pub(crate) mod breaker;
 pub(crate) mod completions;
 pub(crate) mod config;

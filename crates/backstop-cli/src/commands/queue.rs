@@ -1,5 +1,6 @@
 //! `backstop queue`: look at queues, pause, resume or clear them.
 
+use crate::commands::because::Because;
 use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
@@ -25,6 +26,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop queue pause emails
+  backstop queue pause emails --reason 'the mail server moves'
 
 Running jobs end as usual. `backstop queue resume` opens the queue again.")]
     Pause(QueueArg),
@@ -48,6 +50,8 @@ Running, done, dead and cancelled jobs stay. What is removed cannot be brought b
 pub(crate) struct QueueArg {
     /// The queue
     queue: QueueName,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Which queue, and whether that was meant.
@@ -58,14 +62,16 @@ pub(crate) struct ClearArgs {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
 pub(crate) async fn run(command: &QueueCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
         QueueCommand::List => list(context).await,
-        QueueCommand::Pause(args) => set_gate(&args.queue, Gate::Paused, context).await,
-        QueueCommand::Resume(args) => set_gate(&args.queue, Gate::Open, context).await,
+        QueueCommand::Pause(args) => set_gate(args, Gate::Paused, context).await,
+        QueueCommand::Resume(args) => set_gate(args, Gate::Open, context).await,
         QueueCommand::Clear(args) => clear(args, context).await,
     }
 }
@@ -121,9 +127,9 @@ fn table(queues: &[QueueStatus], now: Time) -> Table {
     table
 }
 
-async fn set_gate(queue: &QueueName, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.open().await?;
-    let (changes, is_paused) = (backstop.changes(&Context::who()), gate == Gate::Paused);
+async fn set_gate(args: &QueueArg, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
+    let (backstop, queue) = (context.open().await?, &args.queue);
+    let (changes, is_paused) = (args.because.changes(&backstop), gate == Gate::Paused);
     if is_paused {
         changes.pause(queue).await?;
     } else {
@@ -150,7 +156,7 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
             return Ok(Verdict::FallsShort);
         }
     }
-    let removed = backstop.changes(&Context::who()).clear(&args.queue).await?;
+    let removed = args.because.changes(&backstop).clear(&args.queue).await?;
     if context.output.is_json() {
         context.output.json(&json!({ "count": removed }))?;
     } else {

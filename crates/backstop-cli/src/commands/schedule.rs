@@ -5,6 +5,7 @@ mod list;
 mod missed;
 mod runs;
 
+use super::because::Because;
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::USUAL_FILE;
@@ -83,6 +84,8 @@ Examples:
 pub(crate) struct NameArg {
     /// The schedule
     name: ScheduleName,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
@@ -91,9 +94,9 @@ pub(crate) async fn run(command: &ScheduleCommand, context: &Context) -> Result<
         ScheduleCommand::List => list::run(context).await,
         ScheduleCommand::Runs(args) => runs::run(args, context).await,
         ScheduleCommand::Missed(args) => missed::run(args, context).await,
-        ScheduleCommand::Trigger(args) => change::trigger(&args.name, context).await,
-        ScheduleCommand::Pause(args) => change::pause(&args.name, context).await,
-        ScheduleCommand::Resume(args) => change::resume(&args.name, context).await,
+        ScheduleCommand::Trigger(args) => change::trigger(args, context).await,
+        ScheduleCommand::Pause(args) => change::pause(args, context).await,
+        ScheduleCommand::Resume(args) => change::resume(args, context).await,
     }
 }
 

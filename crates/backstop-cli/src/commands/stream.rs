@@ -51,7 +51,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop stream enable uptime site-7")]
-    Enable(KeyArgs),
+    Enable(change::EnableArgs),
     /// Set a key going again that halted at a record that failed for good
     #[command(after_help = "\
 Examples:

@@ -1,5 +1,6 @@
 //! `backstop sweep`: look for work that was lost before it reached the queue, and give it jobs.
 
+use super::because::Because;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{about, count, one_line, relative};
@@ -45,14 +46,16 @@ pub(crate) struct SweepArgs {
     /// The sweep [default: all of the configuration]
     name: Option<String>,
     /// Only say what would be done
-    #[arg(long)]
+    #[arg(long, conflicts_with = "reason")]
     dry_run: bool,
     /// Look as if it were this time, in RFC 3339
     #[arg(long, value_name = "T")]
     at: Option<Time>,
     /// Show past runs instead
-    #[arg(long, conflicts_with_all = ["dry_run", "at"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "at", "reason"])]
     history: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
@@ -70,7 +73,7 @@ pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, 
         let outcome = if args.dry_run {
             sweeper.dry_run(at).await
         } else {
-            backstop.changes(&Context::who()).sweep(sweep, at).await
+            args.because.changes(&backstop).sweep(sweep, at).await
         };
         if args.name.is_some() {
             return tell_one(sweep, &outcome.map_err(|error| failed(sweep, &error))?, args, context);

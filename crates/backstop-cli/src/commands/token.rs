@@ -1,5 +1,6 @@
 //! `backstop token`: what lets people and programs in from elsewhere.
 
+use super::because::Because;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::relative;
@@ -35,7 +36,7 @@ Examples:
     /// End a token, and every session it opened; servers notice within seconds
     #[command(after_help = "\
 Examples:
-  backstop token revoke 4f1c9a02be77")]
+  backstop token revoke 4f1c9a02be77 --reason 'it was in a log'")]
     Revoke(RevokeArgs),
 }
 
@@ -54,6 +55,8 @@ pub(crate) struct CreateArgs {
     /// How long it is good for [default: until it is revoked]
     #[arg(long, value_name = "D")]
     expires: Option<Span>,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Which.
@@ -61,6 +64,8 @@ pub(crate) struct CreateArgs {
 pub(crate) struct RevokeArgs {
     /// The id that `backstop token list` shows
     id: String,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
@@ -68,7 +73,7 @@ pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Ver
     match command {
         TokenCommand::Create(args) => create(args, context).await,
         TokenCommand::List => list(context).await,
-        TokenCommand::Revoke(args) => revoke(&args.id, context).await,
+        TokenCommand::Revoke(args) => revoke(args, context).await,
     }
 }
 
@@ -76,7 +81,8 @@ async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble
     let backstop = context.open().await?;
     let (scopes, queues) = (once(&args.scopes), once(&args.queues));
     let new = NewToken { name: args.name.clone(), scopes, queues, expires_in: args.expires };
-    let minted = Tokens::of(&backstop).create(&Context::who(), new).await.map_err(|error| match error {
+    let tokens = Tokens::of(&backstop).because(args.because.reason());
+    let minted = tokens.create(&Context::who(), new).await.map_err(|error| match error {
         BadToken::Store(error) => error.into(),
         other => Trouble::misuse(other),
     })?;
@@ -143,9 +149,9 @@ fn table(tokens: &[Token], now: Time) -> Table {
     table
 }
 
-async fn revoke(id: &str, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.open().await?;
-    if !Tokens::of(&backstop).revoke(&Context::who(), id).await? {
+async fn revoke(args: &RevokeArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let (backstop, id) = (context.open().await?, &args.id);
+    if !Tokens::of(&backstop).because(args.because.reason()).revoke(&Context::who(), id).await? {
         return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
     }
     if context.output.is_json() {

@@ -338,7 +338,7 @@ fn the_audit_tells_of_every_change_and_why_one_ended_early() {
     let help = place.run(["dead", "audit", "--help"]).succeeded().stdout;
     assert!(help.contains("and anything else") && !help.contains("among the dead letters"), "{help}");
     let text = place.run(["dead", "audit"]).succeeded().stdout;
-    assert!(text.starts_with("WHEN\tWHO\tWHAT\tCOUNT\tSELECTION\tERROR\n"), "{text}");
+    assert!(text.starts_with("WHEN\tWHO\tWHAT\tCOUNT\tSELECTION\tREASON\tERROR\n"), "{text}");
     assert!(text.contains("\tqueue pause\t1\t"), "{text}");
     assert!(text.contains("\tschedule trigger\t0\t") && text.contains("\tqueue full is full;"), "{text}");
 }

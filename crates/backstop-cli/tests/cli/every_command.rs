@@ -12,7 +12,7 @@ on_every_store! {
 }
 
 /// Every command that takes `--store`, as the program's own help lists them: `job list`.
-static COMMANDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+pub(crate) static COMMANDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let (place, mut found, mut ahead) = (Place::new(), BTreeSet::new(), vec![Vec::<String>::new()]);
     while let Some(path) = ahead.pop() {
         let help = place.run(path.iter().map(String::as_str).chain(["-h"])).succeeded().stdout;

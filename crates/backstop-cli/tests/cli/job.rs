@@ -250,3 +250,28 @@ fn a_job_over_its_queues_rate_limit_says_until_when() {
     signal(&worker, "TERM");
     worker.wait().unwrap();
 }
+
+#[test]
+fn jobs_are_found_and_changed_by_what_is_shown_of_their_payloads() {
+    let place = Place::new();
+    for (id, to) in [("a", "Ada@example.org"), ("b", "bob@example.org"), ("c", "ada@example.com")] {
+        place.json(["push", "q", &format!(r#"{{"to":"{to}","password":"hunter2"}}"#), "--id", id]);
+    }
+    let count = |args: &[&str]| {
+        let found = place.json(["job", "list"].iter().chain(args).copied());
+        found["jobs"].as_array().unwrap().len()
+    };
+    assert_eq!(count(&["--text", "ada@"]), 2);
+    assert_eq!(count(&["--text", "ada@", "--all"]), 2);
+    assert_eq!(count(&["--text", "ada@", "--limit", "1"]), 1);
+    assert_eq!(count(&["--text", "ada@", "--queue", "other"]), 0);
+    assert_eq!(count(&["--text", "hunter"]), 0, "what is hidden is not found");
+    place.run(["job", "list", "--text", ""]).complains(2, &["what to look for"]);
+    assert_eq!(place.json(["job", "cancel", "--text", "hunter2"])["count"], 0);
+    assert_eq!(place.json(["job", "cancel", "--text", "ADA@", "--state", "ready"])["count"], 2);
+    place.run(["job", "delete", "--text", "ada@"]).complains(2, &["all jobs that fit"]);
+    assert_eq!(place.json(["job", "delete", "--text", "ada@", "--yes"])["count"], 2);
+    place.run(["job", "delete", "b", "--text", "ada@"]).complains(2, &["three ways"]);
+    place.run(["job", "delete", "--all", "--text", "ada@", "--yes"]).complains(2, &["three ways"]);
+    assert_eq!(count(&[]), 1);
+}

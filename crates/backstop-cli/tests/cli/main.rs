@@ -21,6 +21,7 @@ mod place;
 mod policy;
 mod push;
 mod queue;
+mod reason;
 mod schedule;
 mod serve;
 mod server;

@@ -3,6 +3,7 @@
 use super::caller::{Caller, Scope, Scopes};
 use super::reach::Reach;
 use super::secret::{Fingerprint, Secret, short_id, version};
+use backstop::audit::{Audit, Reason};
 use backstop::{Backstop, QueueName, Span, Time};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
@@ -114,13 +115,26 @@ impl Token {
 }
 
 /// The tokens of a store, as operators use them.
-#[derive(Clone, Copy, Debug)]
-pub struct Tokens<'a>(&'a Backstop);
+#[derive(Clone, Debug)]
+pub struct Tokens<'a> {
+    backstop: &'a Backstop,
+    reason: Option<Reason>,
+}
 
 impl<'a> Tokens<'a> {
     /// Those in the store of `backstop`.
     pub const fn of(backstop: &'a Backstop) -> Self {
-        Self(backstop)
+        Self { backstop, reason: None }
+    }
+
+    /// For this reason, if there is one: the audit says so.
+    #[must_use]
+    pub fn because(self, reason: Option<Reason>) -> Self {
+        Self { reason, ..self }
+    }
+
+    fn log(&self, who: &str) -> Audit {
+        self.backstop.audit(who).because(self.reason.clone())
     }
 
     /// Makes one, in the name of `who`.
@@ -128,14 +142,14 @@ impl<'a> Tokens<'a> {
         check(&new)?;
         let what = json!({ "name": new.name, "scopes": new.scopes, "queues": new.queues });
         let made = async { self.make(new).await.map(|minted| (1, minted)) };
-        self.0.audit(who).around("token create", what, made).await
+        self.log(who).around("token create", what, made).await
     }
 
     async fn make(&self, new: NewToken) -> Result<Minted, BadToken> {
         if self.list().await?.len() >= TOKENS_MAX {
             return Err(BadToken::TooMany);
         }
-        let (id, now) = (short_id(), self.0.now());
+        let (id, now) = (short_id(), self.backstop.now());
         // With its id in front it can be looked up.
         let secret = Secret::draw(&format!("{PREFIX}{id}"));
         let kept = Kept {
@@ -149,7 +163,7 @@ impl<'a> Tokens<'a> {
         let value = serde_json::to_vec(&kept).map_err(|error| StoreError::misuse("making a token", error))?;
         let name = format!("{CELLS}{id}");
         let swap = Swap { name, seen: None, version: version(), value: Some(value) };
-        match self.0.store().swap(vec![swap]).await?.pop() {
+        match self.backstop.store().swap(vec![swap]).await?.pop() {
             Some(Swapped::Applied) => Ok(Minted { id, token: secret.reveal().to_owned() }),
             _ => Err(StoreError::unavailable("making a token", "its id is taken; try once more").into()),
         }
@@ -158,20 +172,20 @@ impl<'a> Tokens<'a> {
     /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is left out, and logged.
     pub async fn list(&self) -> Answer<Vec<Token>> {
         let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
-        let cells = self.0.store().list_cells(query).await?;
+        let cells = self.backstop.store().list_cells(query).await?;
         Ok(cells.iter().filter_map(|cell| read(&cell.name, &cell.value)).collect())
     }
 
     /// The one of this id.
     pub(super) async fn get(&self, id: &str) -> Answer<Option<Token>> {
-        let cell = self.0.store().cells(vec![format!("{CELLS}{id}")]).await?.pop().flatten();
+        let cell = self.backstop.store().cells(vec![format!("{CELLS}{id}")]).await?.pop().flatten();
         Ok(cell.and_then(|cell| read(&cell.name, &cell.value)))
     }
 
     /// Ends one, in the name of `who`; answers whether there was one of this id.
     pub async fn revoke(&self, who: &str, id: &str) -> Answer<bool> {
         let revoked = async { self.remove(id).await.map(|was_there| (u64::from(was_there), was_there)) };
-        self.0.audit(who).around("token revoke", json!({ "id": id }), revoked).await
+        self.log(who).around("token revoke", json!({ "id": id }), revoked).await
     }
 
     async fn remove(&self, id: &str) -> Answer<bool> {
@@ -179,12 +193,12 @@ impl<'a> Tokens<'a> {
         if id.is_empty() || name.len() > backstop_core::limits::CELL_NAME_BYTES_MAX {
             return Ok(false);
         }
-        let Some(cell) = self.0.store().cells(vec![name.clone()]).await?.pop().flatten() else {
+        let Some(cell) = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten() else {
             return Ok(false);
         };
         // Nobody changes a token: whoever was faster has removed it.
         let swap = Swap { name, seen: Some(cell.version), version: version(), value: None };
-        self.0.store().swap(vec![swap]).await?;
+        self.backstop.store().swap(vec![swap]).await?;
         Ok(true)
     }
 }

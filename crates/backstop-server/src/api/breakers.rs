@@ -1,6 +1,7 @@
 //! Breakers and gates.
 
-use super::read::{At, named, ok};
+use super::read::{Asked, At, named, ok};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -30,7 +31,7 @@ pub(super) async fn list(
 /// Close a breaker, or open a gate again, on all workers.
 #[utoipa::path(
     post, path = "/breakers/{b}/reset", tag = "breakers",
-    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind")),
+    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ReasonAsked),
     responses(
         (status = 200, body = DoneShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -41,10 +42,11 @@ pub(super) async fn reset(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let guard: GuardName = named(&name)?;
     caller.reach().check(guard.queue())?;
-    if !app.backstop().changes(caller.name()).reset(&guard).await? {
+    if !app.backstop().changes(caller.name()).because(asked.reason()?).reset(&guard).await? {
         return Err(Problem::not_found(format_args!(
             "there is no breaker or gate {guard}; /v1/breakers lists them"
         )));

@@ -1,6 +1,7 @@
 //! Dead letters.
 
 use super::read::{Asked, Body, json, limit, ok, parsed, to_the_end};
+use super::reason::ReasonAsked;
 use super::within::{Part, letters_within, narrow_letter, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
@@ -176,7 +177,7 @@ pub(super) async fn list(
 
 /// Make dead letters ready again, with all attempts anew. Their history stays.
 #[utoipa::path(
-    post, path = "/dead/requeue", tag = "dead", request_body = SelectionShape,
+    post, path = "/dead/requeue", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
     responses(
         (status = 200, body = ChangedShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -185,15 +186,17 @@ pub(super) async fn list(
 pub(super) async fn requeue(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
+    let reason = asked.reason()?;
     let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
-    change(&app, &caller, parts, Action::Retry).await
+    change(letters(&app, &caller).because(reason), parts, Action::Retry).await
 }
 
 /// Make dead letters ready in another queue, `to`, with all attempts anew.
 #[utoipa::path(
-    post, path = "/dead/move", tag = "dead", request_body = SelectionShape,
+    post, path = "/dead/move", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
     responses(
         (status = 200, body = ChangedShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -202,20 +205,22 @@ pub(super) async fn requeue(
 pub(super) async fn move_to(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
+    let reason = asked.reason()?;
     let mut said: Map<String, Value> = body.read()?;
     let to: Option<QueueName> = taken(&mut said, "to")?;
     let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
     let selection = selection(said)?;
     caller.reach().check(&to)?;
     let parts = letters_within(&app, &caller, selection).await?;
-    change(&app, &caller, parts, Action::Move(to)).await
+    change(letters(&app, &caller).because(reason), parts, Action::Move(to)).await
 }
 
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
 #[utoipa::path(
-    post, path = "/dead/redrive", tag = "dead", request_body = SelectionShape,
+    post, path = "/dead/redrive", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
     responses(
         (status = 202, description = "What was started", body = RedriveShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -224,8 +229,10 @@ pub(super) async fn move_to(
 pub(super) async fn redrive(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
+    let reason = asked.reason()?;
     let mut said: Map<String, Value> = body.read()?;
     let canary = taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL);
     let max_failures = taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL);
@@ -233,7 +240,7 @@ pub(super) async fn redrive(
     // What runs later is what was looked at now: the caller's own letters, and no others of their ids.
     let selection = only(letters_within(&app, &caller, selection(said)?).await?)?;
     let plan = Redrive { canary, max_failures, then_rate, selection };
-    let dead = letters(&app, &caller);
+    let dead = letters(&app, &caller).because(reason);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
         let id = dead.redrive_unattended(plan).await.map_err(refused)?;
@@ -260,7 +267,7 @@ pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem
 
 /// Remove dead letters with their history. What is removed cannot be brought back.
 #[utoipa::path(
-    delete, path = "/dead", tag = "dead", request_body = SelectionShape,
+    delete, path = "/dead", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
     responses(
         (status = 200, body = ChangedShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -269,20 +276,16 @@ pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem
 pub(super) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
+    let reason = asked.reason()?;
     let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
-    change(&app, &caller, parts, Action::Delete).await
+    change(letters(&app, &caller).because(reason), parts, Action::Delete).await
 }
 
-/// Changes all of it in the caller's name.
-async fn change(
-    app: &App,
-    caller: &Caller,
-    parts: Vec<DeadSelection>,
-    action: Action,
-) -> Result<Response, Problem> {
-    let dead = letters(app, caller);
+/// Changes all of it, also when the caller leaves in the middle.
+async fn change(dead: DeadLetters, parts: Vec<DeadSelection>, action: Action) -> Result<Response, Problem> {
     let changed = to_the_end(async move {
         let mut changed = Changed::default();
         dead.change_each(&parts, &action, &mut changed).await?;

@@ -1,6 +1,7 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
 use super::read::{Asked, At, limit, ok, parsed, to_the_end};
+use super::reason::reason;
 use super::within::{Part, meant_job, narrow, paged};
 use super::{Problem, ProblemShape};
 use crate::App;
@@ -12,13 +13,10 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::StoreError;
+use backstop::search::{Search, SearchText};
 use backstop::{JobId, QueueName};
 use serde::Deserialize;
 use utoipa::IntoParams;
-
-/// Looks at the store for one page of a list: a filter that fits little ends in a short page, with a place to go on. A second look among
-/// millions of jobs would take longer than a page may.
-const LOOKS_MAX: usize = 1;
 
 /// Which jobs.
 #[derive(Deserialize, IntoParams)]
@@ -31,6 +29,8 @@ pub(super) struct ListAsked {
     kind: Option<String>,
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled.
     state: Option<String>,
+    /// With this in the payload as it is listed, in whatever case: at most 200 characters. Hidden secrets are not found.
+    text: Option<String>,
     /// Where to go on: the `next` of the page before.
     cursor: Option<String>,
     /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
@@ -42,11 +42,23 @@ pub(super) struct ListAsked {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct QueueAsked {
-    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, nothing is changed unless one is named.
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, none is shown unless one is named.
     queue: Option<String>,
 }
 
-/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.
+/// Of which queue a job is, and why it is changed.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChangeAsked {
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, nothing is changed unless one is named.
+    queue: Option<String>,
+    /// Why, for the audit: one line of at most 200 characters.
+    reason: Option<String>,
+}
+
+/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first. A page
+/// may be short, even empty, and go on: a filter that fits little looks at no more jobs than there is time for.
 #[utoipa::path(
     get, path = "/jobs", tag = "jobs", params(ListAsked),
     responses(
@@ -65,18 +77,20 @@ pub(super) async fn list(
         state: parsed("state", asked.state.as_deref())?,
         ..Filter::default()
     };
+    let text: Option<SearchText> = parsed("text", asked.text.as_deref())?;
+    let config = app.config();
     let limit = limit(asked.limit.as_deref())?;
     let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
     let part = paged(caller.reach(), queue, cursor, |queue, cursor| {
-        let (filter, app) = (Filter { queue, ..filter.clone() }, &app);
+        let search = Search { filter: Filter { queue, ..filter.clone() }, text: text.clone() };
+        let (app, redaction) = (&app, &config.redaction);
         async move {
-            let page = app.backstop().jobs(&filter, cursor, limit, LOOKS_MAX).await?;
+            let page = app.backstop().search(&search, redaction, cursor, limit).await?;
             let is_empty = page.jobs.is_empty() && page.damaged.is_empty();
             Ok(Part { is_empty, next: page.next.clone(), what: page })
         }
     })
     .await?;
-    let config = app.config();
     let listed = |job| {
         let mut shape = JobShape::listed(job, config.max_attempts(job), &config.redaction);
         narrow(caller.reach(), shape.errors_mut());
@@ -127,7 +141,7 @@ pub(super) async fn show(
 
 /// Remove a job with its history. A running one is to be cancelled first.
 #[utoipa::path(
-    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It is running, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -138,14 +152,14 @@ pub(super) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Delete).await
 }
 
 /// Run a job now: a waiting one at once, a dead or cancelled one with all attempts again.
 #[utoipa::path(
-    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It runs, is ready or done, another job holds its unique key, or several queues have a job of this id; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -156,14 +170,14 @@ pub(super) async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Retry).await
 }
 
 /// Call a job off; the worker of a running one is told at its next beat.
 #[utoipa::path(
-    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), QueueAsked),
+    post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "Its id, or the name it was pushed under"), ChangeAsked),
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It has ended already, or several queues have a job of this id", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -174,7 +188,7 @@ pub(super) async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
-    Asked(asked): Asked<QueueAsked>,
+    Asked(asked): Asked<ChangeAsked>,
 ) -> Result<Response, Problem> {
     amend(&app, &caller, &id, &asked, Action::Cancel).await
 }
@@ -211,11 +225,12 @@ async fn amend(
     app: &App,
     caller: &Caller,
     id: &str,
-    asked: &QueueAsked,
+    asked: &ChangeAsked,
     action: Action,
 ) -> Result<Response, Problem> {
     let id = JobId::from_text(id);
-    let selection = match (asked.queue()?, caller.reach()) {
+    let reason = reason(asked.reason.as_deref())?;
+    let selection = match (parsed("queue", asked.queue.as_deref())?, caller.reach()) {
         (None, Reach::Everywhere) => Selection::Ids(vec![id]),
         (Some(queue), reach) => {
             reach.check(&queue)?;
@@ -226,7 +241,7 @@ async fn amend(
             Selection::Within(meant_job(app, caller, id, None).await?.queue, vec![id])
         }
     };
-    let changes = app.backstop().changes(caller.name());
+    let changes = app.backstop().changes(caller.name()).because(reason);
     let changed = to_the_end(async move { Ok(changes.amend(&selection, &action).await?) }).await?;
     match changed.refused.first() {
         Some((_, refusal)) => Err(Problem::refused(*refusal)),

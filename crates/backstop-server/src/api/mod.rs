@@ -13,6 +13,7 @@ mod problem;
 mod push;
 mod queues;
 mod read;
+mod reason;
 mod schedules;
 mod streams;
 mod sweeps;

@@ -1,6 +1,7 @@
 //! Queues.
 
-use super::read::{At, named, ok};
+use super::read::{Asked, At, named, ok};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -29,7 +30,7 @@ pub(super) async fn list(
 
 /// Keep a queue's jobs from being given out, on all workers; pushes go on.
 #[utoipa::path(
-    post, path = "/queues/{q}/pause", tag = "queues", params(("q" = String, Path, description = "The queue")),
+    post, path = "/queues/{q}/pause", tag = "queues", params(("q" = String, Path, description = "The queue"), ReasonAsked),
     responses(
         (status = 200, body = PausedShape<String>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -39,16 +40,17 @@ pub(super) async fn pause(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(queue): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
     caller.reach().check(&queue)?;
-    app.backstop().changes(caller.name()).pause(&queue).await?;
+    app.backstop().changes(caller.name()).because(asked.reason()?).pause(&queue).await?;
     Ok(ok(&PausedShape::queue(queue, true)))
 }
 
 /// Give a paused queue's jobs out again.
 #[utoipa::path(
-    post, path = "/queues/{q}/resume", tag = "queues", params(("q" = String, Path, description = "The queue")),
+    post, path = "/queues/{q}/resume", tag = "queues", params(("q" = String, Path, description = "The queue"), ReasonAsked),
     responses(
         (status = 200, body = PausedShape<String>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -58,9 +60,10 @@ pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(queue): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
     caller.reach().check(&queue)?;
-    app.backstop().changes(caller.name()).resume(&queue).await?;
+    app.backstop().changes(caller.name()).because(asked.reason()?).resume(&queue).await?;
     Ok(ok(&PausedShape::queue(queue, false)))
 }

@@ -1,6 +1,7 @@
 //! Streams: records in, and how keys stand.
 
 use super::read::{Asked, At, Body, limit, named, ok, parsed};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -173,7 +174,7 @@ pub(super) async fn key(
 /// Forget a key: what it holds is gone, and its next record is its first.
 #[utoipa::path(
     delete, path = "/streams/{s}/keys/{k}", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key")),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
     responses(
         (status = 200, body = ForgottenShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -184,10 +185,12 @@ pub(super) async fn forget(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At((stream, key)): At<(String, String)>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
     let stream = stream_of(&app, &name)?;
-    let gone = app.backstop().changes(caller.name()).forget(&stream, &key).await?;
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let gone = changes.forget(&stream, &key).await?;
     let gone = gone.ok_or_else(|| no_key(&name, &key))?;
     Ok(ok(&ForgottenShape { count: gone.records, disabled: false, key: &key }))
 }

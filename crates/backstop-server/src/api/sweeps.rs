@@ -1,6 +1,7 @@
 //! Sweeps.
 
-use super::read::{At, Body, ok, to_the_end};
+use super::read::{Asked, At, Body, ok, to_the_end};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -45,7 +46,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
 
 /// Run a sweep now: each row that it finds and that has no job gets one.
 #[utoipa::path(
-    post, path = "/sweeps/{s}/run", tag = "sweeps", params(("s" = String, Path, description = "The sweep")),
+    post, path = "/sweeps/{s}/run", tag = "sweeps", params(("s" = String, Path, description = "The sweep"), ReasonAsked),
     request_body = RunShape,
     responses(
         (status = 200, body = ReportShape<'_>),
@@ -59,9 +60,11 @@ pub(super) async fn run(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(name): At<String>,
+    Asked(said): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
     let (config, asked): (_, RunShape) = (app.config(), body.read_or_default()?);
+    let reason = said.reason()?;
     let sweep = config.sweeps.get(&name).cloned().ok_or_else(|| {
         let there: Vec<&str> = config.sweeps.keys().map(String::as_str).collect();
         Problem::not_found(format_args!(
@@ -73,7 +76,7 @@ pub(super) async fn run(
     let report = if asked.dry_run {
         app.backstop().sweeper(&sweep).dry_run(at).await.map_err(failed)?
     } else {
-        let changes = app.backstop().changes(caller.name());
+        let changes = app.backstop().changes(caller.name()).because(reason);
         to_the_end(async move { changes.sweep(&sweep, at).await.map_err(failed) }).await?
     };
     Ok(ok(&ReportShape::new(&report, asked.dry_run)))

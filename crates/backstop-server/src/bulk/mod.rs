@@ -11,6 +11,7 @@ pub use report::{Plan, Report, Standing, Target};
 
 use crate::App;
 use backstop::Backstop;
+use backstop::audit::{Audit, Reason};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl Runs {
 pub struct Bulk {
     app: App,
     backstop: Backstop,
-    who: String,
+    log: Audit,
 }
 
 /// Goes on with runs whose server is gone, in the names of those who started them, as far as there is room. One that was asked to stop
@@ -56,9 +57,9 @@ pub(crate) async fn resume(app: &App) -> Answer<()> {
         let silent = read(&cell).filter(|report| report.standing(app.backstop().now()) == Standing::Silent);
         let Some(report) = silent else { continue };
         let Some(permit) = app.runs().enter() else { return Ok(()) };
-        let (id, who) = (report.id.clone(), report.who.clone());
-        if let Some(run) = run::Run::take(app, report, cell.version, &who).await? {
-            tracing::info!(run = id, who, "a bulk action whose server is gone goes on here");
+        let (id, log) = (report.id.clone(), app.backstop().audit(&report.who));
+        if let Some(run) = run::Run::take(app, report, cell.version, &log).await? {
+            tracing::info!(run = id, who = log.who(), "a bulk action whose server is gone goes on here");
             run.spawn(permit);
         }
     }
@@ -68,14 +69,20 @@ pub(crate) async fn resume(app: &App) -> Answer<()> {
 impl Bulk {
     /// The runs on the store of `app`, in the name of `who`.
     pub fn new(app: &App, who: &str) -> Self {
-        Self { app: app.clone(), backstop: app.backstop().clone(), who: who.to_owned() }
+        Self { app: app.clone(), backstop: app.backstop().clone(), log: app.backstop().audit(who) }
+    }
+
+    /// For this reason, if there is one: the audit says so.
+    #[must_use]
+    pub fn because(self, reason: Option<Reason>) -> Self {
+        Self { log: self.log.because(reason), ..self }
     }
 
     /// Starts a run; answers its id, or `None` if this server has too many under way.
     pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
         let Some(permit) = self.app.runs().enter() else { return Ok(None) };
         self.forget_old().await?;
-        let report = Report::new(self.backstop.new_id().to_string(), &self.who, plan, self.backstop.now());
+        let report = Report::new(self.backstop.new_id().to_string(), &self.log, plan, self.backstop.now());
         let id = report.id.clone();
         run::Run::begin(&self.app, report).await?.spawn(permit);
         Ok(Some(id))
@@ -91,7 +98,7 @@ impl Bulk {
             return Ok(Some(false));
         }
         let wanted = Report { is_stop_asked: false, ..report };
-        let Some(run) = run::Run::take(&self.app, wanted, cell.version, &self.who).await? else {
+        let Some(run) = run::Run::take(&self.app, wanted, cell.version, &self.log).await? else {
             return Ok(Some(false));
         };
         run.spawn(permit);

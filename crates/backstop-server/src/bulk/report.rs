@@ -1,7 +1,9 @@
 //! What a run does, and how far it is.
 
+use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadSelection};
-use backstop_core::amend::{Action, Filter, Selection};
+use backstop::search::Search;
+use backstop_core::amend::{Action, Filter};
 use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,17 @@ pub enum Which {
         /// Dead of this.
         fingerprint: Option<Fingerprint>,
     },
+    /// Jobs that have to be looked at. Apart from the others: a server that does not know of texts would change all of them.
+    Found {
+        /// Of this queue.
+        queue: Option<QueueName>,
+        /// Of this kind.
+        kind: Option<Kind>,
+        /// In this state.
+        state: Option<State>,
+        /// With this in the payload, as lists show it.
+        text: String,
+    },
     /// Dead letters that have to be looked at.
     Letters(DeadFilter),
 }
@@ -74,6 +87,9 @@ pub struct Report {
     pub id: String,
     /// Who started it, or let it go on last.
     pub who: String,
+    /// Why, if anybody said so. Secrets in it are hidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// What it does.
     pub target: Target,
     /// How many jobs it was thought to be about.
@@ -121,15 +137,15 @@ pub enum Standing {
 }
 
 impl Target {
-    /// Jobs that the store finds by itself.
-    pub fn jobs(selection: &Selection, action: &Action) -> Self {
-        let filter = match selection {
-            Selection::Matching(filter) => filter.clone(),
-            Selection::All | Selection::Ids(_) | Selection::Within(..) => Filter::default(),
-        };
+    /// Jobs that fit; where nothing is said, all there are.
+    pub fn jobs(search: &Search, action: &Action) -> Self {
         let (word, deed, to) = told(action);
-        let Filter { queue, kind, state, fingerprint } = filter;
-        Self { what: format!("job {word}"), deed, to, which: Which::Jobs { queue, kind, state, fingerprint } }
+        let Filter { queue, kind, state, fingerprint } = search.filter.clone();
+        let which = match &search.text {
+            None => Which::Jobs { queue, kind, state, fingerprint },
+            Some(text) => Which::Found { queue, kind, state, text: text.as_str().to_owned() },
+        };
+        Self { what: format!("job {word}"), deed, to, which }
     }
 
     /// Dead letters.
@@ -169,21 +185,31 @@ impl Target {
         };
         match &self.which {
             Which::Letters(filter) => of(serde_json::to_value(filter).unwrap_or_default()),
+            Which::Found { queue, kind, state, text } => {
+                let mut said = jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None);
+                said.insert("text".to_owned(), text.as_str().into());
+                of(said.into())
+            }
             Which::Jobs { queue, kind, state, fingerprint } => {
-                let said = [
-                    ("queue", queue.as_ref().map(ToString::to_string)),
-                    ("kind", kind.as_ref().map(ToString::to_string)),
-                    ("state", state.map(|state| state.to_string())),
-                    ("fingerprint", fingerprint.map(|fingerprint| fingerprint.to_string())),
-                ];
-                of(said
-                    .into_iter()
-                    .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
-                    .collect::<serde_json::Map<_, _>>()
-                    .into())
+                of(jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint).into())
             }
         }
     }
+}
+
+fn jobs_in_short(
+    queue: Option<&QueueName>,
+    kind: Option<&Kind>,
+    state: Option<State>,
+    fingerprint: Option<Fingerprint>,
+) -> serde_json::Map<String, serde_json::Value> {
+    let said = [
+        ("queue", queue.map(ToString::to_string)),
+        ("kind", kind.map(ToString::to_string)),
+        ("state", state.map(|state| state.to_string())),
+        ("fingerprint", fingerprint.map(|fingerprint| fingerprint.to_string())),
+    ];
+    said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
 }
 
 const fn word(deed: Deed) -> &'static str {
@@ -206,10 +232,11 @@ fn told(action: &Action) -> (&'static str, Deed, Option<QueueName>) {
 }
 
 impl Report {
-    pub(super) fn new(id: String, who: &str, plan: Plan, now: Time) -> Self {
+    pub(super) fn new(id: String, log: &Audit, plan: Plan, now: Time) -> Self {
         Self {
             id,
-            who: who.to_owned(),
+            who: log.who().to_owned(),
+            reason: log.reason().map(str::to_owned),
             target: plan.target,
             expected: plan.expected,
             back: plan.back,

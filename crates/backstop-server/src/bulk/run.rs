@@ -4,7 +4,10 @@ use super::report::{Deed, Report, Which};
 use super::{Written, read, swap};
 use crate::App;
 use backstop::Backstop;
+use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadLetter};
+use backstop::operate;
+use backstop::search::{BadSearch, Search};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::{Amendment, Answer, StoreError};
@@ -12,7 +15,7 @@ use backstop_core::{State, Time};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Dead letters looked at in one step.
+/// Jobs, or dead letters, looked at in one step.
 const LETTERS_MAX: usize = 200;
 /// How often in a row a store that does not answer is asked again, and after how long.
 const TRIES_MAX: u32 = 30;
@@ -51,10 +54,12 @@ impl Run {
         }
     }
 
-    /// Takes a run over, in the name of `who`; `None` if somebody else was faster.
-    pub(super) async fn take(app: &App, report: Report, seen: i64, who: &str) -> Answer<Option<Self>> {
-        let (who, seen_at, runner) = (who.to_owned(), app.backstop().now(), rand::random());
-        let report = Report { who, seen_at, runner, is_left: false, ..report };
+    /// Takes a run over, in the name and for the reason that `log` has; without one, for the reason it was started for. `None` if
+    /// somebody else was faster.
+    pub(super) async fn take(app: &App, report: Report, seen: i64, log: &Audit) -> Answer<Option<Self>> {
+        let (who, seen_at, runner) = (log.who().to_owned(), app.backstop().now(), rand::random());
+        let reason = log.reason().map(str::to_owned).or(report.reason);
+        let report = Report { who, reason, seen_at, runner, is_left: false, ..report };
         Ok(match swap(app.backstop(), &report, Some(seen)).await? {
             Written::Applied(version) => Some(Self::new(app, report, version)),
             Written::Conflict(_) => None,
@@ -76,7 +81,7 @@ impl Run {
 
     /// Goes on to the end, between the two halves of an entry of the audit.
     async fn go(mut self) {
-        let audit = self.backstop.audit(&self.report.who);
+        let audit = self.backstop.audit(&self.report.who).because_of(self.report.reason.as_deref());
         let before = self.report.count;
         let noted = match audit.note(&self.report.target.what, self.report.target.selection()).await {
             Ok(noted) => noted,
@@ -128,6 +133,10 @@ impl Run {
             Which::Jobs { queue, kind, state, fingerprint } => {
                 self.found(Filter { queue, kind, state, fingerprint }, None).await?
             }
+            Which::Found { queue, kind, state, text } => {
+                let filter = Filter { queue, kind, state, fingerprint: None };
+                self.searched(filter, &text).await?
+            }
             Which::Letters(filter) => match as_stores_own(&filter) {
                 Some(filter) => self.found(filter, Some(State::Dead)).await?,
                 None => self.letters(&filter).await?,
@@ -155,6 +164,19 @@ impl Run {
         self.report.count += amended.applied as u64;
         self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
         Ok(amended.next)
+    }
+
+    /// Jobs that are found by what may be seen of their payloads, each changed only while it is in the state that was looked for.
+    /// Where to go on.
+    async fn searched(&mut self, filter: Filter, text: &str) -> Answer<Option<String>> {
+        let text = text.parse().map_err(|error: BadSearch| StoreError::misuse("looking for jobs", error))?;
+        let (only, search) = (filter.state, Search { filter, text: Some(text) });
+        let redaction = &self.app.config().redaction;
+        let page = self.backstop.search(&search, redaction, self.report.cursor.clone(), LETTERS_MAX).await?;
+        for selection in operate::by_queue(page.jobs) {
+            self.amend(selection, only, None).await?;
+        }
+        Ok(page.next)
     }
 
     /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.

@@ -42,6 +42,7 @@ struct Row {
     what: String,
     selection: String,
     count: Option<String>,
+    reason: String,
     error: String,
 }
 
@@ -76,6 +77,7 @@ fn row(entry: &AuditEntry, now: Time) -> Row {
         what: entry.what.clone(),
         selection: truncated(entry.selection.to_string(), SELECTION_MAX),
         count: entry.count.map(text::count),
+        reason: entry.reason.clone().unwrap_or_default(),
         error: entry.error.clone().unwrap_or_default(),
     }
 }

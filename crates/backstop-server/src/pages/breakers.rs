@@ -130,7 +130,7 @@ fn shown(guard: &GuardStatus, event: &backstop_core::breaker::Event, now: Time) 
 
 async fn reset(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let name: GuardName = posted.read(&view, "name")?;
-    let note = if view.ask(view.changes().reset(&name)).await? {
+    let note = if view.ask(view.changes(&posted)?.reset(&name)).await? {
         Note::done(format!("{name} lets jobs through again."))
     } else {
         Note::refused(format!("There is no breaker or gate {name}."))
@@ -140,8 +140,10 @@ async fn reset(view: View, posted: Posted) -> Result<Response, PageFailure> {
 
 async fn open(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let name: GuardName = posted.read(&view, "name")?;
-    let why: String = posted.get("why").unwrap_or("opened by hand").chars().take(WHY_CHARS_MAX).collect();
-    view.ask(view.changes().open(&name, &why)).await?;
+    let changes = view.changes(&posted)?;
+    let why = posted.get("why").or(changes.reason()).unwrap_or("opened by hand");
+    let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+    view.ask(changes.open(&name, &why)).await?;
     let note = format!("{name} lets nothing through until somebody resets it; its jobs stay where they are.");
     Ok(Note::done(note).on(view.app().base(), &view.at("/breakers")))
 }

@@ -2,6 +2,7 @@
 
 use super::note::Note;
 use super::section::{Group, NAVIGATION, Section};
+use backstop_core::limits::REASON_CHARS_MAX;
 
 /// What surrounds a page. Made by [`super::View::frame`].
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct Frame {
     pub version: &'static str,
     /// When the page was made.
     pub made_at: String,
+    /// The reason that forms begin with: what was typed before something had to be asked again.
+    pub reason: String,
 }
 
 impl Frame {
@@ -51,6 +54,11 @@ impl Frame {
     /// The sections, in their groups.
     pub const fn navigation(&self) -> &'static [Group] {
         &NAVIGATION
+    }
+
+    /// Characters of a reason.
+    pub const fn reason_max(&self) -> usize {
+        REASON_CHARS_MAX
     }
 
     /// Whether the page belongs to a section.

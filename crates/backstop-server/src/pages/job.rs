@@ -7,7 +7,7 @@ use super::link::{Link, part};
 use super::mark::{StateMark, When};
 use super::payload::ShownPayload;
 use super::pick::Pick;
-use super::{Frame, PageFailure, Section, View, text};
+use super::{Frame, PageFailure, Posted, Section, View, text};
 use crate::App;
 use askama::Template;
 use axum::Router;
@@ -114,12 +114,12 @@ async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFail
 }
 
 /// The payload as it is: asked for in so many words, and written down before it is shown.
-async fn whole(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+async fn whole(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+    let audit = view.audit(&posted)?;
     let job = match meant(&view, &id).await? {
         Meant::One(job) => job,
         Meant::Several(jobs) => return choose(&view, &jobs, "/jobs"),
     };
-    let audit = view.app().backstop().audit(view.who());
     let shown = async { Ok::<_, backstop_core::port::StoreError>((1, ())) };
     view.ask(audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown)).await?;
     let section = if job.state == State::Dead { Section::Dead } else { Section::Jobs };

@@ -1,4 +1,4 @@
-//! Jobs: found by queue, kind, state and id; the filter lives in the address.
+//! Jobs: found by queue, kind, state, id and what is in the payload; the filter lives in the address.
 
 mod act;
 mod filter;
@@ -15,7 +15,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use backstop_core::amend::Action;
 use backstop_core::failure::truncated;
-use backstop_core::port::{Damaged, PageQuery};
+use backstop_core::limits::SEARCH_CHARS_MAX;
+use backstop_core::port::Damaged;
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, State, Time};
 pub(super) use filter::Counted;
@@ -52,6 +53,7 @@ struct Page {
     matching: Option<String>,
     actions: Vec<&'static str>,
     kept: Vec<(String, String)>,
+    text_max: usize,
 }
 
 /// The filter as the form shows it.
@@ -59,6 +61,7 @@ struct Shown {
     queue: String,
     kind: String,
     state: String,
+    text: String,
     is_empty: bool,
 }
 
@@ -103,12 +106,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let now = view.now();
     let queues = view.ask(view.store().queues(now)).await?;
     let cursor = view.query("after").map(str::to_owned);
-    let query = PageQuery { filter: filter.for_store(), cursor, limit: PAGE, ..PageQuery::default() };
-    let page = view.ask(view.store().jobs(query, now)).await?;
     let config = view.app().config();
+    let (search, redaction) = (filter.search(), &config.redaction);
+    let page = view.ask(view.app().backstop().search(&search, redaction, cursor, PAGE)).await?;
     let link = filter.link(&view);
     let shown = Page {
-        frame: view.frame(Section::Jobs, "Jobs").live(),
+        frame: frame(&view, &filter),
         filter: filter.shown(),
         chips: filter.chips(&link),
         states: state_chips(&filter, &link, &queues),
@@ -122,8 +125,15 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         matching: filter.count(&queues, None).map(|count| count.to_string()),
         actions: actions(filter.state),
         kept: link.pairs().to_vec(),
+        text_max: SEARCH_CHARS_MAX,
     };
     view.show(&shown)
+}
+
+/// Not live where payloads are looked into: that costs more than somebody who only left the page open should.
+fn frame(view: &View, filter: &JobFilter) -> Frame {
+    let frame = view.frame(Section::Jobs, "Jobs");
+    if filter.text.is_some() { frame } else { frame.live() }
 }
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.

@@ -5,6 +5,7 @@ use super::view::View;
 use crate::App;
 use axum::extract::{FromRequest, FromRequestParts, RawForm, Request};
 use axum::response::{IntoResponse, Response};
+use backstop::audit::{BadReason, Reason};
 
 /// The fields of a form, in their order; a name may come several times.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +37,13 @@ impl Posted {
     {
         let text = self.get(name).ok_or_else(|| view.bad(format!("The field `{name}` is missing.")))?;
         text.parse().map_err(|error| view.bad(error))
+    }
+}
+
+impl Posted {
+    /// The reason that is given, if one is.
+    pub fn reason(&self, view: &View) -> Result<Option<Reason>, PageFailure> {
+        self.get("reason").map(str::parse).transpose().map_err(|error: BadReason| view.bad(error))
     }
 }
 

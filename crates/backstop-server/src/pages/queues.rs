@@ -180,14 +180,14 @@ pub(super) fn state_of(guard: &GuardStatus) -> String {
 
 async fn pause(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
-    view.ask(view.changes().pause(&queue)).await?;
+    view.ask(view.changes(&posted)?.pause(&queue)).await?;
     let note = format!("Queue {queue} is paused: its jobs stay where they are until it is resumed.");
     Ok(back(&view, &queue, &posted, &Note::done(note)))
 }
 
 async fn resume(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
-    view.ask(view.changes().resume(&queue)).await?;
+    view.ask(view.changes(&posted)?.resume(&queue)).await?;
     Ok(back(&view, &queue, &posted, &Note::done(format!("Queue {queue} gives out its jobs again."))))
 }
 

@@ -1,7 +1,7 @@
 //! Bulk actions under way, and what they did.
 
 use super::mark::When;
-use super::{Frame, Note, PageFailure, Section, View, text};
+use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
 use crate::bulk::{Bulk, Report, Standing};
 use askama::Template;
@@ -42,6 +42,7 @@ struct Shown {
     tone: &'static str,
     sentence: String,
     who: String,
+    reason: String,
     started: When,
     ended: Option<When>,
     count: String,
@@ -74,9 +75,9 @@ async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure
     view.show(&page)
 }
 
-async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+async fn stop(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who());
-    let audit = view.app().backstop().audit(view.who());
+    let audit = view.audit(&posted)?;
     let change = async { bulk.stop(&id).await.map(|stopped| (u64::from(stopped), stopped)) };
     let stopped = view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await?;
     let note = if stopped {
@@ -87,8 +88,9 @@ async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailur
     Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
 }
 
-async fn resume(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let resumed = view.ask(Bulk::new(view.app(), view.who()).resume(&id)).await?;
+async fn resume(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(&view)?);
+    let resumed = view.ask(bulk.resume(&id)).await?;
     let note = match resumed {
         Some(true) => Note::done("It goes on from where it was."),
         Some(false) => Note::refused("It has ended, or a server that is alive has it."),
@@ -114,6 +116,7 @@ impl Shown {
             tone,
             sentence: sentence.to_owned(),
             who: report.who.clone(),
+            reason: report.reason.clone().unwrap_or_default(),
             started: When::new(report.started_at, now),
             ended: When::maybe(report.ended_at, now),
             count: text::count(report.count),

@@ -3,6 +3,7 @@
 use super::failure::PageFailure;
 use super::frame::Frame;
 use super::note::Note;
+use super::posted::Posted;
 use super::section::Section;
 use crate::App;
 use crate::access::{Caller, Scope};
@@ -12,6 +13,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, COOKIE, SET_COOKIE, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use backstop::audit::Audit;
 use backstop::operate::Changes;
 use backstop_core::Time;
 use backstop_core::port::{Answer, Store};
@@ -58,9 +60,14 @@ impl View {
         self.caller.as_ref().map_or("nobody", Caller::name)
     }
 
-    /// What can be changed, in the caller's name.
-    pub fn changes(&self) -> Changes {
-        self.app.backstop().changes(self.who())
+    /// What can be changed, in the caller's name and for the reason that a form gives.
+    pub fn changes(&self, posted: &Posted) -> Result<Changes, PageFailure> {
+        Ok(self.app.backstop().changes(self.who()).because(posted.reason(self)?))
+    }
+
+    /// The audit, in the caller's name and for the reason that a form gives.
+    pub fn audit(&self, posted: &Posted) -> Result<Audit, PageFailure> {
+        Ok(self.app.backstop().audit(self.who()).because(posted.reason(self)?))
     }
 
     /// Whether the caller may do what the buttons say.
@@ -114,6 +121,7 @@ impl View {
             store: self.app.config().store.to_string(),
             version: env!("CARGO_PKG_VERSION"),
             made_at: super::text::second(self.now()),
+            reason: self.query("reason").unwrap_or_default().to_owned(),
         }
     }
 

@@ -34,6 +34,8 @@ pub struct AuditEntryShape<'a> {
     count: Option<u64>,
     /// Why it ended early, if it did.
     error: Option<&'a str>,
+    /// Why it was asked for, if anybody said so; secrets in it are hidden.
+    reason: Option<&'a str>,
     /// To which, as they were selected.
     selection: &'a Value,
     /// What was done: `requeue`, `queue pause`.
@@ -49,6 +51,7 @@ impl<'a> AuditEntryShape<'a> {
             at: entry.at,
             count: entry.count,
             error: entry.error.as_deref(),
+            reason: entry.reason.as_deref(),
             selection: &entry.selection,
             what: &entry.what,
             who: &entry.who,

@@ -170,6 +170,9 @@ pub(crate) struct RedriveShape {
     phase: String,
     /// Who started it.
     by: String,
+    /// Why, if they said so.
+    #[schema(required = false, nullable = false)]
+    reason: Option<String>,
     /// When.
     #[schema(format = DateTime)]
     started_at: String,

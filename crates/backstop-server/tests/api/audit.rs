@@ -32,6 +32,9 @@ fn case(method: &str, pattern: &str) -> (&'static str, Value, &'static str) {
     }
 }
 
+/// `größer, password=hunter2`, in an address.
+const REASON: &str = "gr%C3%B6%C3%9Fer%2C+password%3Dhunter2";
+
 /// The routes that change something and need an administrator, as the API describes them.
 fn changes() -> Vec<(String, String)> {
     let described = serde_json::to_value(api::description("")).unwrap();
@@ -59,7 +62,7 @@ async fn given() -> (Api, TempDir) {
 }
 
 #[tokio::test]
-async fn each_change_by_an_operator_is_one_entry_in_their_name() {
+async fn each_change_by_an_operator_is_one_entry_in_their_name_and_for_their_reason() {
     let routes = changes();
     assert!(routes.len() >= 12, "{routes:?}");
     for (method, pattern) in routes {
@@ -67,7 +70,8 @@ async fn each_change_by_an_operator_is_one_entry_in_their_name() {
         assert!(api.audit().await.is_empty(), "who pushes and works leaves no entry");
         let (address, body, what) = case(&method, &pattern);
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let answer = api.ask(method.parse::<Method>().unwrap(), address, body).await;
+        let address = format!("{address}?reason={REASON}");
+        let answer = api.ask(method.parse::<Method>().unwrap(), &address, body).await;
         assert!(answer.status.is_success(), "{method} {pattern}: {} {}", answer.status, answer.text);
         // A redrive goes on behind its answer.
         let noted = async {
@@ -82,6 +86,8 @@ async fn each_change_by_an_operator_is_one_entry_in_their_name() {
         let audit = api.audit().await;
         assert_eq!(audit.len(), 1, "{method} {pattern}: {audit:?}");
         assert!(audit[0].what.starts_with(what) && audit[0].who == "ada", "{method} {pattern}: {audit:?}");
+        let told = audit[0].reason.as_deref();
+        assert_eq!(told, Some("größer, password=[redacted]"), "{method} {pattern}");
     }
 }
 
@@ -125,4 +131,29 @@ async fn a_page_of_the_audit_that_cannot_be_is_refused() {
     }
     assert_eq!(api.get("/v1/audit?cursor=zzz").await.ok(), json!({ "entries": [], "next": null }));
     assert_eq!(api.get("/v1/audit").await.ok(), json!({ "entries": [], "next": null }));
+}
+
+#[tokio::test]
+async fn a_reason_is_listed_and_one_that_is_none_changes_nothing() {
+    let api = crate::given::given();
+    let long = "a".repeat(201);
+    for (reason, told) in [("two%0Alines", "one line"), ("+", "says nothing"), (long.as_str(), "at most 200")]
+    {
+        for (method, pattern) in changes() {
+            let (address, body, _) = case(&method, &pattern);
+            let body = if body.is_null() { String::new() } else { body.to_string() };
+            let address = format!("{address}?reason={reason}");
+            let detail = api.ask(method.parse::<Method>().unwrap(), &address, body).await.problem(400);
+            assert!(detail.contains(told), "{method} {address}: {detail}");
+        }
+    }
+    assert!(api.audit().await.is_empty());
+    api.post("/v1/queues/q/pause?reason=the+mail+server+moves", Value::Null).await.ok();
+    api.clock.advance(Span::secs(1));
+    api.post("/v1/queues/q/resume?reason=", Value::Null).await.ok();
+    let entries = api.get("/v1/audit").await.ok()["entries"].clone();
+    assert_eq!(
+        (&entries[0]["reason"], &entries[1]["reason"]),
+        (&Value::Null, &json!("the mail server moves"))
+    );
 }

@@ -149,3 +149,35 @@ async fn why_names_the_gate_and_what_opens_it() {
         (&json!("paused"), &json!("backstop queue resume q"), &json!("ready"))
     );
 }
+
+#[tokio::test]
+async fn jobs_are_found_by_what_is_shown_of_their_payloads() {
+    let api = given();
+    for (id, payload) in [
+        ("a", json!({ "to": "Ada@example.org", "password": "hunter2" })),
+        ("b", json!({ "to": "bob@example.org", "password": "hunter3" })),
+    ] {
+        api.post("/v1/jobs", json!({ "queue": "q", "id": id, "payload": payload })).await.ok();
+    }
+    let found = async |query: &str| {
+        let page = api.get(&format!("/v1/jobs?{query}")).await.ok();
+        assert_eq!(page["next"], Value::Null, "{query}");
+        page["jobs"].as_array().unwrap().len()
+    };
+    for (query, count) in [
+        ("text=ada%40example", 1),
+        ("text=example.org", 2),
+        ("text=example.org&state=ready&queue=q", 2),
+        ("text=example.org&state=dead", 0),
+        ("text=carol", 0),
+        ("text=hunter", 0),
+        ("text=hunter2", 0),
+        ("text=%22hunter2%22", 0),
+        ("text=%5Bredacted%5D", 2),
+        ("text=", 2),
+    ] {
+        assert_eq!(found(query).await, count, "{query}");
+    }
+    let detail = api.get(&format!("/v1/jobs?text={}", "a".repeat(201))).await.problem(400);
+    assert!(detail.contains("at most 200 characters"), "{detail}");
+}

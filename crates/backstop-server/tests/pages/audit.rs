@@ -156,14 +156,16 @@ async fn until(is_so: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn each_button_leaves_one_entry_for_each_thing_it_does_in_the_name_of_who_pressed_it() {
+async fn each_button_leaves_one_entry_for_each_thing_it_does_in_the_name_of_who_pressed_it_and_for_their_reason()
+ {
     let buttons = buttons();
     assert!(buttons.len() >= 21, "{buttons:?}");
     for pattern in buttons {
         let given = Given::new().await;
         assert_eq!(given.audit().await, [], "nothing yet");
         let (address, form, words) = case(&pattern, &given);
-        let got = given.site.post(&address, &form).await;
+        let got =
+            given.site.post(&address, &format!("{form}&reason=gr%C3%B6%C3%9Fer%2C+password%3Dhunter2")).await;
         let is_done = [StatusCode::SEE_OTHER, StatusCode::OK].contains(&got.status);
         assert!(is_done, "{pattern}: {} {}", got.status, got.body);
         until(async || given.audit().await.len() >= words.len()).await;
@@ -176,6 +178,9 @@ async fn each_button_leaves_one_entry_for_each_thing_it_does_in_the_name_of_who_
         assert_eq!(said.len(), words.len(), "{pattern}: {audit:?}");
         assert!(said.iter().zip(words).all(|(said, word)| said.starts_with(word)), "{pattern}: {audit:?}");
         assert!(audit.iter().all(|entry| entry.who == "token ada"), "{pattern}: {audit:?}");
+        for entry in audit {
+            assert_eq!(entry.reason.as_deref(), Some("größer, password=[redacted]"), "{pattern}");
+        }
     }
 }
 
@@ -201,5 +206,17 @@ async fn picks_from_several_queues_are_one_change() {
         assert_eq!(entries.len(), 1, "{address}: {audit:?}");
         assert_eq!((entries[0].count, &entries[0].selection["of"]), (Some(2), &json!(2)), "{audit:?}");
         assert_eq!(entries[0].selection["each"][0]["queue"], "billing", "{audit:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reason_that_is_none_is_refused_before_anything_is_changed() {
+    for pattern in buttons() {
+        let given = Given::new().await;
+        let (address, form, _) = case(&pattern, &given);
+        let got = given.site.post(&address, &format!("{form}&reason={}", "a".repeat(201))).await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{pattern}");
+        assert!(got.body.contains("a reason has at most 200 characters"), "{pattern}: {}", got.body);
+        assert_eq!(given.audit().await, [], "{pattern}");
     }
 }

@@ -1,10 +1,10 @@
 //! Jobs: filters in the address, pages, and what is done to those that were picked.
 
-use crate::given::{dead, ready, running, state};
+use crate::given::{dead, ready, running, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
-use backstop::State;
 use backstop::core::failure::ErrorReport;
+use backstop::{JobId, State};
 
 fn links(page: &str, rel: &str) -> Option<String> {
     let link = page.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
@@ -141,4 +141,50 @@ async fn counts_are_those_the_store_keeps() {
     assert!(page.contains("all <strong>3</strong> that match"), "{page}");
     let of_kind = site.page("/jobs?queue=emails&state=ready&kind=task").await;
     assert!(of_kind.contains("all <strong>up to 3</strong> that match"), "{of_kind}");
+}
+
+async fn pushed(site: &Site, name: &str, payload: &str) -> JobId {
+    site.test.backstop.draft("emails").id(name).payload(payload.to_owned()).push().await.unwrap().id
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_what_is_shown_of_their_payloads_and_the_text_stays() {
+    let site = Site::new("");
+    let ada = pushed(&site, "a", r#"{"to":"Ada@example.org","password":"hunter2"}"#).await.to_string();
+    let bob = pushed(&site, "b", r#"{"to":"bob@example.org","password":"hunter3"}"#).await.to_string();
+    let page = site.page("/jobs?text=ada@").await;
+    assert!(page.contains(&ada) && !page.contains(&bob), "{page}");
+    assert!(page.contains("text: ada@") && page.contains("name=\"text\" value=\"ada@\""), "{page}");
+    assert!(page.contains("all <strong>up to 2</strong> that match"), "{page}");
+    for hidden in ["hunter", "hunter2", "%22hunter"] {
+        let page = site.page(&format!("/jobs?text={hidden}")).await;
+        assert!(page.contains("No job fits") && !page.contains(&ada), "{page}");
+    }
+    let confirm = site.page(&format!("/jobs/confirm?action=cancel&text=ada@&id={ada}")).await;
+    assert!(confirm.contains("name=\"text\" value=\"ada@\""), "{confirm}");
+    let done = site.post("/jobs/act", &format!("action=cancel&text=ada@&id={ada}")).await;
+    assert_eq!(done.location, "/jobs?text=ada%40");
+    assert_eq!(site.get(&format!("/jobs?text={}", "a".repeat(201))).await.status, 400);
+}
+
+#[tokio::test]
+async fn all_that_match_a_text_are_changed_and_no_others() {
+    let site = Site::new("");
+    let mut others = Vec::new();
+    for n in 0..250 {
+        let who = if n % 10 == 0 { "ada" } else { "bob" };
+        let id = pushed(&site, &n.to_string(), &format!(r#"{{"to":"{who}","token":"ada-{n}"}}"#)).await;
+        if who == "bob" {
+            others.push(id);
+        }
+    }
+    let confirm = site.page("/jobs/confirm?action=delete&text=%22ada&all=matching").await;
+    assert!(confirm.contains("text: &#34;ada") && !confirm.contains("every job of every queue"), "{confirm}");
+    let started = site.post("/jobs/act", "action=delete&text=%22ada&all=matching&typed=delete").await;
+    let page = until_said(&site, &started.location, ">done<").await;
+    assert!(page.contains("<dt>changed</dt><dd>25</dd>"), "{page}");
+    assert!(page.contains("{&#34;matching&#34;:{&#34;text&#34;:&#34;\\&#34;ada&#34;}}"), "{page}");
+    for id in others {
+        assert_eq!(state(&site, id).await, Some(State::Ready));
+    }
 }

@@ -3,10 +3,11 @@
 use crate::given::{dead, ready, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
-use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::amend::{Action, Filter};
 use backstop::core::failure::ErrorReport;
 use backstop::core::limits::AMEND_MAX;
 use backstop::core::port::Swap;
+use backstop::search::Search;
 use backstop::{Backstop, Random, Span, State};
 use backstop_server::bulk::{Bulk, Plan, Standing, Target};
 use backstop_server::{App, resume};
@@ -203,7 +204,7 @@ async fn a_run_is_left_in_good_order_when_its_server_closes_and_gone_on_with_at_
     let (first, store) = slow(&site);
     store.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
     let emails = Filter { queue: Some("emails".parse().unwrap()), ..Filter::default() };
-    let target = Target::jobs(&Selection::Matching(emails), &Action::Cancel);
+    let target = Target::jobs(&Search { filter: emails, text: None }, &Action::Cancel);
     let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
     let id = Bulk::new(&first, "ada").start(plan).await.unwrap().unwrap();
     let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();

@@ -438,6 +438,54 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     }
 }
 
+/// Whoever changes each page of a list before the next is read meets every job once: what left the list hides none, and what came
+/// back is not met again.
+pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    for limit in [1, 2, 5] {
+        let own = format!("by-{limit}");
+        for n in 0..6 {
+            let name = |what: &str| format!("{own} {what} {n}");
+            scene.insert_and_end(job(&own, &name("dead")), dead()).await;
+            scene.insert_and_end(job(&own, &name("cancelled")), cancelled()).await;
+            scene.insert([job(&own, &name("scheduled")).at(at(100 - n))]).await;
+            scene.insert_and_end(job(&own, &name("done")), DONE).await;
+        }
+        for (action, state, fitting) in [
+            (Action::Retry, None, 24),
+            (Action::Cancel, Some(State::Ready), 18),
+            (Action::Retry, Some(State::Cancelled), 18),
+            (Action::Cancel, None, 24),
+            (Action::Delete, Some(State::Cancelled), 18),
+            (Action::Delete, None, 6),
+        ] {
+            let what = format!("{action:?} of {state:?}, {limit} at once");
+            let met = meet(&scene, &filter(Some(&own), state), &action, limit).await;
+            let once: BTreeSet<JobId> = met.iter().copied().collect();
+            assert_eq!((met.len(), once.len()), (fitting, fitting), "{what}");
+        }
+        assert_eq!(scene.list(&filter(Some(&own), None)).await, [], "by {limit}");
+    }
+}
+
+/// Reads a list page by page and does something to each page before the next; answers what was read.
+async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> Vec<JobId> {
+    let (mut met, mut cursor) = (Vec::new(), None);
+    loop {
+        let query = PageQuery { filter: filter.clone(), cursor, limit, ..PageQuery::default() };
+        let page = scene.store.jobs(query, scene.now).await.expect("the store lists");
+        let ids: Vec<JobId> = page.jobs.iter().map(|job| job.id).collect();
+        if let Some(job) = page.jobs.first() {
+            scene.amend(Selection::Within(job.queue.clone(), ids.clone()), action.clone()).await;
+        }
+        met.extend(ids);
+        cursor = page.next;
+        if cursor.is_none() || met.len() > 1_000 {
+            return met;
+        }
+    }
+}
+
 /// Waiting jobs come by their time, ended ones newest first, jobs of mixed states newest first by arrival.
 fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {

@@ -23,7 +23,7 @@ mod letter;
 mod page;
 pub mod redrive;
 
-use crate::audit::{Audit, AuditEntry};
+use crate::audit::{Audit, AuditEntry, Reason};
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
 use backstop_core::port::Answer;
@@ -98,7 +98,14 @@ impl DeadLetters {
     /// On behalf of this person or program: what the audit says.
     #[must_use]
     pub fn by(mut self, who: &str) -> Self {
-        self.log = self.backstop.audit(who);
+        self.log = self.log.by(who);
+        self
+    }
+
+    /// For this reason, if there is one: what the audit says of every change from here on.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<Option<Reason>>) -> Self {
+        self.log = self.log.because(reason);
         self
     }
 

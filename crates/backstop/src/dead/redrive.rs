@@ -114,6 +114,9 @@ pub struct RedriveReport {
     pub phase: Phase,
     /// Who started it.
     pub by: String,
+    /// Why, if they said so. Secrets in it are hidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// When.
     pub started_at: Time,
     /// When it ended, if it has.

@@ -62,6 +62,12 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
             states(&format!("?kind={rare}&")),
             states(&format!("?queue={queue}&kind={kind}&")),
             vec![format!("?queue={queue}"), format!("?kind={kind}"), format!("?kind={rare}")],
+            vec![
+                "?text=nobody+ever+wrote+this".to_owned(),
+                "?state=done&text=nobody+ever+wrote+this".to_owned(),
+                format!("?queue={queue}&text=nobody+ever+wrote+this"),
+                format!("?kind={rare}&text=nobody+ever+wrote+this"),
+            ],
         ]
         .concat(),
         "/jobs/confirm" => vec![format!("?action=cancel&queue={queue}&all=matching")],

@@ -6,7 +6,7 @@ use super::super::http::config;
 use super::super::measure;
 use super::super::streams::record;
 use anyhow::{Context, Result, ensure};
-use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::amend::{Action, Filter};
 use backstop::core::bounds::Bounds;
 use backstop::core::failure::{Cause, ErrorReport, Failure, History};
 use backstop::core::limits::{BURY_MAX, CLAIM_JOBS_MAX, ENQUEUE_JOBS_MAX, LEASE_MAX};
@@ -16,6 +16,7 @@ use backstop::core::verdict::{Keep, Reason, Settlement};
 use backstop::core::{Fingerprint, LeaseNumber, Leased, Outcome, WorkerName};
 use backstop::dead::redrive::Redrive;
 use backstop::dead::{DeadFilter, DeadSelection};
+use backstop::search::Search;
 use backstop::{Backstop, JobId, Kind, NewJob, Payload, QueueName, Span, State, StreamKey};
 use backstop_server::App;
 use backstop_server::bulk::{Bulk, Plan, Target};
@@ -257,7 +258,7 @@ async fn redrive(backstop: &Backstop, fingerprint: Fingerprint) -> Result<String
 async fn run(backstop: &Backstop, text: &str) -> Result<String> {
     let app = App::new(backstop.clone(), config(text)?, "");
     let filter = Filter { queue: Some(QueueName::new("empty")?), ..Filter::default() };
-    let target = Target::jobs(&Selection::Matching(filter), &Action::Cancel);
+    let target = Target::jobs(&Search { filter, text: None }, &Action::Cancel);
     let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
     let started = Bulk::new(&app, "bench").start(plan).await?;
     started.context("nothing else is under way")

@@ -2,6 +2,7 @@
 
 use super::letters;
 use super::select::FilterArgs;
+use crate::commands::because::Because;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
 use crate::output::words::counted;
@@ -39,6 +40,8 @@ pub(crate) struct ImportArgs {
     /// The file, or - for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Writes letters, page after page.
@@ -153,7 +156,7 @@ struct BadLine {
 pub(super) async fn import(args: &ImportArgs, context: &Context) -> Result<Verdict, Trouble> {
     let mut input = open(&args.file)?;
     let backstop = context.open().await?;
-    let dead = letters(&backstop, context);
+    let dead = letters(&backstop, context).because(args.because.reason());
     let (mut report, mut number, mut batch, mut bytes) = (Report::default(), 0, Vec::new(), 0);
     while let Some(line) = next_line(&mut *input)? {
         number += 1;

@@ -1,6 +1,7 @@
 //! `backstop dead requeue`, `move`, `delete` and `clear`.
 
 use super::{SelectionArgs, letters};
+use crate::commands::because::Because;
 use crate::commands::confirm;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
@@ -46,13 +47,15 @@ pub(crate) struct ClearArgs {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Makes letters ready again.
 pub(super) async fn requeue(args: &SelectionArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let selection = args.selection("requeue", backstop.now())?;
-    let changed = letters(&backstop, context).requeue(&selection).await?;
+    let changed = letters(&backstop, context).because(args.because.reason()).requeue(&selection).await?;
     tell(&changed, "requeued", context)
 }
 
@@ -60,7 +63,8 @@ pub(super) async fn requeue(args: &SelectionArgs, context: &Context) -> Result<V
 pub(super) async fn move_to(args: &MoveArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let selection = args.selection.selection("move", backstop.now())?;
-    let changed = letters(&backstop, context).move_to(&selection, &args.to).await?;
+    let dead = letters(&backstop, context).because(args.selection.because.reason());
+    let changed = dead.move_to(&selection, &args.to).await?;
     tell(&changed, &format!("moved to {}", args.to), context)
 }
 
@@ -80,14 +84,15 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);
     }
-    let changed = letters(&backstop, context).delete(&selection).await?;
+    let changed =
+        letters(&backstop, context).because(args.selection.because.reason()).delete(&selection).await?;
     tell(&changed, "deleted", context)
 }
 
 /// Removes all letters of a queue, or of all.
 pub(super) async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let dead = letters(&backstop, context);
+    let dead = letters(&backstop, context).because(args.because.reason());
     if !args.yes {
         let stats = dead.stats().await?;
         let of_queue = |queue| stats.queues.get(queue).copied().unwrap_or_default();

@@ -93,7 +93,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
         return Ok(Verdict::Fine);
     }
     let now = backstop.now();
-    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION", "ERROR"]);
+    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION", "REASON", "ERROR"]);
     for entry in entries {
         table.row([
             relative(entry.at, now),
@@ -101,6 +101,7 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
             entry.what,
             entry.count.map_or_else(|| "cut off".to_owned(), count),
             cut(&entry.selection.to_string(), ERROR_CHARS),
+            entry.reason.unwrap_or_default(),
             cut(&entry.error.unwrap_or_default(), ERROR_CHARS),
         ]);
     }

@@ -37,7 +37,7 @@ pub(crate) struct RedriveArgs {
     #[arg(long, value_name = "N/s|m|h", default_value_t = THEN_RATE_USUAL)]
     then_rate: Rate,
     /// List redrives, the newest first
-    #[arg(long, conflicts_with_all = ["stop", "resume"])]
+    #[arg(long, conflicts_with_all = ["stop", "resume", "reason"])]
     list: bool,
     /// Stop this one
     #[arg(long, value_name = "ID", conflicts_with = "resume")]
@@ -50,7 +50,7 @@ pub(crate) struct RedriveArgs {
 /// Does what was asked for.
 pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let dead = letters(&backstop, context);
+    let dead = letters(&backstop, context).because(args.selection.because.reason());
     let names_one = args.list || args.stop.is_some() || args.resume.is_some();
     if names_one && !args.selection.is_empty(backstop.now()) {
         return Err(Trouble::misuse(

@@ -1,5 +1,6 @@
 //! Which dead letters, as flags say it.
 
+use crate::commands::because::Because;
 use crate::trouble::Trouble;
 use backstop::core::Fingerprint;
 use backstop::dead::{DeadFilter, DeadSelection};
@@ -47,6 +48,8 @@ pub(crate) struct SelectionArgs {
     /// Every dead letter there is
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    pub(super) because: Because,
 }
 
 /// An instant, or how long ago it was.

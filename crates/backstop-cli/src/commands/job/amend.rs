@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
+use backstop::search::Search;
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_server::wire::job::AmendedShape;
 use clap::Args;
@@ -25,16 +26,16 @@ pub(crate) struct DeleteArgs {
 
 /// Does what was asked for; exits 1 if any job refused it.
 pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
-    amend(&selection(args, &action)?, &action, context).await
+    amend(args, &selected(args, &action)?, &action, context).await
 }
 
 /// Removes jobs; those that nobody named one by one only if that was meant.
 pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let selection = selection(&args.selection, &Action::Delete)?;
-    let meant = match &selection {
-        Selection::Ids(_) | Selection::Within(..) => None,
-        Selection::Matching(_) => Some("all jobs that fit"),
-        Selection::All => Some("all jobs of all queues"),
+    let selected = selected(&args.selection, &Action::Delete)?;
+    let meant = match &selected {
+        Selected::By(Selection::Ids(_) | Selection::Within(..)) => None,
+        Selected::By(Selection::Matching(_)) | Selected::Found(_) => Some("all jobs that fit"),
+        Selected::By(Selection::All) => Some("all jobs of all queues"),
     };
     if let Some(meant) = meant
         && !args.yes
@@ -43,12 +44,21 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);
     }
-    amend(&selection, &Action::Delete, context).await
+    amend(&args.selection, &selected, &Action::Delete, context).await
 }
 
-async fn amend(selection: &Selection, action: &Action, context: &Context) -> Result<Verdict, Trouble> {
+async fn amend(
+    args: &SelectionArgs,
+    selected: &Selected,
+    action: &Action,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let amended = AmendedShape::from(backstop.changes(&Context::who()).amend(selection, action).await?);
+    let changes = args.because.changes(&backstop);
+    let amended = AmendedShape::from(match selected {
+        Selected::By(selection) => changes.amend(selection, action).await?,
+        Selected::Found(search) => changes.amend_found(search, &context.config.redaction, action).await?,
+    });
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {
@@ -63,22 +73,35 @@ async fn amend(selection: &Selection, action: &Action, context: &Context) -> Res
     Ok(if amended.refused.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
 }
 
-fn selection(args: &SelectionArgs, action: &Action) -> Result<Selection, Trouble> {
-    let filter = args.filter.filter();
+/// Which jobs are meant.
+enum Selected {
+    /// Those that the store finds by itself.
+    By(Selection),
+    /// Those whose payloads have to be looked at.
+    Found(Search),
+}
+
+fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> {
+    let search = args.filter.search();
+    if search.text.is_some() && args.ids.is_empty() && !args.all {
+        return Ok(Selected::Found(search));
+    }
+    let filter = search.filter;
     let word = word(action);
     let by_queue = Filter { queue: filter.queue.clone(), ..Filter::default() };
-    match (args.ids.is_empty(), filter.is_empty(), args.all) {
-        (false, _, false) if filter == by_queue => {
+    match (args.ids.is_empty(), filter.is_empty() && search.text.is_none(), args.all) {
+        (false, _, false) if filter == by_queue && search.text.is_none() => {
             let ids = args.ids.iter().map(|id| JobId::from_text(id)).collect();
-            Ok(match filter.queue {
+            Ok(Selected::By(match filter.queue {
                 Some(queue) => Selection::Within(queue, ids),
                 None => Selection::Ids(ids),
-            })
+            }))
         }
-        (true, false, false) => Ok(Selection::Matching(filter)),
-        (true, true, true) => Ok(Selection::All),
-        (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?"))
-            .advise(format!("backstop job {word} ID…, or --queue, --kind, --state, or --all for every job"))),
+        (true, false, false) => Ok(Selected::By(Selection::Matching(filter))),
+        (true, true, true) => Ok(Selected::By(Selection::All)),
+        (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?")).advise(format!(
+            "backstop job {word} ID…, or --queue, --kind, --state, --text, or --all for every job"
+        ))),
         _ => Err(Trouble::misuse(
             "ids, filters and --all are three ways to say which jobs; use one of them, or ids with --queue",
         )

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
 
 async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
     let limit = args.limit.clamp(1, PAGE_MAX);
-    let page = full_page(args, backstop, args.cursor.clone(), limit).await?;
+    let page = full_page(args, backstop, context, args.cursor.clone(), limit).await?;
     warn_of(&page.damaged, context.output);
     if context.output.is_json() {
         let jobs: Vec<_> = page
@@ -71,10 +71,20 @@ async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> R
 async fn full_page(
     args: &ListArgs,
     backstop: &Backstop,
-    cursor: Option<String>,
+    context: &Context,
+    mut cursor: Option<String>,
     limit: usize,
 ) -> Result<Page, Trouble> {
-    Ok(backstop.jobs(&args.filter.filter(), cursor, limit, usize::MAX).await?)
+    let (search, redaction, mut full) = (args.filter.search(), &context.config.redaction, Page::default());
+    loop {
+        let page = backstop.search(&search, redaction, cursor, limit - full.jobs.len()).await?;
+        full.jobs.extend(page.jobs);
+        full.damaged.extend(page.damaged);
+        cursor = page.next;
+        if full.jobs.len() >= limit || cursor.is_none() {
+            return Ok(Page { next: cursor, ..full });
+        }
+    }
 }
 
 async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
@@ -85,7 +95,7 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
         output.part("{\"jobs\":[")?;
     }
     loop {
-        let page = full_page(args, backstop, cursor, PAGE_MAX).await?;
+        let page = full_page(args, backstop, context, cursor, PAGE_MAX).await?;
         warn_of(&page.damaged, output);
         if output.is_json() {
             for job in &page.jobs {

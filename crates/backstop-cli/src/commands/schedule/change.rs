@@ -1,6 +1,6 @@
 //! Triggering, pausing and resuming a schedule.
 
-use super::{configured, unknown};
+use super::{NameArg, configured, unknown};
 use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::TriggerError;
@@ -8,15 +8,15 @@ use backstop::{Backstop, ScheduleName};
 use backstop_server::wire::queue::PausedShape;
 use serde_json::json;
 
-pub(super) async fn trigger(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn trigger(args: &NameArg, context: &Context) -> Result<Verdict, Trouble> {
+    let name = &args.name;
     let schedule = configured(name, context)?;
     let backstop = context.open().await?;
-    let triggered =
-        backstop.changes(&Context::who()).trigger(schedule).await.map_err(|error| match error {
-            TriggerError::Store(error) => error.into(),
-            TriggerError::Full(_) => Trouble::new(error).advise("backstop queue list"),
-            _ => Trouble::new(error),
-        })?;
+    let triggered = args.because.changes(&backstop).trigger(schedule).await.map_err(|error| match error {
+        TriggerError::Store(error) => error.into(),
+        TriggerError::Full(_) => Trouble::new(error).advise("backstop queue list"),
+        _ => Trouble::new(error),
+    })?;
     if context.output.is_json() {
         context.output.json(&json!({
             "schedule": name,
@@ -29,18 +29,18 @@ pub(super) async fn trigger(name: &ScheduleName, context: &Context) -> Result<Ve
     Ok(Verdict::Fine)
 }
 
-pub(super) async fn pause(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.open().await?;
+pub(super) async fn pause(args: &NameArg, context: &Context) -> Result<Verdict, Trouble> {
+    let (backstop, name) = (context.open().await?, &args.name);
     check_known(name, &backstop, context).await?;
-    let is_new = backstop.changes(&Context::who()).pause_schedule(name).await?;
+    let is_new = args.because.changes(&backstop).pause_schedule(name).await?;
     let done = if is_new { "paused until it is resumed" } else { "was paused already" };
     tell(name, true, done, context)
 }
 
-pub(super) async fn resume(name: &ScheduleName, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.open().await?;
+pub(super) async fn resume(args: &NameArg, context: &Context) -> Result<Verdict, Trouble> {
+    let (backstop, name) = (context.open().await?, &args.name);
     check_known(name, &backstop, context).await?;
-    let was_paused = backstop.changes(&Context::who()).resume_schedule(name).await?;
+    let was_paused = args.because.changes(&backstop).resume_schedule(name).await?;
     let done = if was_paused { "goes on with its next instant" } else { "was not paused" };
     tell(name, false, done, context)
 }

@@ -1,6 +1,7 @@
 //! Forget a key, enable it, set it going again.
 
 use super::{KeyArgs, unknown};
+use crate::commands::because::Because;
 use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::words::counted;
@@ -23,6 +24,17 @@ pub(crate) struct ForgetArgs {
     /// Do not ask where it holds records
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    because: Because,
+}
+
+/// Which key.
+#[derive(Args, Debug)]
+pub(crate) struct EnableArgs {
+    #[command(flatten)]
+    which: KeyArgs,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Which key, and how it goes on.
@@ -33,16 +45,18 @@ pub(crate) struct ResumeArgs {
     /// Go on past the record it halted at, instead of trying it again
     #[arg(long)]
     skip: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
-async fn opened(args: &KeyArgs, context: &Context) -> Result<(Changes, Stream), Trouble> {
+async fn opened(args: &KeyArgs, because: &Because, context: &Context) -> Result<(Changes, Stream), Trouble> {
     let backstop = context.look().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
-    Ok((backstop.changes(&Context::who()), stream))
+    Ok((because.changes(&backstop), stream))
 }
 
 pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let (changes, stream) = opened(&args.which, context).await?;
+    let (changes, stream) = opened(&args.which, &args.because, context).await?;
     if !args.yes && !is_meant(&stream, &args.which).await? {
         context.output.note("nothing was forgotten");
         return Ok(Verdict::FallsShort);
@@ -71,16 +85,17 @@ async fn is_meant(stream: &Stream, which: &KeyArgs) -> Result<bool, Trouble> {
     confirm::removal(&meant, "the same command with --yes")
 }
 
-pub(super) async fn enable(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let (changes, stream) = opened(args, context).await?;
-    let was_disabled = changes.enable(&stream, &args.key).await?;
+pub(super) async fn enable(args: &EnableArgs, context: &Context) -> Result<Verdict, Trouble> {
+    let (changes, stream) = opened(&args.which, &args.because, context).await?;
+    let key = &args.which.key;
+    let was_disabled = changes.enable(&stream, key).await?;
     let text = if was_disabled { "is enabled; its next record is its first" } else { "was not disabled" };
-    tell(context, &json!({ "key": args.key, "enabled": was_disabled }), &format!("{} {text}", args.key))
+    tell(context, &json!({ "key": key, "enabled": was_disabled }), &format!("{key} {text}"))
 }
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let resume = if args.skip { Resume::Past } else { Resume::Again };
-    let (changes, stream) = opened(&args.which, context).await?;
+    let (changes, stream) = opened(&args.which, &args.because, context).await?;
     let was_halted = changes.resume_key(&stream, &args.which.key, resume).await?;
     if !was_halted {
         return Err(Trouble::new(format!(

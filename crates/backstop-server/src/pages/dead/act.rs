@@ -132,11 +132,11 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     if posted.get("all").is_some() {
         if !is_meant(&posted, &action) {
-            return Ok(unmeant(&view, filter.on(view.at("/dead/confirm"))));
+            return Ok(unmeant(&view, &posted, filter.on(view.at("/dead/confirm"))));
         }
         let expected = view.ask(count(&letters(&view), &filter.0)).await?.map(|counted| counted.count);
         let target = Target::letters(&filter.selection(), &action);
-        return start(&view, Plan { target, expected, back: back.to_string() }, &back).await;
+        return start(&view, &posted, Plan { target, expected, back: back.to_string() }, &back).await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;
     if picks.is_empty() {
@@ -148,7 +148,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     let parts: Vec<DeadSelection> = by_queue(&picks).into_iter().map(part).collect();
     let mut changed = Changed::default();
-    let done = letters(&view).change_each(&parts, &action, &mut changed).await;
+    let done = letters(&view).because(posted.reason(&view)?).change_each(&parts, &action, &mut changed).await;
     let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
     Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
 }

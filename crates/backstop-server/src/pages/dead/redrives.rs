@@ -57,6 +57,7 @@ struct Shown {
     tone: &'static str,
     sentence: String,
     by: String,
+    reason: String,
     started: When,
     ended: Option<When>,
     canary: u32,
@@ -105,7 +106,7 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
         then_rate: posted.read(&view, "then_rate")?,
         selection: filter.selection(),
     };
-    let dead = letters(&view);
+    let dead = letters(&view).because(posted.reason(&view)?);
     match dead.redrive_unattended(plan).await {
         Ok(id) => {
             redrives::run(view.app(), dead, id.clone());
@@ -114,7 +115,7 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
         Err(RedriveError::Store(error)) => Err(view.store_failed(error)),
         Err(other) => {
             // Answered in place, with what was typed.
-            let said = ["canary", "max_failures", "then_rate"].into_iter();
+            let said = ["canary", "max_failures", "then_rate", "reason"].into_iter();
             let back = said.fold(filter.on(view.at("/dead/redrive")), |link, name| {
                 link.with_some(name, posted.get(name))
             });
@@ -171,10 +172,14 @@ async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
     })
 }
 
-pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+pub(super) async fn stop(
+    view: View,
+    Path(id): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     found(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
-    let note = match letters(&view).stop_redrive(&id).await {
+    let note = match letters(&view).because(posted.reason(&view)?).stop_redrive(&id).await {
         Ok(_) => Note::done("It stops before its next step; what was requeued stays requeued."),
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
         Err(other) => Note::refused(format!("Not stopped: {other}.")),
@@ -183,10 +188,14 @@ pub(super) async fn stop(view: View, Path(id): Path<String>) -> Result<Response,
 }
 
 /// Lets one go on whose runner is gone. If it has one, it stays that one's.
-pub(super) async fn resume(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+pub(super) async fn resume(
+    view: View,
+    Path(id): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     found(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
-    let dead = letters(&view);
+    let dead = letters(&view).because(posted.reason(&view)?);
     let note = match dead.leave_redrive(&id).await {
         Ok(()) => {
             redrives::run(view.app(), dead, id);
@@ -239,6 +248,7 @@ impl Shown {
             },
             sentence: report.why.clone().unwrap_or_else(|| doing(report)),
             by: report.by.clone(),
+            reason: report.reason.clone().unwrap_or_default(),
             started: When::new(report.started_at, now),
             ended: When::maybe(report.ended_at, now),
             canary: plan.canary,

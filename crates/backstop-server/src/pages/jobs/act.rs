@@ -132,13 +132,12 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     if posted.get("all").is_some() {
         if !is_meant(&posted, &action) {
-            return Ok(unmeant(&view, filter.on(view.at("/jobs/confirm"))));
+            return Ok(unmeant(&view, &posted, filter.on(view.at("/jobs/confirm"))));
         }
         let queues = view.ask(view.store().queues(view.now())).await?;
         let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
-        let plan =
-            Plan { target: Target::jobs(&filter.selection(), &action), expected, back: back.to_string() };
-        return start(&view, plan, &back).await;
+        let plan = Plan { target: Target::jobs(&filter.search(), &action), expected, back: back.to_string() };
+        return start(&view, &posted, plan, &back).await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;
     if picks.is_empty() {
@@ -150,7 +149,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     let selections: Vec<Selection> = by_queue(&picks).into_iter().map(selection).collect();
     let mut changed = ChangedJobs::default();
-    let done = view.changes().amend_each(&selections, &action, &mut changed).await;
+    let done = view.changes(&posted)?.amend_each(&selections, &action, &mut changed).await;
     let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
     let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
@@ -163,14 +162,20 @@ pub(in crate::pages) fn is_meant(posted: &Posted, action: &Action) -> bool {
 }
 
 /// Back to the question, which names what it is about.
-pub(in crate::pages) fn unmeant(view: &View, question: Link) -> Response {
+pub(in crate::pages) fn unmeant(view: &View, posted: &Posted, question: Link) -> Response {
     let note = Note::refused("Nothing was deleted: to delete all that match, type the word delete.");
-    note.on(view.app().base(), &question.with("action", "delete").with("all", "matching").to_string())
+    let question = question.with("action", "delete").with("all", "matching");
+    note.on(view.app().base(), &question.with_some("reason", posted.get("reason")).to_string())
 }
 
 /// Starts a run in the background, and shows it.
-pub(in crate::pages) async fn start(view: &View, plan: Plan, back: &Link) -> Result<Response, PageFailure> {
-    let bulk = Bulk::new(view.app(), view.who());
+pub(in crate::pages) async fn start(
+    view: &View,
+    posted: &Posted,
+    plan: Plan,
+    back: &Link,
+) -> Result<Response, PageFailure> {
+    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
     if let Some(id) = view.ask(bulk.start(plan)).await? {
         return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }

@@ -3,7 +3,8 @@
 use super::{Chip, Shown};
 use crate::pages::link::Link;
 use crate::pages::{PageFailure, Posted, View, text};
-use backstop_core::amend::{Action, Filter, Selection, permitted};
+use backstop::search::{BadSearch, Search, SearchText};
+use backstop_core::amend::{Action, Filter, permitted};
 use backstop_core::port::QueueStatus;
 use backstop_core::{Kind, QueueName, State};
 use std::fmt;
@@ -17,13 +18,14 @@ pub(in crate::pages) struct JobFilter {
     pub(in crate::pages) queue: Option<QueueName>,
     pub(in crate::pages) kind: Option<Kind>,
     pub(in crate::pages) state: Option<State>,
+    pub(in crate::pages) text: Option<SearchText>,
 }
 
 /// How many jobs a filter finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::pages) struct Counted {
     pub(in crate::pages) count: u64,
-    /// Otherwise there are at most so many: the store keeps no count of kinds.
+    /// Otherwise there are at most so many: the store keeps no count of kinds, nor of what stands in payloads.
     pub(in crate::pages) is_exact: bool,
 }
 
@@ -54,6 +56,7 @@ impl JobFilter {
             queue: said("queue").map(QueueName::new).transpose().map_err(|error| view.bad(error))?,
             kind: kind.map(Kind::new).transpose().map_err(|error| view.bad(error))?,
             state: said("state").map(str::parse).transpose().map_err(|error| view.bad(error))?,
+            text: said("text").map(str::parse).transpose().map_err(|error: BadSearch| view.bad(error))?,
         })
     }
 
@@ -68,17 +71,13 @@ impl JobFilter {
             .with_some("queue", self.queue.as_ref())
             .with_some("kind", self.kind.as_ref())
             .with_some("state", self.state)
+            .with_some("text", self.text.as_ref())
     }
 
-    /// As the store takes it.
-    pub(super) fn for_store(&self) -> Filter {
-        Filter { queue: self.queue.clone(), kind: self.kind.clone(), state: self.state, fingerprint: None }
-    }
-
-    /// All that fit; where it says nothing, all there are.
-    pub(super) fn selection(&self) -> Selection {
-        let filter = self.for_store();
-        if filter.is_empty() { Selection::All } else { Selection::Matching(filter) }
+    /// What is to be looked for.
+    pub(super) fn search(&self) -> Search {
+        let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
+        Search { filter: Filter { queue, kind, state, fingerprint: None }, text: self.text.clone() }
     }
 
     /// How many there are that `action`, if one is meant, applies to; from the counts that the store keeps. `None` if
@@ -91,7 +90,10 @@ impl JobFilter {
         let of_queue = |queue: &QueueStatus| states.iter().map(|state| queue.counts.of(*state)).sum::<u64>();
         let found: Vec<u64> = queues.iter().filter(fits).map(of_queue).collect();
         let is_known = self.queue.is_none() || !found.is_empty();
-        is_known.then(|| Counted { count: found.iter().sum(), is_exact: self.kind.is_none() })
+        is_known.then(|| Counted {
+            count: found.iter().sum(),
+            is_exact: self.kind.is_none() && self.text.is_none(),
+        })
     }
 
     pub(super) fn shown(&self) -> Shown {
@@ -99,6 +101,7 @@ impl JobFilter {
             queue: self.queue.as_ref().map(ToString::to_string).unwrap_or_default(),
             kind: self.kind.as_ref().map(ToString::to_string).unwrap_or_default(),
             state: self.state.map(|state| state.to_string()).unwrap_or_default(),
+            text: self.text.as_ref().map(ToString::to_string).unwrap_or_default(),
             is_empty: *self == Self::default(),
         }
     }
@@ -109,6 +112,7 @@ impl JobFilter {
             ("queue", self.queue.as_ref().map(ToString::to_string)),
             ("kind", self.kind.as_ref().map(ToString::to_string)),
             ("state", self.state.map(|state| state.to_string())),
+            ("text", self.text.as_ref().map(ToString::to_string)),
         ];
         let chip = |(name, value): (&'static str, Option<String>)| {
             Some(Chip { name, value: value?, without: link.clone().without(name).to_string() })
@@ -148,6 +152,7 @@ mod tests {
         check(&a, None, Some("5"));
         check(&a, Some(&Action::Delete), Some("3"));
         check(&JobFilter { state: Some(State::Running), ..a.clone() }, Some(&Action::Delete), Some("0"));
+        check(&JobFilter { text: "ada".parse().ok(), ..a.clone() }, None, Some("up to 5"));
         check(&JobFilter { kind: Kind::new("k").ok(), ..a }, None, Some("up to 5"));
         check(&JobFilter::default(), None, Some("500,000+"));
         check(&JobFilter { queue: QueueName::new("c").ok(), ..JobFilter::default() }, None, None);

@@ -20,7 +20,7 @@ pub(super) async fn trigger(
             "Schedule {name} is not in the configuration of this server, so it cannot be run from here."
         )));
     };
-    let note = match view.changes().trigger(schedule).await {
+    let note = match view.changes(&posted)?.trigger(schedule).await {
         Ok(triggered) => {
             Note::done(format!("{name} runs now: job {} is in queue {}.", triggered.id, schedule.queue))
         }
@@ -36,7 +36,7 @@ pub(super) async fn pause(
     posted: Posted,
 ) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
-    let note = if view.ask(view.changes().pause_schedule(&name)).await? {
+    let note = if view.ask(view.changes(&posted)?.pause_schedule(&name)).await? {
         Note::done(format!("{name} is paused on all workers; its instants are skipped until it is resumed."))
     } else {
         Note::refused(format!("{name} was paused already."))
@@ -50,7 +50,7 @@ pub(super) async fn resume(
     posted: Posted,
 ) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
-    let note = if view.ask(view.changes().resume_schedule(&name)).await? {
+    let note = if view.ask(view.changes(&posted)?.resume_schedule(&name)).await? {
         Note::done(format!("{name} goes on with its next instant; what fell into the pause stays skipped."))
     } else {
         Note::refused(format!("{name} was not paused."))

@@ -46,7 +46,7 @@ pub(super) async fn forget(view: View, Path(which): Which, posted: Posted) -> Re
     confirmed(&view, &posted, "forget")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let gone = view.ask(view.changes().forget(&asked.stream, key)).await?;
+    let gone = view.ask(view.changes(&posted)?.forget(&asked.stream, key)).await?;
     let note = match gone {
         Some(gone) => Note::done(format!(
             "{key} is forgotten with {}; its next record is its first.",
@@ -61,7 +61,7 @@ pub(super) async fn disable(view: View, Path(which): Which, posted: Posted) -> R
     confirmed(&view, &posted, "disable")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let gone = view.ask(view.changes().disable(&asked.stream, key)).await?;
+    let gone = view.ask(view.changes(&posted)?.disable(&asked.stream, key)).await?;
     let note = Note::done(format!(
         "{key} is forgotten with {}, and its records are ignored until it is enabled.",
         text::many(gone.records, "held record", "held records")
@@ -69,10 +69,10 @@ pub(super) async fn disable(view: View, Path(which): Which, posted: Posted) -> R
     Ok(asked.back(&note, false))
 }
 
-pub(super) async fn enable(view: View, Path(which): Which) -> Result<Response, PageFailure> {
+pub(super) async fn enable(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let note = if view.ask(view.changes().enable(&asked.stream, key)).await? {
+    let note = if view.ask(view.changes(&posted)?.enable(&asked.stream, key)).await? {
         Note::done(format!("{key} is enabled; its next record is its first."))
     } else {
         Note::refused(format!("{key} was not disabled."))
@@ -80,24 +80,26 @@ pub(super) async fn enable(view: View, Path(which): Which) -> Result<Response, P
     Ok(asked.back(&note, true))
 }
 
-pub(super) async fn resume(view: View, Path(which): Which) -> Result<Response, PageFailure> {
-    set_going(view, which, Resume::Again, "with the record it halted at").await
+pub(super) async fn resume(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
+    set_going(view, which, &posted, Resume::Again, "with the record it halted at").await
 }
 
 pub(super) async fn skip(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "skip")?;
-    set_going(view, which, Resume::Past, "past the record it halted at, which stays a dead letter").await
+    set_going(view, which, &posted, Resume::Past, "past the record it halted at, which stays a dead letter")
+        .await
 }
 
 async fn set_going(
     view: View,
     which: (String, String),
+    posted: &Posted,
     resume: Resume,
     how: &str,
 ) -> Result<Response, PageFailure> {
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let note = if view.ask(view.changes().resume_key(&asked.stream, key, resume)).await? {
+    let note = if view.ask(view.changes(posted)?.resume_key(&asked.stream, key, resume)).await? {
         Note::done(format!("{key} goes on {how}."))
     } else {
         Note::refused(format!("{key} is not halted; somebody may have been faster."))

@@ -1,7 +1,7 @@
 //! Running a sweep now.
 
 use super::{link, named};
-use crate::pages::{Note, PageFailure, View, text};
+use crate::pages::{Note, PageFailure, Posted, View, text};
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::sweeps::{Report, SweepError};
@@ -10,9 +10,13 @@ use std::time::Duration;
 /// How long a page waits for a run. It goes on without the page, and is entered among the last runs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(view: View, Path(name): Path<String>) -> Result<Response, PageFailure> {
+pub(super) async fn run(
+    view: View,
+    Path(name): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let sweep = named(&view, &name)?;
-    let (changes, now, address) = (view.changes(), view.now(), link(&view, &sweep));
+    let (changes, now, address) = (view.changes(&posted)?, view.now(), link(&view, &sweep));
     let run = tokio::spawn(async move { changes.sweep(&sweep, now).await });
     let note = match tokio::time::timeout(PATIENCE, run).await {
         Err(_) => Note::done(format!("Sweep {name} is running; what it finds appears among its last runs.")),

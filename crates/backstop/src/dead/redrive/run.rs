@@ -63,6 +63,7 @@ impl DeadLetters {
             id,
             phase: Phase::Canary,
             by: self.log.who().to_owned(),
+            reason: self.log.reason().map(str::to_owned),
             started_at: now,
             ended_at: None,
             plan: plan.in_short(),
@@ -89,7 +90,10 @@ impl DeadLetters {
     ) -> Result<RedriveReport, RedriveError> {
         let number = self.backstop.random().bits();
         let mut run = Run::take(self, id, number).await?;
-        let noted = match self.log.note(&format!("redrive {id}"), told(&run.record.report)).await {
+        // Whoever goes on without a reason of their own does it for the one it was started for.
+        let reason = self.log.reason().or(run.record.report.reason.as_deref());
+        let log = self.log.clone().because_of(reason);
+        let noted = match log.note(&format!("redrive {id}"), told(&run.record.report)).await {
             Ok(noted) => noted,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.

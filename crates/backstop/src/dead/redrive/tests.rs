@@ -11,6 +11,7 @@ fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveRep
         id: "r".to_owned(),
         phase,
         by: "ada".to_owned(),
+        reason: None,
         started_at: NOW,
         ended_at: None,
         plan: Redrive {

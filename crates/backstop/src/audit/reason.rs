@@ -1,0 +1,96 @@
+//! Why somebody changes something by hand, in their own words.
+
+use backstop_core::limits::REASON_CHARS_MAX;
+use std::fmt;
+use std::str::FromStr;
+
+/// Why somebody changes something: one line of text, of at most [`REASON_CHARS_MAX`] characters. Space around it counts for nothing.
+///
+/// ```
+/// use backstop::audit::Reason;
+///
+/// let reason: Reason = " ticket 4711 ".parse().unwrap();
+/// assert_eq!(reason.as_str(), "ticket 4711");
+/// assert!("two\nlines".parse::<Reason>().is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason(String);
+
+impl Reason {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Text that is no reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadReason {
+    /// It says nothing.
+    #[error("an empty reason says nothing; write why, or leave it out")]
+    Empty,
+    /// It is too long.
+    #[error(
+        "a reason has at most {REASON_CHARS_MAX} characters, this one has {0}; write it shorter, or name a ticket"
+    )]
+    TooLong(usize),
+    /// It goes over several lines, or has characters that do not show.
+    #[error("a reason is one line of text, without line breaks or control characters")]
+    Control,
+}
+
+impl FromStr for Reason {
+    type Err = BadReason;
+
+    fn from_str(text: &str) -> Result<Self, BadReason> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(BadReason::Empty);
+        }
+        let chars = text.chars().count();
+        if chars > REASON_CHARS_MAX {
+            return Err(BadReason::TooLong(chars));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(BadReason::Control);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<&str, BadReason>) {
+        let read = text.parse::<Reason>();
+        assert_eq!(read.as_ref().map(Reason::as_str), expected.as_ref().copied(), "{text:?}");
+    }
+
+    #[test]
+    fn a_reason_is_one_short_line() {
+        check("  the service is back ", Ok("the service is back"));
+        check("größer, schöner 🎉", Ok("größer, schöner 🎉"));
+        check("", Err(BadReason::Empty));
+        check(" \t\n ", Err(BadReason::Empty));
+        check("two\nlines", Err(BadReason::Control));
+        check("a\u{1b}[31mred", Err(BadReason::Control));
+        check("nul\0", Err(BadReason::Control));
+        check("del\u{7f}ete", Err(BadReason::Control));
+    }
+
+    #[test]
+    fn its_bound_is_in_characters_and_counts_what_is_left_of_it() {
+        let longest = "ü".repeat(REASON_CHARS_MAX);
+        check(&longest, Ok(&longest));
+        check(&format!("  {longest}  "), Ok(&longest));
+        check(&format!("{longest}ü"), Err(BadReason::TooLong(REASON_CHARS_MAX + 1)));
+    }
+}

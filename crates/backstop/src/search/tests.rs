@@ -1,0 +1,141 @@
+use super::*;
+use crate::testing::{Test, start};
+use backstop_core::amend::{Action, Refusal};
+use backstop_core::limits::ENQUEUE_JOBS_MAX;
+use backstop_core::{JobId, Kind, NewJob, QueueName, State};
+use std::collections::BTreeSet;
+
+fn text(text: &str) -> SearchText {
+    text.parse().unwrap()
+}
+
+fn check(payload: &str, searched: &str, is_found: bool) {
+    let payload = Payload::stored(payload.as_bytes().to_vec());
+    assert_eq!(text(searched).is_in(&payload, &Redaction::default()), is_found, "{searched} in {payload:?}");
+}
+
+#[test]
+fn a_part_of_what_is_shown_is_found_in_whatever_case() {
+    let payload = r#"{"to":"Ada@Example.org","n":17}"#;
+    for found in ["ada@example", "ADA", "\"n\":17", "{\"to\"", "org\",", payload] {
+        check(payload, found, true);
+    }
+    for missing in ["ada@example.com", "n: 17", "18", "  "] {
+        check(payload, missing, false);
+    }
+    check("plain words, ÄÖÜ", "äö", true);
+    check(r#"{"a":"\u00e4"}"#, "ä", false);
+    check(r#"{"a":"\u00e4"}"#, "\\u00E4", true);
+}
+
+#[test]
+fn what_is_hidden_is_not_found_by_trying() {
+    let payload = r#"{"user":"ada","password":"hunter2","deep":[{"api_key":"k-123"}]}"#;
+    for hidden in ["hunter2", "h", "unter", "k-1", "\"hunter2\"", "password\":\"h"] {
+        // A letter that stands elsewhere too says nothing about the secret.
+        let is_elsewhere = payload.replace("hunter2", "").replace("k-123", "").contains(hidden);
+        check(payload, hidden, is_elsewhere);
+    }
+    check(payload, "password\":\"[redacted]", true);
+    check("login token=abc123 failed", "abc123", false);
+    check("login token=abc123 failed", "token=", true);
+}
+
+#[test]
+fn what_is_known_to_be_secret_is_hidden_wherever_it_stands() {
+    let payload = Payload::stored(br#"{"pin":1234}"#.to_vec());
+    assert!(text("1234").is_in(&payload, &Redaction::default()));
+    assert!(!text("1234").is_in(&payload, &Redaction::of(["pin"])));
+}
+
+#[test]
+fn a_text_says_something_and_not_too_much() {
+    assert_eq!("".parse::<SearchText>(), Err(BadSearch::Empty));
+    assert_eq!("ä".repeat(SEARCH_CHARS_MAX + 1).parse::<SearchText>(), Err(BadSearch::TooLong));
+    let longest = "Ä".repeat(SEARCH_CHARS_MAX);
+    assert_eq!(text(&longest).as_str(), longest);
+}
+
+/// So many jobs of queue `q`, every tenth of which is for ada.
+async fn given(count: usize) -> Test {
+    let (test, queue, kind) = (start(), QueueName::new("q").unwrap(), Kind::new("k").unwrap());
+    for from in (0..count).step_by(ENQUEUE_JOBS_MAX) {
+        let job = |n: usize| {
+            let who = if n.is_multiple_of(10) { "ada" } else { "bob" };
+            let payload = Payload::json(format!(r#"{{"to":"{who}","n":{n}}}"#)).unwrap();
+            NewJob::new(JobId::named(&n.to_string()), queue.clone(), kind.clone(), payload)
+        };
+        let jobs = (from..count.min(from + ENQUEUE_JOBS_MAX)).map(job).collect();
+        test.backstop.store().enqueue(jobs, test.backstop.now()).await.unwrap();
+    }
+    test
+}
+
+fn for_ada(state: Option<State>) -> Search {
+    Search { filter: Filter { state, ..Filter::default() }, text: Some(text("\"ada\"")) }
+}
+
+#[tokio::test]
+async fn pages_bring_each_job_that_fits_once_and_no_other() {
+    let test = given(95).await;
+    for limit in [1, 3, 50] {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page =
+                test.backstop.search(&for_ada(None), &Redaction::default(), cursor, limit).await.unwrap();
+            assert!(page.jobs.len() <= limit);
+            found.extend(page.jobs.into_iter().map(|job| job.id));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let expected: BTreeSet<JobId> = (0..95).step_by(10).map(|n| JobId::named(&n.to_string())).collect();
+        assert_eq!((found.len(), found.into_iter().collect()), (expected.len(), expected), "{limit}");
+    }
+}
+
+// Time stands still here: a page ends by what it looked at.
+#[tokio::test(start_paused = true)]
+async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
+    let test = given(SCAN_MAX + 1_000).await;
+    let nobody = Search { text: Some(text("grace")), ..Search::default() };
+    let look = async |cursor| test.backstop.search(&nobody, &Redaction::default(), cursor, 50).await.unwrap();
+    let first = look(None).await;
+    assert!(first.jobs.is_empty() && first.next.is_some());
+    let second = look(first.next).await;
+    assert!(second.jobs.is_empty() && second.next.is_none());
+}
+
+#[tokio::test]
+async fn what_is_found_is_changed_and_nothing_else_is() {
+    let test = given(95).await;
+    let changes = test.backstop.changes("ada");
+    let cancelled =
+        changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel).await.unwrap();
+    assert_eq!((cancelled.count, cancelled.refused.len()), (10, 0));
+    let counts = test.backstop.store().queues(test.backstop.now()).await.unwrap()[0].counts;
+    assert_eq!((counts.of(State::Cancelled), counts.of(State::Ready)), (10, 85));
+    let again = changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel).await.unwrap();
+    assert_eq!((again.count, again.refused.len()), (0, 10));
+    assert!(again.refused.iter().all(|(_, refusal)| *refusal == Refusal::Ended));
+    let ready = for_ada(Some(State::Ready));
+    assert_eq!(changes.amend_found(&ready, &Redaction::default(), &Action::Delete).await.unwrap().count, 0);
+    let entries = test.backstop.audit("").entries(10).await.unwrap();
+    let told: Vec<String> = entries.iter().map(|entry| entry.selection.to_string()).collect();
+    assert!(told.contains(&r#"{"matching":{"state":"ready","text":"\"ada\""}}"#.to_owned()), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_secret_selects_nothing_to_change() {
+    let test = start();
+    test.backstop.draft("q").payload(r#"{"password":"hunter2"}"#).push().await.unwrap();
+    let search = Search { text: Some(text("hunter2")), ..Search::default() };
+    let changed = test
+        .backstop
+        .changes("ada")
+        .amend_found(&search, &Redaction::default(), &Action::Delete)
+        .await
+        .unwrap();
+    assert_eq!(changed.count, 0);
+}

@@ -339,7 +339,7 @@ fn every_answer_has_its_fields() {
     assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
     assert_eq!(
         fields(&held(5), Around::Served),
-        r#"{"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
+        r#"{"since":null,"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
     );
     assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

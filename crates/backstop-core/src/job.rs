@@ -320,8 +320,8 @@ pub struct Job {
     pub history: History,
     /// Why it ended as dead or cancelled.
     pub reason: Option<Reason>,
-    /// Who runs it, and until when that is certain.
-    pub held_by: Option<Holder>,
+    /// Who runs it, since when, and until when that is certain; only while it runs.
+    pub held_by: Option<Claimant>,
 }
 
 impl Job {
@@ -334,13 +334,26 @@ impl Job {
     pub fn age(&self, now: Time) -> Span {
         now.since(self.inserted_at)
     }
+
+    /// When whoever runs it claimed it; `None` if nobody does, or if that was not written down.
+    pub fn started_at(&self) -> Option<Time> {
+        self.held_by.as_ref().and_then(|claimant| claimant.since)
+    }
+
+    /// How long its worker has had it. Nothing at all where the clock was set back since.
+    pub fn running_for(&self, now: Time) -> Option<Span> {
+        self.started_at().map(|since| now.since(since))
+    }
 }
 
-/// Who holds a running job.
+/// Who has a running job.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holder {
+pub struct Claimant {
     /// The worker.
     pub worker: WorkerName,
+    /// The `now` of its claim, or of the seizure that gave it the job. A beat leaves it as it is. `None` if the claim was made by
+    /// a version that did not write it down.
+    pub since: Option<Time>,
     /// The end of its lease, unless it beats.
     pub until: Time,
 }

@@ -20,6 +20,6 @@ pub use operator::{
 };
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};
 pub use streams::{
-    Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken, Then,
-    Wanted, WhichKeys,
+    Advance, Advanced, Holder, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
+    Then, Wanted, WhichKeys,
 };

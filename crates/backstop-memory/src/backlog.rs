@@ -3,7 +3,7 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Shelves};
 use async_trait::async_trait;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
@@ -26,7 +26,7 @@ impl Backlog for MemoryStore {
         check_claim(&claim, now)?;
         let mut shelves = self.shelves("claiming")?;
         if !shelves.claims.contains_key(&claim.number) {
-            hand_out(&mut shelves, &claim);
+            hand_out(&mut shelves, &claim, now);
         }
         let held = shelves.held_under(claim.number);
         Ok(held.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
@@ -63,7 +63,7 @@ impl Backlog for MemoryStore {
             beat.leases.into_iter().partition(|lease| shelves.is_current(lease));
         for lease in current {
             if let Some(claimed) = shelves.claims.get_mut(&lease.number) {
-                claimed.holder.until = extended(claimed.holder.until, beat.until, now);
+                claimed.by.until = extended(claimed.by.until, beat.until, now);
             }
         }
         Ok(lost)
@@ -115,11 +115,11 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
 }
 
 /// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives its next ones.
-fn hand_out(shelves: &mut Shelves, claim: &Claim) {
+fn hand_out(shelves: &mut Shelves, claim: &Claim, now: Time) {
     for want in &claim.wants {
         for arrival in shelves.first_ready(&want.queue, want.max) {
-            let holder = Holder { worker: claim.worker.clone(), until: claim.until };
-            shelves.open_claim(claim.number, holder);
+            let by = Claimant { worker: claim.worker.clone(), since: Some(now), until: claim.until };
+            shelves.open_claim(claim.number, by);
             shelves.lease(arrival, claim.number);
         }
     }
@@ -151,12 +151,12 @@ fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled 
 /// Moves jobs of expired claims to the seizer, oldest claim first.
 fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
     for claimed in shelves.claims.values_mut() {
-        let seen = shelves.workers.get(&claimed.holder.worker).map(|(seen, _)| *seen);
-        if let Some(until) = seen.and_then(|seen| moved_back(claimed.holder.until, seen, now)) {
-            claimed.holder.until = until;
+        let seen = shelves.workers.get(&claimed.by.worker).map(|(seen, _)| *seen);
+        if let Some(until) = seen.and_then(|seen| moved_back(claimed.by.until, seen, now)) {
+            claimed.by.until = until;
         }
     }
-    let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.holder.until, *number));
+    let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.by.until, *number));
     let mut expired: Vec<_> = claims.filter(|(until, _)| is_expired(*until, now)).collect();
     expired.sort_unstable();
     let taken: Vec<(Arrival, LeaseNumber)> = expired
@@ -167,9 +167,10 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
     if taken.is_empty() {
         return;
     }
-    shelves.open_claim(seize.number, Holder { worker: seize.worker.clone(), until: seize.until });
+    let by = Claimant { worker: seize.worker.clone(), since: Some(now), until: seize.until };
+    shelves.open_claim(seize.number, by);
     for (arrival, former) in taken {
-        let worker = shelves.claims[&former].holder.worker.clone();
+        let worker = shelves.claims[&former].by.worker.clone();
         let Some(record) = shelves.jobs.get_mut(&arrival) else { continue };
         let lease = Lease { queue: record.queue.clone(), job: record.id, number: former };
         // A seizer that dies before it judged did not run the job: the first to vanish stays the one to name.

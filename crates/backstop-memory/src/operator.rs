@@ -91,7 +91,7 @@ impl Operator for MemoryStore {
         let alive = shelves.workers.iter().filter(|(_, (seen_at, _))| now.since(*seen_at) <= within);
         Ok(alive
             .map(|(name, (seen_at, queues))| {
-                let theirs = shelves.claims.values().filter(|claimed| claimed.holder.worker == *name);
+                let theirs = shelves.claims.values().filter(|claimed| claimed.by.worker == *name);
                 let running: usize = theirs.map(|claimed| claimed.held.len()).sum();
                 WorkerStatus {
                     name: name.clone(),
@@ -145,9 +145,8 @@ fn reached(cursor: &str) -> Answer<Arrival> {
 impl Shelves {
     fn view(&self, arrival: Arrival) -> Job {
         let record = &self.jobs[&arrival];
-        record.view(
-            record.lease.and_then(|number| self.claims.get(&number).map(|claimed| claimed.holder.clone())),
-        )
+        record
+            .view(record.lease.and_then(|number| self.claims.get(&number).map(|claimed| claimed.by.clone())))
     }
 
     pub(crate) fn views(&self, arrivals: impl Iterator<Item = Arrival>) -> Vec<Job> {

@@ -3,7 +3,7 @@
 use crate::streams::Stream;
 use backstop_core::amend::Filter;
 use backstop_core::failure::History;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::lease::LeaseNumber;
 use backstop_core::port::{Cell, Gate, KeyHolder, Totals};
 use backstop_core::terms::Terms;
@@ -67,7 +67,7 @@ pub(crate) struct Record {
 /// A claim that is not over: who made it, and what is left of it.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    pub(crate) holder: Holder,
+    pub(crate) by: Claimant,
     pub(crate) held: BTreeSet<Arrival>,
 }
 
@@ -257,8 +257,8 @@ impl Shelves {
     }
 
     /// Makes the claim `number`, if there is none.
-    pub(crate) fn open_claim(&mut self, number: LeaseNumber, holder: Holder) {
-        self.claims.entry(number).or_insert(Claimed { holder, held: BTreeSet::new() });
+    pub(crate) fn open_claim(&mut self, number: LeaseNumber, by: Claimant) {
+        self.claims.entry(number).or_insert(Claimed { by, held: BTreeSet::new() });
     }
 
     /// Ends a run.
@@ -342,7 +342,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn view(&self, held_by: Option<Holder>) -> Job {
+    pub(crate) fn view(&self, held_by: Option<Claimant>) -> Job {
         Job {
             id: self.id,
             queue: self.queue.clone(),

@@ -2,9 +2,9 @@
 
 use crate::MemoryStore;
 use async_trait::async_trait;
-use backstop_core::job::Holder;
 use backstop_core::lease::{LeaseNumber, extended, is_expired};
 use backstop_core::limits::{KEY_RECORDS_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::Holder;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{

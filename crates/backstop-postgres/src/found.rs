@@ -3,7 +3,7 @@
 
 use crate::row::{self, get};
 use backstop_core::failure::History;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::port::{Answer, Damaged};
 use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
@@ -52,8 +52,6 @@ impl Columns<'_> {
 
     fn job(&mut self, id: JobId, queue: QueueName) -> Answer<Job> {
         let state = self.state()?;
-        let worker: Option<&str> = get(self.row, 16)?;
-        let until = get::<Option<i64>>(self.row, 17)?.map(Time::from_micros);
         Ok(Job {
             id,
             queue,
@@ -71,8 +69,21 @@ impl Columns<'_> {
             terms: Terms::stored(get(self.row, 13)?),
             history: History::stored(get(self.row, 14)?),
             reason: self.text(15, "reason", str::parse::<Reason>)?,
-            held_by: worker.map(WorkerName::new).zip(until).map(|(worker, until)| Holder { worker, until }),
+            held_by: self.claimant()?,
         })
+    }
+
+    fn claimant(&self) -> Answer<Option<Claimant>> {
+        let worker = get::<Option<&str>>(self.row, 16)?.map(WorkerName::new);
+        let until = get::<Option<i64>>(self.row, 17)?.map(Time::from_micros);
+        let since = self.since()?;
+        Ok(worker.zip(until).map(|(worker, until)| Claimant { worker, since, until }))
+    }
+
+    /// Before version 6 there is no such column; whoever looks while a schema is about to be migrated sees the rest.
+    fn since(&self) -> Answer<Option<Time>> {
+        let since: Option<i64> = if self.row.len() > 18 { get(self.row, 18)? } else { None };
+        Ok(since.map(Time::from_micros))
     }
 
     fn state(&mut self) -> Answer<State> {

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use tokio_postgres::types::Type;
 
 /// The version this code needs.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 const DOING: &str = "migrating";
 /// What the step says when somebody else made it while it waited.
 const MEANWHILE: &str = "BS001";
@@ -27,6 +27,7 @@ const TABLES: [&str; VERSION as usize] = [
     include_str!("sql/tables_3.sql"),
     include_str!("sql/tables_4.sql"),
     include_str!("sql/tables_5.sql"),
+    include_str!("sql/tables_6.sql"),
 ];
 const UPGRADE_BEGIN: &str = include_str!("sql/upgrade_begin.sql");
 const UPGRADE_END: &str = include_str!("sql/upgrade_end.sql");

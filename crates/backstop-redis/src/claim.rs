@@ -6,14 +6,14 @@ use crate::record::{self, Record, number_bytes};
 use crate::reply;
 use crate::script::CLAIM;
 use backstop_core::port::{Answer, Claim};
-use backstop_core::{Lease, LeaseNumber, Leased, QueueName, WorkerName};
+use backstop_core::{Lease, LeaseNumber, Leased, QueueName, Time, WorkerName};
 use redis::Value;
 use std::collections::BTreeMap;
 
 const DOING: &str = "claiming";
 
 /// Hands out ready jobs, queue by queue; what is left of the claim, if it is repeated.
-pub(crate) async fn claim(base: &Base, claim: &Claim) -> Answer<Vec<Leased>> {
+pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Vec<Leased>> {
     let mut wants: BTreeMap<&QueueName, usize> = BTreeMap::new();
     for want in &claim.wants {
         *wants.entry(&want.queue).or_default() += want.max;
@@ -21,7 +21,7 @@ pub(crate) async fn claim(base: &Base, claim: &Claim) -> Answer<Vec<Leased>> {
     // A claim of one queue finds out by itself. One of several must not get more where all is settled while something
     // is left elsewhere.
     let repeated = wants.len() > 1 && is_open(base, wants.keys(), claim.number).await?;
-    let holder = holder(&claim.worker, wants.keys().copied());
+    let holder = holder(&claim.worker, now, wants.keys().copied());
     let calls = wants.iter().map(|(queue, max)| {
         let max = if repeated { 0 } else { *max };
         let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
@@ -53,10 +53,15 @@ async fn is_open<'a>(
     Ok(scores.into_iter().flatten().any(|score| score != Value::Nil))
 }
 
-/// Who holds a claim, as scripts have it: a beat for one queue must reach the others.
-pub(crate) fn holder<'a>(worker: &WorkerName, queues: impl Iterator<Item = &'a QueueName>) -> String {
+/// Who holds a claim, as scripts have it: a beat for one queue must reach the others. Since when stands behind the queues as a name that none
+/// can have: processes of a version that did not write it down pass over it.
+pub(crate) fn holder<'a>(
+    worker: &WorkerName,
+    since: Time,
+    queues: impl Iterator<Item = &'a QueueName>,
+) -> String {
     let queues: Vec<&str> = queues.map(QueueName::as_str).collect();
-    format!("{}\n{worker}", queues.join(","))
+    format!("{},@{}\n{worker}", queues.join(","), since.as_micros())
 }
 
 /// A job of an answer, and its lease as the store has it, if the script told.
@@ -99,4 +104,20 @@ fn histories(value: Value) -> Option<BTreeMap<usize, Vec<u8>>> {
 
 fn whole(value: Value) -> Option<usize> {
     usize::try_from(reply::whole(value)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands before the newline, taken apart at its commas, and what stands behind it: as every version does.
+    #[test]
+    fn a_version_that_knows_no_beginning_reads_the_same_queues_and_worker() {
+        let queues = ["a", "b.c"].map(|name| QueueName::new(name).expect("a name"));
+        let holder = holder(&WorkerName::new("host\n,@7"), Time::from_micros(1_234), queues.iter());
+        let (reach, worker) = holder.split_once('\n').expect("a newline");
+        let named: Vec<_> = reach.split(',').filter_map(|name| QueueName::new(name).ok()).collect();
+        assert_eq!((&named[..], worker), (&queues[..], "host\n,@7"));
+        assert!(reach.ends_with(",@1234"), "{reach}");
+    }
 }

@@ -132,7 +132,7 @@ impl Backlog for RedisStore {
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
         check_claim(&claim, now)?;
-        claim::claim(self.base(), &claim).await
+        claim::claim(self.base(), &claim, now).await
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {

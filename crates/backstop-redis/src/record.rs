@@ -1,7 +1,7 @@
 //! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in place.
 
 use backstop_core::failure::History;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::port::Burial;
 use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
@@ -256,7 +256,7 @@ impl Record {
         id: JobId,
         apart: Option<Vec<u8>>,
         history: Option<Vec<u8>>,
-        held_by: Option<Holder>,
+        held_by: Option<Claimant>,
     ) -> Option<Job> {
         let (payload, terms) = unpack_payload(self.payload.or(apart))?;
         let state = if held_by.is_some() { State::Running } else { self.state };

@@ -115,7 +115,7 @@ fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
 }
 
 async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> Answer<Vec<Seized>> {
-    let holder = holder(&seize.worker, plan.keys().copied());
+    let holder = holder(&seize.worker, now, plan.keys().copied());
     let calls = plan.iter().map(|(queue, claims)| {
         let mut call = base
             .script(&SEIZE, queue)

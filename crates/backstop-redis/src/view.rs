@@ -7,7 +7,7 @@ use crate::record::{self, Record, state_of};
 use crate::reply;
 use crate::script::{FETCH, LOOK, Script};
 use backstop_core::amend::Filter;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::port::{Answer, Damaged, StoreError};
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time, WorkerName};
 use redis::Value;
@@ -161,10 +161,13 @@ fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
     let history = parts.next().and_then(reply::bytes);
     let worker = parts.next().and_then(reply::text);
     let until = parts.next().and_then(reply::whole);
-    let holder = worker
-        .zip(until)
-        .map(|(worker, until)| Holder { worker: WorkerName::new(&worker), until: Time::from_micros(until) });
-    record.view(queue, id, apart, history, holder)
+    let since = parts.next().and_then(reply::whole).map(Time::from_micros);
+    let held_by = worker.zip(until).map(|(worker, until)| Claimant {
+        worker: WorkerName::new(&worker),
+        since,
+        until: Time::from_micros(until),
+    });
+    record.view(queue, id, apart, history, held_by)
 }
 
 fn seen(answer: Value) -> Option<Seen> {

@@ -4,6 +4,7 @@ use crate::lines::{RUNNING_REMOVE, Spot, Which};
 use crate::row::{self, Reader};
 use crate::work::{QueueAt, Work};
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::job::Claimant;
 use backstop_core::port::Claim;
 use backstop_core::{Fingerprint, LeaseNumber, Leased, QueueName, State, Time, WorkerName};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Row, params};
@@ -34,7 +35,8 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
         }
     }
     if !leased.is_empty() {
-        open(work, claim.number, &claim.worker, claim.until, leased.len())?;
+        let by = Claimant { worker: claim.worker.clone(), since: Some(now), until: claim.until };
+        open(work, claim.number, &by, leased.len())?;
     }
     Ok(leased)
 }
@@ -45,14 +47,9 @@ pub(crate) fn is_open(work: &Work<'_>, number: LeaseNumber) -> Result<bool> {
 }
 
 /// Writes down a claim of so many jobs.
-pub(crate) fn open(
-    work: &Work<'_>,
-    number: LeaseNumber,
-    worker: &WorkerName,
-    until: Time,
-    jobs: usize,
-) -> Result<()> {
-    let claim = params![number.as_i64(), worker.as_str(), until.as_micros(), row::number(jobs)];
+pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: usize) -> Result<()> {
+    let since = by.since.map(Time::as_micros);
+    let claim = params![number.as_i64(), by.worker.as_str(), by.until.as_micros(), row::number(jobs), since];
     work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::row;
 use backstop_core::failure::History;
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::port::Damaged;
 use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
@@ -58,8 +58,6 @@ impl Columns<'_, '_> {
     fn job(&mut self, id: JobId, queue: QueueName) -> Result<Job> {
         let is_running = row::whole(self.row, 16)? != 0;
         let state = self.state(is_running)?;
-        let held_by = row::text(self.row, 17)?.filter(|_| state == State::Running).map(WorkerName::new);
-        let until = row::time(self.row, 18)?;
         Ok(Job {
             id,
             queue,
@@ -77,8 +75,14 @@ impl Columns<'_, '_> {
             terms: Terms::stored(self.bytes(13, "retry")?),
             history: History::stored(self.bytes(14, "history")?),
             reason: self.text(15, "reason", str::parse::<Reason>)?,
-            held_by: held_by.map(|worker| Holder { worker, until }),
+            held_by: self.claimant()?.filter(|_| state == State::Running),
         })
+    }
+
+    fn claimant(&self) -> Result<Option<Claimant>> {
+        let Some(worker) = row::text(self.row, 17)?.map(WorkerName::new) else { return Ok(None) };
+        let since = row::maybe_whole(self.row, 19)?.map(Time::from_micros);
+        Ok(Some(Claimant { worker, since, until: row::time(self.row, 18)? }))
     }
 
     fn state(&mut self, is_running: bool) -> Result<State> {

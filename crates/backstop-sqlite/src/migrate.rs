@@ -12,11 +12,12 @@ const SCHEMA_SET: &str = include_str!("sql/schema_set.sql");
 const DOING: &str = "migrating";
 
 /// Step n brings a store from version n to n + 1. Steps are appended and never changed.
-const LADDER: [Step; 4] = [
+const LADDER: [Step; 5] = [
     Step::new(include_str!("sql/migrate_1.sql")),
     Step { sql: include_str!("sql/migrate_2.sql"), fill: fingerprints::fill },
     Step::new(include_str!("sql/migrate_3.sql")),
     Step::new(include_str!("sql/migrate_4.sql")),
+    Step::new(include_str!("sql/migrate_5.sql")),
 ];
 
 /// The version this program works with.

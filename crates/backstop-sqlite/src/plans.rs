@@ -93,7 +93,7 @@ fn nearly_empty_store() -> Connection {
          INSERT INTO backstop_due VALUES (0, 1);
          INSERT INTO backstop_finished VALUES (1, 1, 0, 1);
          INSERT INTO backstop_running VALUES (x'00', 1, 1, 1, 0, 0, 0, NULL, NULL);
-         INSERT INTO backstop_claim VALUES (1, 'w', 0, 1);
+         INSERT INTO backstop_claim VALUES (1, 'w', 0, 1, 0);
          INSERT INTO backstop_key VALUES (1, 'k', x'00', 0, 0, 0);
          INSERT INTO backstop_worker VALUES ('w', '', 0);
          INSERT INTO backstop_dead VALUES (1, 1, 0, 0);

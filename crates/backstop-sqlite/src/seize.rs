@@ -3,6 +3,7 @@
 use crate::claim::{Held, held_of, held_under, is_open, open};
 use crate::row;
 use crate::work::Work;
+use backstop_core::job::Claimant;
 use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
 use backstop_core::port::{Seize, Seized};
 use backstop_core::verdict::Vanished;
@@ -109,7 +110,8 @@ fn take_over(
         take(work, seize, &expired, leftovers, &mut taken)?;
     }
     if !taken.is_empty() {
-        open(work, seize.number, &seize.worker, seize.until, taken.len())?;
+        let by = Claimant { worker: seize.worker.clone(), since: Some(now), until: seize.until };
+        open(work, seize.number, &by, taken.len())?;
     }
     Ok(taken)
 }

@@ -574,7 +574,7 @@ async fn an_examination_tells_the_promise_that_holds() {
         assert!(examination.promise.contains(promise), "{examination:?}");
         let level =
             if durability == Durability::Full { "synchronous = full" } else { "synchronous = normal" };
-        for what in [level, "journal_mode = wal", "integrity checked", "version 4 of 4"] {
+        for what in [level, "journal_mode = wal", "integrity checked", "version 5 of 5"] {
             assert!(
                 examination.findings.iter().any(|finding| finding.what == what),
                 "{what}: {examination:?}"

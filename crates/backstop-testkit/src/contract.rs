@@ -22,6 +22,7 @@ pub mod promote;
 pub mod random;
 pub mod repeat;
 pub mod settle;
+pub mod since;
 pub mod streams;
 pub mod unique;
 
@@ -142,6 +143,14 @@ macro_rules! store_contract {
                 seize_stays_bounded
                 what_is_left_of_a_claim_seized_in_part_stays_with_its_worker
                 oversized_beats_and_leases_of_nothing_are_misuse
+            }
+            since: run {
+                a_running_job_tells_since_when
+                a_claim_begins_at_once_in_all_its_queues
+                beats_and_repetitions_leave_the_beginning_as_it_is
+                a_seized_job_begins_with_its_seizer
+                the_rest_of_a_claim_seized_in_part_keeps_its_beginning
+                what_no_longer_runs_has_no_beginning
             }
             dead: run {
                 a_death_over_the_bound_is_refused

@@ -17,6 +17,7 @@ use crate::rates::RateStatus;
 use backstop_core::blame::strikes;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
+use backstop_core::job::Claimant;
 use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
 use backstop_core::rate::RateLimit;
 use backstop_core::unique::UniqueKey;
@@ -118,6 +119,8 @@ pub enum Why {
     Running {
         /// Who runs it.
         worker: WorkerName,
+        /// When that one claimed it, where it was written down.
+        since: Option<Time>,
         /// The end of the lease, unless the worker beats.
         until: Time,
         /// So many workers vanished with it lately: it begins there when no other such job runs.
@@ -300,14 +303,14 @@ fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
 fn held(job: &Job, now: Time) -> Why {
     let lost = strikes(job.lost_leases, &job.history, now);
     match &job.held_by {
-        Some(holder) if holder.until < now => {
-            Why::Lost { worker: holder.worker.clone(), since: holder.until }
+        Some(claimant) if claimant.until < now => {
+            Why::Lost { worker: claimant.worker.clone(), since: claimant.until }
         }
-        Some(holder) => {
-            Why::Running { worker: holder.worker.clone(), until: holder.until, strikes: lost.len() as u64 }
+        Some(Claimant { worker, since, until }) => {
+            Why::Running { worker: worker.clone(), since: *since, until: *until, strikes: lost.len() as u64 }
         }
-        // Settled between the reading of the job and of its holder.
-        None => Why::Running { worker: WorkerName::new("unknown"), until: now, strikes: 0 },
+        // Settled between the reading of the job and of its claim.
+        None => Why::Running { worker: WorkerName::new("unknown"), since: None, until: now, strikes: 0 },
     }
 }
 

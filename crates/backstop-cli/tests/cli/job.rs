@@ -188,6 +188,7 @@ fn why_names_the_gate() {
         place.start(["work", "q", "--exec", "touch started; while [ ! -e go ]; do sleep 0.05; done; exit 1"]);
     wait_until("a run", || place.path("started").exists());
     assert_eq!(gate("a"), "running");
+    check_running(&place);
     place.write("go", "");
     wait_until("a failure", || place.job("a")["errors"].as_array().unwrap().len() == 1);
     let sentence = place.run(["job", "why", "a"]).succeeded().stdout;
@@ -198,6 +199,29 @@ fn why_names_the_gate() {
     assert_eq!(gate("a"), "cancelled");
     let answer = place.run(["job", "why", "nobody"]).exits(1);
     assert!(answer.stdout.contains("there is no such job"), "{answer:#?}");
+}
+
+/// Job `a` runs, and is shown with its worker and for how long; `later` waits.
+fn check_running(place: &Place) {
+    let job = place.job("a");
+    let (worker, started_at) = (job["worker"].as_str().unwrap(), job["started_at"].as_str().unwrap());
+    assert!(!worker.is_empty() && started_at.ends_with('Z'), "{job}");
+    assert_eq!(
+        (&place.job("later")["worker"], &place.job("later")["started_at"]),
+        (&json!(null), &json!(null))
+    );
+    let text = place.run(["job", "list"]).succeeded().stdout;
+    let cells: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(cells[0].last(), Some(&"RUNNING FOR"), "{text}");
+    for row in &cells[1..] {
+        assert_eq!(row.len(), cells[0].len(), "{text}");
+        assert_eq!(row[3] == "running", !row.last().unwrap().is_empty(), "{text}");
+    }
+    let shown = place.run(["job", "show", "a"]).succeeded().stdout;
+    assert!(
+        shown.contains("started at") && shown.contains("running for") && shown.contains(worker),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub trait Backlog: Send + Sync {
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
     /// A queue is asked in its turn as `wants` has it. A repeated claim answers with what is left of the first; once all
-    /// of that is settled, the number is as good as new.
+    /// of that is settled, the number is as good as new. `now` is when its jobs begin to be held, for whoever looks at them.
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>>;
 
     /// Notes that these runs have begun, and tells which of the leases are no longer the current ones. As little durable
@@ -122,7 +122,7 @@ pub trait Backlog: Send + Sync {
     /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then on the old worker's word
     /// is stale. Claims of workers that were not heard of since the clock was set back get a new end before that, as
     /// [`crate::lease::moved_back`] says. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
-    /// lease; if it dies before, who vanished and whether they had begun stay what they were.
+    /// lease; if it dies before, who vanished and whether they had begun stay what they were. It has held them since `now`.
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
 }
 

@@ -6,7 +6,6 @@
 
 use super::backlog::{check_count, check_term};
 use super::error::{Answer, StoreError};
-use crate::job::Holder;
 use crate::lease::{LeaseNumber, WorkerName};
 use crate::limits;
 use crate::name::{StreamKey, StreamName};
@@ -145,6 +144,15 @@ pub enum WhichKeys {
     All,
     /// Those that keep records.
     Holding,
+}
+
+/// Who has a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The worker.
+    pub worker: WorkerName,
+    /// The end of its lease, unless it keeps it.
+    pub until: Time,
 }
 
 /// A key as an operator sees it.

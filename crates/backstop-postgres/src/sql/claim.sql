@@ -16,7 +16,7 @@ END $$;
 
 -- Leases places of one queue and level: `p_seqs` in order. Places with many holes among them are spread over several leases:
 -- one that has to be kept outside of its row would be fetched again for every job that is settled.
-CREATE FUNCTION lease_out(p_number bigint, p_worker text, p_until bigint, p_queue int, p_level smallint, p_seqs bigint[])
+CREATE FUNCTION lease_out(p_number bigint, p_worker text, p_until bigint, p_queue int, p_level smallint, p_seqs bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_jobs int := cardinality(p_seqs);
@@ -29,14 +29,14 @@ BEGIN
     v_handed := (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(p_seqs) s);
   END IF;
   IF v_handed IS NULL OR v_jobs <= v_ranges_max OR (SELECT count(*) FROM unnest(v_handed)) <= v_ranges_max THEN
-    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed)
-    VALUES (p_number, p_worker, p_until, p_queue, p_level, p_seqs[1], p_seqs[v_jobs], v_handed);
+    INSERT INTO lease (number, worker, since, until, queue, level, lo, hi, handed)
+    VALUES (p_number, p_worker, p_now, p_until, p_queue, p_level, p_seqs[1], p_seqs[v_jobs], v_handed);
     RETURN;
   END IF;
   FOR i IN 0 .. (v_jobs - 1) / v_ranges_max LOOP
     v_part := p_seqs[i * v_ranges_max + 1 : (i + 1) * v_ranges_max];
-    INSERT INTO lease (number, worker, until, queue, level, lo, hi, handed)
-    VALUES (p_number, p_worker, p_until, p_queue, p_level, v_part[1], v_part[cardinality(v_part)],
+    INSERT INTO lease (number, worker, since, until, queue, level, lo, hi, handed)
+    VALUES (p_number, p_worker, p_now, p_until, p_queue, p_level, v_part[1], v_part[cardinality(v_part)],
       (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_part) s));
   END LOOP;
 END $$;
@@ -87,7 +87,7 @@ BEGIN
           -- These and no others: a job may have been given back since they were read.
           DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level
             AND r.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)] AND r.seq = ANY (v_seqs);
-          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
+          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs, p_now);
           RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
               j.retry, j.history, NULL::text, NULL::bigint, false
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
@@ -99,7 +99,7 @@ BEGIN
         v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
           ORDER BY j.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
-          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs);
+          PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs, p_now);
           -- A range without a hole is all ours; one with holes may have a late job in it that this statement already sees.
           RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
               j.retry, j.history, NULL::text, NULL::bigint, false

@@ -1,7 +1,8 @@
 -- Jobs by id, in this order; those that do not exist are left out. One whose queue is missing comes without its name.
 CREATE FUNCTION jobs_by_id(p_ids uuid[])
 RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
-  run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint)
+  run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint,
+  since bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -11,15 +12,15 @@ BEGIN
   FOREACH v_id IN ARRAY p_ids LOOP
     v_lease := (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = v_id);
     RETURN QUERY SELECT j.id, q.name, j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost,
-        j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until
+        j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until, l.since
       FROM job j LEFT JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = v_lease WHERE j.id = v_id;
     CONTINUE WHEN FOUND;
     RETURN QUERY SELECT w.id, q.name, w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
-        NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint
+        NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint, NULL::bigint
       FROM waiting w LEFT JOIN queue q ON q.id = w.queue WHERE w.id = v_id;
     CONTINUE WHEN FOUND;
     RETURN QUERY SELECT f.id, q.name, f.kind, f.state, f.payload, f.level, f.attempts, f.lost, f.requeues, f.run_at, f.inserted_at,
-        f.finished_at, f.unique_key, f.retry, f.history, f.reason, NULL::text, NULL::bigint
+        f.finished_at, f.unique_key, f.retry, f.history, f.reason, NULL::text, NULL::bigint, NULL::bigint
       FROM finished f LEFT JOIN queue q ON q.id = f.queue WHERE f.id = v_id;
   END LOOP;
 END $$;

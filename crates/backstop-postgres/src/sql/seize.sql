@@ -41,14 +41,14 @@ BEGIN
       IF cardinality(v_seqs) = 0 THEN
         DELETE FROM lease WHERE no = v_lease.no;
       ELSIF cardinality(v_seqs) <= v_left THEN
-        UPDATE lease SET number = p_number, worker = p_worker, until = p_until,
+        UPDATE lease SET number = p_number, worker = p_worker, since = p_now, until = p_until,
           vanished_worker = coalesce(vanished_worker, worker), vanished_number = coalesce(vanished_number, number)
         WHERE no = v_lease.no;
         v_left := v_left - cardinality(v_seqs);
       ELSE
         v_taken := v_seqs[1 : v_left];
-        INSERT INTO lease (number, lo, hi, until, queue, level, worker, handed, begun, vanished_worker, vanished_number)
-        VALUES (p_number, v_taken[1], v_taken[v_left], p_until, v_lease.queue, v_lease.level, p_worker,
+        INSERT INTO lease (number, lo, hi, since, until, queue, level, worker, handed, begun, vanished_worker, vanished_number)
+        VALUES (p_number, v_taken[1], v_taken[v_left], p_now, p_until, v_lease.queue, v_lease.level, p_worker,
           (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_taken) s), v_lease.begun,
           coalesce(v_lease.vanished_worker, v_lease.worker), coalesce(v_lease.vanished_number, v_lease.number));
         -- What is left begins behind what was taken. Noted among those given back, it would be met again by every call after this

@@ -3,9 +3,9 @@
 use super::stored::{count, stored};
 use crate::link::{Commit, Link};
 use crate::row::{self, get};
-use backstop_core::job::Holder;
 use backstop_core::lease::is_expired;
 use backstop_core::limits::{PAGE_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::Holder;
 use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
 use backstop_core::stream::{Count, Counts, StoredKey};
 use backstop_core::{StreamKey, StreamName, Time, WorkerName};

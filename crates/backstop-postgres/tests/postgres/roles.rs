@@ -41,7 +41,7 @@ async fn a_worker_needs_no_right_to_the_tables() {
     let address = role(&schema, "worker", &granted("worker"));
     let store: Arc<dyn Store> =
         Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 5);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 6);
     let mut scene = Scene::new(Arc::clone(&store));
     scene.insert([job("q", "a"), job("q", "b").at(at(60))]).await;
     let runs = scene.claim("q", 10).await;
@@ -49,7 +49,7 @@ async fn a_worker_needs_no_right_to_the_tables() {
     scene.settle(&runs[0].lease, backstop_testkit::given::dead()).await;
     assert_eq!(store.streams().await.expect("it may look"), []);
     let examined = store.examine().await.expect("it may look");
-    assert!(examined.findings.iter().any(|found| found.what == "version 5 of 5"), "{examined:?}");
+    assert!(examined.findings.iter().any(|found| found.what == "version 6 of 6"), "{examined:?}");
     let client = backstop_postgres::connect(&address).await.expect("it may connect");
     for forbidden in
         ["SELECT * FROM SCHEMA_NAME.job", "DELETE FROM SCHEMA_NAME.finished", "DROP TABLE SCHEMA_NAME.job"]
@@ -65,7 +65,7 @@ async fn a_producer_may_enqueue_and_nothing_else() {
     let (store, schema) = fresh_store().await;
     let address = role(&schema, "producer", &granted("producer"));
     let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
-    assert_eq!(producer.migrate().await.expect("nothing to do").from, 5, "every command looks first");
+    assert_eq!(producer.migrate().await.expect("nothing to do").from, 6, "every command looks first");
     let producing = Scene::new(Arc::new(producer));
     producing.insert([job("q", "a")]).await;
     let refused = producing.store.queues(at(0)).await.expect_err("it may not look");

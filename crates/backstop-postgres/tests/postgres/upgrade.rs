@@ -1,13 +1,14 @@
-//! From versions 1 to 4, with what they left behind, to the one of today.
+//! From versions 1 to 5, with what they left behind, to the one of today.
 
 use super::user;
-use backstop_core::port::{Cells, Grade, GroupQuery, Store, Streams, Swap};
-use backstop_core::{Fingerprint, State};
+use backstop_core::port::{Cells, Grade, GroupQuery, PageQuery, Store, Streams, Swap};
+use backstop_core::{Fingerprint, JobId, Lease, LeaseNumber, Span, State, Time};
 use backstop_postgres::{Durability, PostgresStore, schema_of};
-use backstop_testkit::given::{Scene, at, history, job, names, queue};
+use backstop_testkit::given::{LEASE, Scene, at, filter, history, job, names, queue};
 use backstop_testkit::servers;
 use futures_util::future::join_all;
 use std::sync::Arc;
+use uuid::Uuid;
 
 const TABLES_1: &str = include_str!("../../src/sql/tables.sql");
 const FUNCTIONS_1: &str = include_str!("version_1.sql");
@@ -17,6 +18,8 @@ const TABLES_3: &str = include_str!("../../src/sql/tables_3.sql");
 const FUNCTIONS_3: &str = include_str!("version_3.sql");
 const TABLES_4: &str = include_str!("../../src/sql/tables_4.sql");
 const FUNCTIONS_4: &str = include_str!("version_4.sql");
+const TABLES_5: &str = include_str!("../../src/sql/tables_5.sql");
+const FUNCTIONS_5: &str = include_str!("version_5.sql");
 /// More than are given their fingerprints at once.
 const DEAD: i64 = 250;
 
@@ -67,6 +70,11 @@ async fn version_4() -> (String, String) {
     with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {TABLES_4} {FUNCTIONS_4}")).await
 }
 
+/// The same of version 5.
+async fn version_5() -> (String, String) {
+    with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {TABLES_4} {TABLES_5} {FUNCTIONS_5}")).await
+}
+
 async fn with_a_run(version: &str) -> (String, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("an address");
@@ -108,9 +116,11 @@ async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
 
 #[tokio::test]
 async fn an_upgraded_schema_is_as_it_was_made() {
-    for (address, _schema) in [version_1().await, version_2().await, version_3().await, version_4().await] {
+    let versions =
+        [version_1().await, version_2().await, version_3().await, version_4().await, version_5().await];
+    for (address, _schema) in versions {
         let examined = super::open(&address).await.examine().await.expect("it can be examined");
-        let found = examined.findings.iter().find(|found| found.what.starts_with("version 5 of 5"));
+        let found = examined.findings.iter().find(|found| found.what.starts_with("version 6 of 6"));
         assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
     }
 }
@@ -120,7 +130,7 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
     let (address, _schema) = version_2().await;
     let store = PostgresStore::open(&address, Durability::Full).expect("an address");
     assert_eq!(store.migrate().await.expect("it migrates").from, 2);
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 5);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 6);
     let mut scene = Scene::new(Arc::new(store));
     assert_eq!(scene.claim("q", 9).await.len(), 1);
     let cells = scene.store.cells(vec!["a".to_owned()]).await.expect("cells");
@@ -131,10 +141,14 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
 /// Its statements are prepared, and the functions behind them are dropped and made anew under them.
 #[tokio::test]
 async fn a_store_that_worked_on_an_older_version_works_on() {
-    for (version, (address, _schema)) in [(3, version_3().await), (4, version_4().await)] {
+    for (version, (address, _schema)) in
+        [(3, version_3().await), (4, version_4().await), (5, version_5().await)]
+    {
         let store = PostgresStore::open(&address, Durability::Full).expect("an address");
         let before = Scene::new(Arc::new(store));
         before.insert([job("q", "before")]).await;
+        let seen = before.job("before").await;
+        assert_eq!((seen.state, seen.held_by), (State::Ready, None));
         assert_eq!(before.store.migrate().await.expect("it migrates").from, version);
         before.insert([job("q", "after")]).await;
         let status = before.queue("q").await;
@@ -143,6 +157,46 @@ async fn a_store_that_worked_on_an_older_version_works_on() {
         let mut scene = Scene::new(super::open(&address).await);
         assert_eq!(scene.claim("q", 9).await.len(), 3);
     }
+}
+
+/// Nobody wrote down when it was claimed, and nobody makes that up: not even whoever beats for it.
+#[tokio::test]
+async fn a_lease_of_an_older_version_is_read_kept_and_seized() {
+    for (address, _schema) in [version_3().await, version_4().await, version_5().await] {
+        let mut scene = Scene::new(super::open(&address).await);
+        scene.now = Time::from_micros(80_000_000_000);
+        let running =
+            PageQuery { filter: filter(Some("q"), Some(State::Running)), limit: 9, ..PageQuery::default() };
+        let page = scene.store.jobs(running, scene.now).await.expect("a list");
+        let lease = Lease { queue: queue("q"), job: page.jobs[0].id, number: LeaseNumber::from_i64(7) };
+        let claimant = async |scene: &Scene| {
+            let job = scene.store.job(lease.job, scene.now).await.expect("the store looks").expect("a job");
+            let held_by = job.held_by.expect("it runs");
+            (held_by.worker.as_str().to_owned(), held_by.since)
+        };
+        assert_eq!(claimant(&scene).await, ("w".to_owned(), None));
+        let until = scene.now.after(LEASE);
+        assert_eq!(scene.beat_as("w", std::slice::from_ref(&lease), until).await, []);
+        assert_eq!(claimant(&scene).await, ("w".to_owned(), None));
+        scene.now = Time::from_micros(90_000_000_001).max(until.after(Span::secs(1)));
+        assert_eq!(scene.seize("rescuer").await.len(), 1);
+        assert_eq!(claimant(&scene).await, ("rescuer".to_owned(), Some(scene.now)));
+        let run = scene.claim_one("q").await;
+        let job = scene.store.job(run.lease.job, scene.now).await.expect("the store looks").expect("a job");
+        assert_eq!(job.started_at(), Some(scene.now));
+    }
+}
+
+/// A process of version 5 goes on beside the upgraded schema: it calls by name, and its claims are dated by the functions.
+#[tokio::test]
+async fn a_claim_as_version_5_makes_it_is_dated_after_the_upgrade() {
+    let (address, schema) = version_5().await;
+    let scene = Scene::new(super::open(&address).await);
+    let claim = format!("SELECT id FROM {schema}.claim(8, 'former', 90000000000, '{{q}}', '{{1}}', 5)");
+    let id: Uuid = user().await.query_one(&claim, &[]).await.expect("it claims").get(0);
+    let job = scene.store.job(JobId::from_bytes(*id.as_bytes()), scene.now).await.expect("the store looks");
+    let held_by = job.and_then(|job| job.held_by).expect("it runs");
+    assert_eq!((held_by.worker.as_str(), held_by.since), ("former", Some(Time::from_micros(5))));
 }
 
 /// Where its claims stand, what was given back, what is late and what was counted: all of it is where the next claim and the next count look.
@@ -260,7 +314,7 @@ async fn roles_may_do_after_an_upgrade_what_they_might_before() {
         Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
     };
     let producing = Scene::new(store(&producer));
-    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 5);
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 6);
     producing.insert([job("other", "a")]).await;
     producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
     let mut working = Scene::new(store(&worker));

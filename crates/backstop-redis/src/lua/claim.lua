@@ -1,6 +1,6 @@
 -- Hands out ready jobs; what is left of the claim, if it was made before.
 -- ARGV[1] number
--- ARGV[2] the queues the claim reaches into, newline, worker
+-- ARGV[2] the holder: see worker_of
 -- ARGV[3] until
 -- ARGV[4] at most so many; fewer if their payloads are large
 -- Answers: see handed_out; nothing if there is nothing.

@@ -1,6 +1,6 @@
 -- Jobs as an operator sees them.
 -- ARGV    ids
--- Answers: for each id nothing, or: record, payload unless the record has it, history, worker and until of its holder.
+-- Answers: for each id nothing, or: record, payload unless the record has it, history, worker, until and since of its holder.
 
 local answer = {}
 for i, id in ipairs(ARGV) do
@@ -8,7 +8,7 @@ for i, id in ipairs(ARGV) do
   local holder = lease and call('HGET', CLAIMS, sub(lease, 1, 8))
   answer[i] = record and {
     record, call('HGET', PAYLOADS, id), call('HGET', HISTORIES, id),
-    worker_of(holder), lease and call('ZSCORE', TERMS, sub(lease, 1, 8)),
+    worker_of(holder), lease and call('ZSCORE', TERMS, sub(lease, 1, 8)), since_of(holder),
   } or {}
 end
 return answer

@@ -1,6 +1,6 @@
 -- Takes over jobs of expired claims; what the same call took before, if it is repeated.
 -- ARGV[1] the seizer's number
--- ARGV[2] the queues the seizure reaches into, newline, the seizer
+-- ARGV[2] the seizer as a holder: see worker_of
 -- ARGV[3] until
 -- ARGV[4] now
 -- ARGV[5] a claim that ends later than this was made before the clock was set back

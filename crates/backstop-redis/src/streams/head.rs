@@ -2,8 +2,8 @@
 
 use crate::record::{sortable, unsorted};
 use crate::reply;
-use backstop_core::job::Holder;
 use backstop_core::lease::is_expired;
+use backstop_core::port::Holder;
 use backstop_core::port::KeyStatus;
 use backstop_core::stream::{StoredKey, StoredRecord};
 use backstop_core::{Payload, StreamKey, Time, WorkerName};

@@ -4,7 +4,7 @@ use crate::place::{Place, open};
 use backstop_core::State;
 use backstop_core::amend::{Action, Filter};
 use backstop_core::port::{Grade, Settled, Store};
-use backstop_testkit::given::{DONE, filter, job, listed, names};
+use backstop_testkit::given::{DONE, WORKER, at, filter, job, listed, names};
 use backstop_testkit::servers;
 
 /// Makes of a queue what version 3 would have made of it.
@@ -70,6 +70,53 @@ async fn a_store_of_version_3_is_worked_on_before_and_after_it_is_migrated() {
         scene.settle_all(runs.iter().map(|run| (&run.lease, DONE))).await;
         assert_eq!(names(&scene.claim("q", 9).await), ["d", "e", "f"], "{is_migrated}");
         assert_eq!(scene.list(&Filter::default()).await.len(), 8);
+    }
+}
+
+/// Makes of the claims of a queue what a version without their beginning would have made of them.
+const UNDATED: &str = r"
+    local claims = redis.call('HGETALL', KEYS[1])
+    for at = 1, #claims, 2 do
+        redis.call('HSET', KEYS[1], claims[at], (claims[at + 1]:gsub('^([^\n]*),@%-?%d+\n', '%1\n')))
+    end
+    return #claims / 2";
+
+#[tokio::test]
+async fn a_claim_without_a_beginning_is_read_repaired_kept_and_seized() {
+    let place = Place::on(servers::redis()).await;
+    let mut scene = place.scene();
+    scene.insert([job("q", "a")]).await;
+    let run = scene.claim_one("q").await;
+    let undated = place.server.cli(&["eval", UNDATED, "1", &place.key("q", "claims")]);
+    assert_eq!(undated.trim(), "1");
+    place.delete("q", "left");
+    place.store.migrate().await.expect("it repairs");
+    let held_by = scene.job("a").await.held_by.expect("it runs");
+    assert_eq!((held_by.worker.as_str(), held_by.since), (WORKER, None));
+    assert_eq!(scene.beat(std::slice::from_ref(&run.lease), at(60)).await, []);
+    let kept = scene.job("a").await.held_by.expect("it runs");
+    assert_eq!((kept.since, kept.until), (None, at(60)));
+    scene.now = at(100);
+    let seized = scene.seize("rescuer").await;
+    assert_eq!(seized[0].vanished.worker.as_str(), WORKER);
+    assert_eq!(scene.job("a").await.started_at(), Some(at(100)));
+}
+
+/// What a repair counts anew keeps who has it and since when.
+#[tokio::test]
+async fn a_repair_keeps_the_beginning_of_a_claim() {
+    for part in ["left", "order", "terms"] {
+        let place = Place::on(servers::redis()).await;
+        let mut scene = place.scene();
+        scene.insert([job("q", "a")]).await;
+        scene.now = at(4);
+        scene.claim_one("q").await;
+        place.delete("q", part);
+        place.store.migrate().await.expect("it repairs");
+        let job = scene.job("a").await;
+        // A claim whose end is lost is closed, and its job is ready.
+        let expected = if part == "terms" { (State::Ready, None) } else { (State::Running, Some(at(4))) };
+        assert_eq!((job.state, job.started_at()), expected, "{part}");
     }
 }
 

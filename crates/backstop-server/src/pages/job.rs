@@ -279,6 +279,9 @@ fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&
         ("Came in", Fact::When(When::new(job.inserted_at, now))),
         (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
     ];
+    if let Some(span) = job.running_for(now) {
+        facts.push(("Running for", Fact::Text(text::span(span))));
+    }
     if let Some(at) = job.finished_at {
         facts.push(("Ended", Fact::When(When::new(at, now))));
     }

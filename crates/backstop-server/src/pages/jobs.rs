@@ -92,6 +92,8 @@ struct Row {
     state: StateMark,
     attempt: String,
     time: Option<(&'static str, When)>,
+    /// Who runs it; nothing if nobody does.
+    worker: String,
     age: When,
     error: String,
 }
@@ -199,6 +201,7 @@ impl Row {
             state: StateMark(job.state),
             attempt: text::count(job.attempt.into()),
             time: time(job, now),
+            worker: job.held_by.as_ref().map(|claimant| claimant.worker.to_string()).unwrap_or_default(),
             age: When::new(job.inserted_at, now),
             error: truncated(redaction.text(&job.history.last_error()), ERROR_MAX),
         }
@@ -212,8 +215,12 @@ fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
         State::Scheduled | State::Retrying => Some(("due", when(job.run_at))),
         State::Ready => Some(("ready since", when(job.run_at))),
         State::Running => {
-            let until = job.held_by.as_ref()?.until;
-            Some((if until < now { "lease over" } else { "lease ends" }, when(until)))
+            let claimant = job.held_by.as_ref()?;
+            Some(match claimant.since {
+                _ if claimant.until < now => ("lease over", when(claimant.until)),
+                Some(since) => ("started", when(since)),
+                None => ("lease ends", when(claimant.until)),
+            })
         }
         State::Done | State::Dead | State::Cancelled => job.finished_at.map(|at| ("ended", when(at))),
     }

@@ -62,8 +62,11 @@ pub struct JobShape<'a> {
     reason: Option<&'static str>,
     /// How often an operator requeued it.
     requeues: u32,
-    /// Who runs it.
+    /// Who runs it; null unless it is running.
     worker: Option<&'a str>,
+    /// When that one was handed it; null unless it is running, and where a version claimed it that did not write this down.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    started_at: Option<Time>,
     /// Until when that is certain.
     #[schema(value_type = Option<String>, format = DateTime)]
     lease_until: Option<Time>,
@@ -110,8 +113,9 @@ impl<'a> JobShape<'a> {
             finished_at: job.finished_at,
             reason: job.reason.map(Reason::as_str),
             requeues: job.requeues,
-            worker: job.held_by.as_ref().map(|holder| holder.worker.as_str()),
-            lease_until: job.held_by.as_ref().map(|holder| holder.until),
+            worker: job.held_by.as_ref().map(|claimant| claimant.worker.as_str()),
+            started_at: job.started_at(),
+            lease_until: job.held_by.as_ref().map(|claimant| claimant.until),
         }
     }
 }

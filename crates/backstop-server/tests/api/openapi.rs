@@ -105,6 +105,22 @@ fn check_shape(document: &Value, schema: &str, written: &Value) {
 }
 
 #[tokio::test]
+async fn a_job_is_written_as_it_is_described() {
+    let api = given();
+    let document = api.get("/openapi.json").await.ok();
+    api.post("/v1/jobs", json!({ "queue": "q", "payload": 1, "id": "a" })).await.ok();
+    check_shape(&document, "Job", &api.get("/v1/jobs/a").await.ok());
+    api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w" })).await.ok();
+    check_shape(&document, "Job", &api.get("/v1/jobs/a").await.ok());
+    let described = &document["components"]["schemas"]["Job"]["properties"]["started_at"];
+    assert_eq!(
+        (&described["type"], &described["format"]),
+        (&json!(["string", "null"]), &json!("date-time")),
+        "{described}"
+    );
+}
+
+#[tokio::test]
 async fn dead_letters_and_redrives_are_written_as_they_are_described() {
     let api = given();
     let document = api.get("/openapi.json").await.ok();

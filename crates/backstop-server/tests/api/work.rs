@@ -145,6 +145,35 @@ async fn a_beat_keeps_a_lease_for_as_long_as_it_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_running_job_tells_its_worker_and_since_when() {
+    let api = given();
+    api.push("q", "a").await;
+    let seen = async || {
+        let jobs = api.get("/v1/jobs?queue=q").await.ok();
+        let (listed, job) = (jobs["jobs"][0].clone(), api.get("/v1/jobs/a").await.ok());
+        for field in ["worker", "started_at"] {
+            assert!(job.get(field).is_some() && job[field] == listed[field], "{field}: {job} {listed}");
+        }
+        (job["worker"].clone(), job["started_at"].clone())
+    };
+    assert_eq!(seen().await, (Value::Null, Value::Null), "it waits");
+    api.clock.advance(Span::secs(5));
+    let began = json!(api.backstop.now().to_string());
+    let job = api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w1" })).await.ok()["jobs"][0].clone();
+    api.clock.advance(Span::secs(5));
+    let beat = json!({ "worker": "w1", "leases": [{ "id": job["id"], "lease": job["lease"] }] });
+    assert_eq!(api.post("/v1/beat", beat).await.ok(), json!({ "lost": [] }));
+    assert_eq!(seen().await, (json!("w1"), began.clone()));
+    let why = api.get("/v1/jobs/a/why").await.ok();
+    assert!(
+        why.to_string().contains(&format!("it is running on w1 since {}", began.as_str().unwrap())),
+        "{why}"
+    );
+    assert_eq!(api.settle(&job, json!({ "outcome": "done" })).await, "applied");
+    assert_eq!(seen().await, (Value::Null, Value::Null), "it is done");
+}
+
+#[tokio::test]
 async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     let api = given();
     api.push("q", "a").await;

@@ -24,6 +24,32 @@ async fn a_job_says_why_it_waits() {
 }
 
 #[tokio::test]
+async fn a_running_job_tells_since_when_and_on_whom() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let held = running(backstop, "q", "b", "<b>worker-7").await;
+    site.test.clock.advance(Span::secs(12));
+    let address = format!("/jobs/{held}");
+    let page = site.page(&address).await;
+    let life = page.split("What happened").nth(1).expect("its life is told");
+    assert!(
+        life.contains("Attempt 1 runs on &#60;b&#62;worker-7, started</span> <span class=\"at\"><time"),
+        "{life}"
+    );
+    assert!(
+        life.contains(">12 s ago</time>") && life.contains("<dt>Running for</dt><dd>12 s</dd>"),
+        "{life}"
+    );
+    assert!(!page.contains("<b>worker"), "{page}");
+    site.test.clock.advance(Span::secs(8));
+    let page = site.page(&address).await;
+    let life = page.split("What happened").nth(1).expect("its life is told");
+    let started = life.find("Attempt 1 started on").expect("its start is told");
+    let over = life.find("The lease of &#60;b&#62;worker-7 is over").expect("its end is told");
+    assert!(started < over, "{life}");
+}
+
+#[tokio::test]
 async fn its_failures_are_told_in_order_with_the_waits_between() {
     let site = Site::new("");
     let backstop = &site.test.backstop;

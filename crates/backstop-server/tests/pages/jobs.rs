@@ -4,7 +4,7 @@ use crate::given::{dead, ready, running, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
-use backstop::{JobId, State};
+use backstop::{JobId, Span, State};
 
 fn links(page: &str, rel: &str) -> Option<String> {
     let link = page.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
@@ -26,6 +26,24 @@ async fn a_filter_is_in_the_address_and_each_part_of_it_can_be_taken_off() {
         assert!(page.contains(&format!("href=\"{without}\"")), "{without} in {page}");
     }
     assert_eq!(site.get("/jobs?state=sideways").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn running_jobs_are_listed_with_their_worker_and_for_how_long() {
+    let site = Site::new("");
+    running(&site.test.backstop, "emails", "a", "<b>worker-7").await;
+    site.test.clock.advance(Span::secs(12));
+    ready(&site.test.backstop, "emails", "b").await;
+    for address in ["/jobs?state=running", "/jobs"] {
+        let page = site.page(address).await;
+        let cell = page.split("<span class=\"soft\">started</span>").nth(1).expect("its start is told");
+        let cell = cell.split("</td>").next().unwrap();
+        assert!(cell.contains(">12 s ago</time>"), "{cell}");
+        assert!(cell.contains("<span class=\"sample\">on &#60;b&#62;worker-7</span>"), "{cell}");
+        assert_eq!(page.matches("worker-7").count(), 1, "who waits has no worker: {page}");
+    }
+    site.test.clock.advance(Span::minutes(1));
+    assert!(site.page("/jobs").await.contains("<span class=\"soft\">lease over</span>"));
 }
 
 #[tokio::test]

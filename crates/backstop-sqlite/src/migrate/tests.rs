@@ -3,13 +3,14 @@ use crate::{SqliteOptions, SqliteStore};
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::failure::ErrorReport;
 use backstop_core::port::{
-    Amendment, GroupQuery, Offered, Operator, Order, PageQuery, QueueStatus, Store, Streams,
+    Amendment, GroupQuery, Offered, Operator, Order, PageQuery, QueueStatus, Settled, Store, Streams,
 };
 use backstop_core::stream::Record;
-use backstop_core::{Bounds, Fingerprint, Payload, State, StreamKey, StreamName};
-use backstop_testkit::given::{self, START, at, history};
+use backstop_core::{Bounds, Fingerprint, Lease, LeaseNumber, Payload, State, StreamKey, StreamName};
+use backstop_testkit::given::{self, START, Scene, at, history};
 use rusqlite::params;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const STEPS: [Step; 3] = [
     Step::new("CREATE TABLE backstop_a (x)"),
@@ -237,4 +238,46 @@ fn an_upgrade_that_is_killed_leaves_version_2_as_it_was() {
     assert_eq!((version(&db), count(&db, tables)), (Ok(2), 0));
     assert_eq!(migrate(&mut db), Ok(Migrated { from: 2, to: VERSION }));
     assert_eq!(count(&db, "SELECT count(*) FROM backstop_dead"), DEAD);
+}
+
+/// A file as version 4 left it: a job that runs under a claim whose beginning nobody wrote down.
+fn version_4(dir: &Path) -> PathBuf {
+    let path = dir.join("store.db");
+    let mut db = crate::open::open(&path, 0).expect("the file opens").writer;
+    climb(&mut db, &LADDER[..4]).expect("the fourth version");
+    put(&db, DEAD);
+    let id = given::id(&DEAD.to_string());
+    db.execute_batch(
+        "INSERT INTO backstop_queue (id, name, next_seq, running, total_enqueued) VALUES (1, 'q', 2501, 1, 1);
+         DELETE FROM backstop_ready",
+    )
+    .expect("a queue");
+    db.execute(
+        "INSERT INTO backstop_running (id, no, lease, queue, level, seq) VALUES (?1, ?2, 7, 1, 2, ?2)",
+        params![id.as_bytes(), DEAD],
+    )
+    .expect("a run");
+    db.execute("INSERT INTO backstop_claim VALUES (7, 'old', ?1, 1)", [at(60).as_micros()]).expect("a claim");
+    path
+}
+
+#[tokio::test]
+async fn a_claim_of_version_4_is_read_kept_seized_and_ended_after_the_upgrade() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = version_4(dir.path());
+    let store = SqliteStore::open(&path, SqliteOptions::default()).expect("the file opens");
+    assert_eq!(store.migrate().await, Ok(Migrated { from: 4, to: VERSION }));
+    let mut scene = Scene::new(Arc::new(store));
+    let name = DEAD.to_string();
+    let old = scene.job(&name).await.held_by.expect("it runs");
+    assert_eq!((old.worker.as_str(), old.since, old.until), ("old", None, at(60)));
+    let lease = Lease { queue: given::queue("q"), job: given::id(&name), number: LeaseNumber::from_i64(7) };
+    assert_eq!(scene.beat_as("old", &[lease], at(90)).await, []);
+    let kept = scene.job(&name).await.held_by.expect("it runs");
+    assert_eq!((kept.since, kept.until), (None, at(90)));
+    scene.now = at(100);
+    let seized = scene.seize("rescuer").await;
+    assert_eq!(seized[0].vanished.worker.as_str(), "old");
+    assert_eq!(scene.job(&name).await.started_at(), Some(at(100)));
+    assert_eq!(scene.settle(&seized[0].run.lease, given::DONE).await, Settled::Applied);
 }

@@ -1,2 +1,2 @@
--- ?1 number  ?2 worker  ?3 until  ?4 jobs
-INSERT INTO backstop_claim (number, worker, until, live) VALUES (?1, ?2, ?3, ?4)
+-- ?1 number  ?2 worker  ?3 until  ?4 jobs  ?5 since
+INSERT INTO backstop_claim (number, worker, until, live, since) VALUES (?1, ?2, ?3, ?4, ?5)

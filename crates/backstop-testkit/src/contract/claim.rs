@@ -199,8 +199,8 @@ pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     scene.claim_one("q").await;
     let running = scene.job("a").await;
     assert_eq!((running.state, running.attempt), (State::Running, 1));
-    let holder = running.held_by.expect("somebody runs it");
-    assert_eq!((holder.worker.as_str(), holder.until), (WORKER, scene.now.after(LEASE)));
+    let claimant = running.held_by.expect("somebody runs it");
+    assert_eq!((claimant.worker.as_str(), claimant.until), (WORKER, scene.now.after(LEASE)));
     let ready = scene.job("b").await;
     assert_eq!((ready.state, ready.attempt, ready.held_by), (State::Ready, 0, None));
 }

@@ -1,11 +1,11 @@
 //! Ordered streams: what is kept, who has it, and when it is due.
 
 use crate::given::{LEASE, Scene, WORKER, at};
-use backstop_core::job::Holder;
 use backstop_core::limits::{
     DUE_KEYS_MAX, KEY_RECORDS_MAX, OFFER_MAX, POSITION_MAX, STANDING_BYTES_MAX, STREAM_KEYS_MAX,
     WINDOW_RECORDS_MAX,
 };
+use backstop_core::port::Holder;
 use backstop_core::port::{
     Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, Store, StoreError, StreamStatus, Take, Taken,
     Then, Wanted, WhichKeys,

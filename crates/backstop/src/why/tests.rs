@@ -1,6 +1,6 @@
 use super::*;
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
-use backstop_core::job::Holder;
+use backstop_core::job::Claimant;
 use backstop_core::port::{Counts, Totals};
 use backstop_core::terms::Terms;
 use backstop_core::{Bounds, JobId, Kind, Payload, Priority, QueueName};
@@ -44,8 +44,13 @@ fn failed(mut job: Job) -> Job {
 }
 
 fn held(until_secs: i64) -> Job {
-    let holder = Holder { worker: WorkerName::new("host/1"), until: at(until_secs) };
-    Job { held_by: Some(holder), ..job(State::Running, 0) }
+    let claimant = Claimant { worker: WorkerName::new("host/1"), since: None, until: at(until_secs) };
+    Job { held_by: Some(claimant), ..job(State::Running, 0) }
+}
+
+fn since(since_secs: i64, mut job: Job) -> Job {
+    job.held_by.as_mut().expect("it runs").since = Some(at(since_secs));
+    job
 }
 
 fn ended(state: State, reason: Reason) -> Job {
@@ -176,6 +181,13 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
         "it is running on host/1, whose lease lasts until 2026-01-01T00:00:05Z and is extended by its beats";
     check(&held(5), Around::Served, "running", sentence);
     check(&held(5), Around::Paused, "running", sentence);
+    let sentence = "it is running on host/1 since 2025-12-31T23:59:53Z; the lease lasts until 2026-01-01T00:00:05Z and is extended \
+                    by its beats";
+    check(&since(-7, held(5)), Around::Served, "running", sentence);
+    assert_eq!(
+        answer(Some(&since(-7, held(5))), Around::Served).details().get("since"),
+        Some(&serde_json::json!("2025-12-31T23:59:53Z"))
+    );
     let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker takes the job over";
     check(&held(-1), Around::NobodyWorks, "lost", sentence);
 }
@@ -327,7 +339,7 @@ fn every_answer_has_its_fields() {
     assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
     assert_eq!(
         fields(&held(5), Around::Served),
-        r#"{"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
+        r#"{"since":null,"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
     );
     assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

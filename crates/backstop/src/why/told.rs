@@ -56,8 +56,8 @@ impl Why {
             Self::Retrying { attempt, max_attempts, at, error } => {
                 json!({ "attempt": attempt, "max_attempts": max_attempts, "at": at, "error": error })
             }
-            Self::Running { worker, until, strikes } => {
-                json!({ "worker": worker.as_str(), "until": until, "strikes": strikes })
+            Self::Running { worker, since, until, strikes } => {
+                json!({ "worker": worker.as_str(), "since": since, "until": until, "strikes": strikes })
             }
             Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
             Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
@@ -185,12 +185,13 @@ impl fmt::Display for Why {
                 }
                 suffix(f, "; the last error was:", error.as_ref())
             }
-            Self::Running { worker, until, strikes } => {
-                write!(
-                    f,
-                    "it is running on {worker}, whose lease lasts until {until} and is extended by its beats{}",
-                    alone(*strikes)
-                )
+            Self::Running { worker, since, until, strikes } => {
+                write!(f, "it is running on {worker}")?;
+                match since {
+                    Some(since) => write!(f, " since {since}; the lease")?,
+                    None => f.write_str(", whose lease")?,
+                }
+                write!(f, " lasts until {until} and is extended by its beats{}", alone(*strikes))
             }
             Self::Lost { worker, since } => {
                 write!(

@@ -4,7 +4,7 @@ use super::FilterArgs;
 use crate::context::Context;
 use crate::output::Output;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{cut, relative};
+use crate::output::words::{about, cut, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, State, Time};
 use backstop_core::Job;
@@ -126,7 +126,8 @@ pub(crate) fn warn_of(damaged: &[Damaged], output: Output) {
 }
 
 fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
-    let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR"]);
+    let mut table =
+        Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR", "RUNNING FOR"]);
     for job in jobs {
         let error = redaction.text(&job.history.last_error());
         table.toned([
@@ -137,6 +138,7 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
             (job.attempt.to_string(), Tone::Plain),
             (relative(job.finished_at.unwrap_or(job.run_at), now), Tone::Plain),
             (cut(&error, ERROR_CHARS), Tone::Plain),
+            (job.running_for(now).map(about).unwrap_or_default(), Tone::Plain),
         ]);
     }
     table

@@ -2,7 +2,7 @@
 
 use super::{IdArg, not_found};
 use crate::context::Context;
-use crate::output::words::{instant, one_line, relative, span};
+use crate::output::words::{about, instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{JobId, State, Time};
 use backstop_core::Job;
@@ -68,7 +68,9 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
     ];
     fields.extend(job.finished_at.map(|at| ("finished at", when(at))));
     fields.extend(job.reason.map(|reason| ("reason", reason.to_string())));
-    fields.extend(job.held_by.as_ref().map(|holder| ("worker", holder.worker.to_string())));
+    fields.extend(job.held_by.as_ref().map(|claimant| ("worker", claimant.worker.to_string())));
+    fields.extend(job.started_at().map(|at| ("started at", when(at))));
+    fields.extend(job.running_for(now).map(|running| ("running for", about(running))));
     fields.extend(job.unique_key.as_ref().map(|key| ("unique key", key.to_string())));
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
     fields.extend((job.requeues > 0).then(|| ("requeues", job.requeues.to_string())));

@@ -43,7 +43,7 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
             moments.push(plain("wait", &format!("waited {}", text::span(wait)), None, now));
         }
     }
-    moments.push(end(job, now));
+    moments.extend(end(job, now));
     moments
 }
 
@@ -76,29 +76,37 @@ fn failed(failure: &Failure, number: usize, redaction: &Redaction, now: Time) ->
 }
 
 /// Where it stands.
-fn end(job: &Job, now: Time) -> Moment {
-    match job.state {
+fn end(job: &Job, now: Time) -> Vec<Moment> {
+    let moment = match job.state {
         State::Scheduled => plain("", "To run", Some(job.run_at), now),
         State::Retrying => {
             plain("", &format!("Attempt {} to run", job.attempt.saturating_add(1)), Some(job.run_at), now)
         }
         State::Ready => plain("", "Ready for a worker", Some(job.run_at), now),
-        State::Running => {
-            let holder = job.held_by.as_ref();
-            let by = holder.map_or_else(String::new, |holder| format!(" on {}", holder.worker));
-            let mut moment = plain("ended", &format!("Attempt {} runs{by}", job.attempt), None, now);
-            if let Some(holder) = holder.filter(|holder| holder.until < now) {
-                moment = plain(
-                    "failed",
-                    &format!("The lease of {} is over", holder.worker),
-                    Some(holder.until),
-                    now,
-                );
-            }
-            moment
-        }
+        State::Running => return running(job, now),
         State::Done => plain("ended", "Done", job.finished_at, now),
         State::Dead => plain("failed", "Given up", job.finished_at, now),
         State::Cancelled => plain("", "Cancelled", job.finished_at, now),
-    }
+    };
+    vec![moment]
+}
+
+/// Who has had it since when, and whether that one is still to be counted on.
+fn running(job: &Job, now: Time) -> Vec<Moment> {
+    let attempt = format!("Attempt {}", job.attempt);
+    let Some(claimant) = &job.held_by else {
+        return vec![plain("ended", &format!("{attempt} runs"), None, now)];
+    };
+    let (worker, since, is_over) = (&claimant.worker, claimant.since, claimant.until < now);
+    let over = is_over.then(|| {
+        let title = format!("The lease of {worker} is over");
+        plain("failed", &title, Some(claimant.until), now)
+    });
+    let run = match (since, is_over) {
+        (Some(_), true) => Some(plain("", &format!("{attempt} started on {worker}"), since, now)),
+        (Some(_), false) => Some(plain("ended", &format!("{attempt} runs on {worker}, started"), since, now)),
+        (None, true) => None,
+        (None, false) => Some(plain("ended", &format!("{attempt} runs on {worker}"), None, now)),
+    };
+    run.into_iter().chain(over).collect()
 }

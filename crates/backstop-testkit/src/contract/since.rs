@@ -1,0 +1,132 @@
+//! Since when a job runs: its worker has it from the moment of its claim on.
+
+use crate::given::{DONE, LEASE, Scene, WORKER, at, filter, id, job, queue, retry_at};
+use backstop_core::amend::Action;
+use backstop_core::port::{Seize, Settled, Store};
+use backstop_core::{Outcome, Span, State, Time};
+use std::sync::Arc;
+
+/// Who has a job, and since when.
+async fn held(scene: &Scene, name: &str) -> Option<(String, Option<Time>)> {
+    let held_by = scene.job(name).await.held_by;
+    held_by.map(|claimant| (claimant.worker.as_str().to_owned(), claimant.since))
+}
+
+fn by(worker: &str, since: Time) -> Option<(String, Option<Time>)> {
+    Some((worker.to_owned(), Some(since)))
+}
+
+/// Whoever looks at it in whichever way is told the moment of the claim; what does not run has none.
+pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene.insert([job("q", "later").at(at(99))]).await;
+    scene.now = at(3).after(Span::micros(1));
+    scene.claim_one("q").await;
+    scene.now = at(5);
+    scene.claim_one("q").await;
+    scene.now = at(8);
+    let (first, second) = (at(3).after(Span::micros(1)), at(5));
+    assert_eq!(held(&scene, "a").await, by(WORKER, first));
+    assert_eq!(held(&scene, "b").await, by(WORKER, second));
+    assert_eq!((held(&scene, "c").await, held(&scene, "later").await), (None, None));
+    for running in [filter(Some("q"), Some(State::Running)), filter(None, Some(State::Running))] {
+        let listed: Vec<_> =
+            scene.list(&running).await.iter().map(|job| (job.id, job.started_at())).collect();
+        assert_eq!(listed, [(id("b"), Some(second)), (id("a"), Some(first))]);
+    }
+    let ids = ["c", "a"].map(id).to_vec();
+    let found = scene.store.find(queue("q"), ids, scene.now).await.expect("the store finds them");
+    let found: Vec<_> = found.iter().flatten().map(backstop_core::Job::started_at).collect();
+    assert_eq!(found, [None, Some(first)]);
+    assert_eq!(scene.job("a").await.running_for(at(4)), Some(Span::micros(999_999)));
+    assert_eq!(scene.job("a").await.running_for(at(1)), Some(Span::micros(0)), "the clock was set back");
+}
+
+/// One claim of several queues and levels begins everywhere at once.
+pub async fn a_claim_begins_at_once_in_all_its_queues(store: Arc<dyn Store>) {
+    use backstop_core::Priority;
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a"), job("q", "b").priority(Priority::Low), job("other", "c")]).await;
+    scene.now = at(7);
+    let claim = scene.claim_of(&[("q", 5), ("other", 5)]);
+    assert_eq!(scene.claim_as(&claim).await.len(), 3);
+    for name in ["a", "b", "c"] {
+        assert_eq!(held(&scene, name).await, by(WORKER, at(7)), "{name}");
+    }
+}
+
+/// A sign of life, the note of a beginning and the repetition of a claim are no new claim.
+pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    let claim = scene.claim_of(&[("q", 2)]);
+    let runs = scene.claim_as(&claim).await;
+    let lease = runs[0].lease.clone();
+    scene.now = at(10);
+    assert_eq!(scene.beat(std::slice::from_ref(&lease), at(60)).await, []);
+    assert_eq!(scene.begin(std::slice::from_ref(&lease)).await, []);
+    scene.now = at(20);
+    assert_eq!(scene.claim_as(&claim).await.len(), 2);
+    for name in ["a", "b"] {
+        assert_eq!(held(&scene, name).await, by(WORKER, at(0)), "{name}");
+    }
+    assert_eq!(scene.job("a").await.held_by.map(|claimant| claimant.until), Some(at(60)));
+    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+    assert_eq!(held(&scene, "b").await, by(WORKER, at(0)), "a neighbour that ends changes nothing");
+}
+
+/// Whoever takes a job over has had it since then, also if it asks twice.
+pub async fn a_seized_job_begins_with_its_seizer(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "a")]).await;
+    scene.claim_one("q").await;
+    scene.now = at(100);
+    let seize = scene.seize_of("rescuer");
+    assert_eq!(scene.seize_as(&seize).await.len(), 1);
+    scene.now = at(110);
+    assert_eq!(scene.seize_as(&seize).await.len(), 1);
+    assert_eq!(held(&scene, "a").await, by("rescuer", at(100)));
+    scene.now = at(100).after(LEASE).after(Span::micros(1));
+    assert_eq!(scene.seize("another").await.len(), 1);
+    assert_eq!(held(&scene, "a").await, by("another", scene.now));
+}
+
+/// What is left of a claim that was taken over in part still has its own beginning.
+pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene.now = at(2);
+    scene.claim("q", 3).await;
+    scene.now = at(100);
+    let seize = Seize { max: 2, ..scene.seize_of("rescuer") };
+    assert_eq!(scene.seize_as(&seize).await.len(), 2);
+    assert_eq!(held(&scene, "a").await, by("rescuer", at(100)));
+    assert_eq!(held(&scene, "b").await, by("rescuer", at(100)));
+    assert_eq!(held(&scene, "c").await, by(WORKER, at(2)));
+}
+
+/// An end of whichever kind ends it, and the next claim begins anew.
+pub async fn what_no_longer_runs_has_no_beginning(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["released", "failed", "done", "cancelled"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 4).await;
+    scene.now = at(5);
+    let released = Outcome::Released { at: scene.now };
+    let outcomes = [released, retry_at(at(6)), DONE];
+    scene.settle_all(runs.iter().map(|run| &run.lease).zip(outcomes)).await;
+    assert_eq!(scene.amend_named(&["cancelled"], Action::Cancel).await.applied, 1);
+    for name in ["released", "failed", "done", "cancelled"] {
+        let job = scene.job(name).await;
+        assert_eq!(
+            (&job.held_by, job.started_at(), job.running_for(scene.now)),
+            (&None, None, None),
+            "{name}"
+        );
+    }
+    scene.now = at(9);
+    scene.promote().await;
+    assert_eq!(scene.claim("q", 9).await.len(), 2);
+    assert_eq!(held(&scene, "released").await, by(WORKER, at(9)));
+    assert_eq!(held(&scene, "failed").await, by(WORKER, at(9)));
+}

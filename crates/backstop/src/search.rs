@@ -129,6 +129,8 @@ impl Backstop {
 pub(crate) trait Sieve: Sync {
     /// How long a page is looked for where most jobs do not fit: whoever asked can go on behind it.
     const LOOK_FOR: Duration;
+    /// How many jobs are looked at for a page.
+    const LOOKS_MAX: usize = SCAN_MAX;
 
     /// Whether a job is one of those that are meant.
     fn fits(&self, job: &Job) -> bool;
@@ -185,7 +187,7 @@ pub(crate) async fn sift<S: Sieve>(
         found.jobs.extend(fitting);
         found.damaged.extend(page.damaged);
         cursor = page.next.filter(|_| !is_passed);
-        let is_enough = found.jobs.len() >= limit || looked >= SCAN_MAX || began.elapsed() >= S::LOOK_FOR;
+        let is_enough = found.jobs.len() >= limit || looked >= S::LOOKS_MAX || began.elapsed() >= S::LOOK_FOR;
         if cursor.is_none() || is_enough {
             found.next = cursor;
             return Ok(found);

@@ -104,7 +104,7 @@ async fn what_a_crash_may_lose_is_said_in_words() {
 #[tokio::test]
 async fn a_user_without_rights_beyond_its_keys_is_enough() {
     let server = with(Append::EverySecond, &[]);
-    let rights = ["~shop:*", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
+    let rights = ["~shop:*", "resetchannels", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
     server.cli(&[&["acl", "setuser", "ada", "on", ">secret"][..], &rights].concat());
     let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
     store.migrate().await.expect("it may");

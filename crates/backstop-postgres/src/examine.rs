@@ -29,6 +29,8 @@ struct Settings {
     snapshot_secs: Option<i64>,
     database: String,
     bytes: i64,
+    /// Whether the role may see what others do.
+    sees_others: bool,
 }
 
 impl Settings {
@@ -49,6 +51,7 @@ impl Settings {
             snapshot_secs: row::get(row, 12)?,
             database: row::get(row, 13)?,
             bytes: row::get(row, 14)?,
+            sees_others: row::get(row, 15)?,
         })
     }
 
@@ -187,7 +190,12 @@ fn snapshot(settings: &Settings) -> Finding {
                 "until it ends nothing that was deleted since can be cleaned up; find it in pg_stat_activity (xact_start)",
             ),
         ),
-        _ => finding(Grade::Good, "no transaction has been open for long", None),
+        _ if settings.sees_others => finding(Grade::Good, "no transaction has been open for long", None),
+        _ => finding(
+            Grade::Good,
+            "no transaction of this role has been open for long",
+            Some("it may not see those of others; look as a role that may: GRANT pg_read_all_stats TO …"),
+        ),
     }
 }
 

@@ -51,7 +51,18 @@ impl Base {
 
     /// One script call on each of these queues, side by side; answers in their order.
     pub(crate) async fn run_each(&self, doing: &'static str, calls: Vec<ScriptCall>) -> Answer<Vec<Value>> {
-        let runs = calls.into_iter().map(|call| async move { self.link.run(doing, &call).await });
+        self.run_each_within(doing, calls, Patience::Whole).await
+    }
+
+    /// The same, if the answers come in time.
+    pub(crate) async fn run_each_within(
+        &self,
+        doing: &'static str,
+        calls: Vec<ScriptCall>,
+        patience: Patience,
+    ) -> Answer<Vec<Value>> {
+        let runs =
+            calls.into_iter().map(|call| async move { self.link.run_within(doing, &call, patience).await });
         stream::iter(runs).buffered(QUEUES_AT_ONCE).try_collect().await
     }
 
@@ -69,6 +80,16 @@ impl Base {
         calls: Vec<ScriptCall>,
     ) -> Answer<Vec<Option<Value>>> {
         let patience = patience(calls.len());
+        self.run_apart_within(doing, calls, patience).await
+    }
+
+    /// The same, if the answers come in time.
+    pub(crate) async fn run_apart_within(
+        &self,
+        doing: &'static str,
+        calls: Vec<ScriptCall>,
+        patience: Patience,
+    ) -> Answer<Vec<Option<Value>>> {
         let runs =
             calls.into_iter().map(|call| async move { self.link.run_within(doing, &call, patience).await });
         apart(doing, stream::iter(runs).buffered(QUEUES_AT_ONCE).collect().await)
@@ -89,7 +110,7 @@ impl Base {
 }
 
 /// Who is asked alone is waited for.
-fn patience(count: usize) -> Patience {
+pub(crate) fn patience(count: usize) -> Patience {
     if count > 1 { Patience::Beside } else { Patience::Whole }
 }
 

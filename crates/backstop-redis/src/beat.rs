@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::begin::{by_queue, lost_leases};
+use crate::link::Patience;
 use crate::record::lease_bytes;
 use crate::reply;
 use crate::script::{BEAT, ScriptCall};
@@ -31,7 +32,8 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Leas
         }
         call
     });
-    let answers = base.run_each(DOING, calls.collect()).await?;
+    // Not waited for as long as other calls: beats for other queues come after it, and another for this one.
+    let answers = base.run_each_within(DOING, calls.collect(), Patience::Beside).await?;
     let (mut lost, mut alive) = (Vec::new(), Alive::default());
     for ((queue, _), answer) in slices.iter().zip(answers) {
         lost.extend(readable(DOING, alive.learn(queue, answer))?);
@@ -40,7 +42,13 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Leas
         let numbers: Vec<&[u8]> = numbers.into_iter().collect();
         extension(base, &queue, beat, now, &numbers)
     });
-    base.run_each(DOING, calls.collect()).await?;
+    match base.run_each_within(DOING, calls.collect(), Patience::Beside).await {
+        // The leases that were named are kept, and whoever has some there names them too.
+        Err(error) if base.link.is_cluster() && error.is_transient() => {
+            tracing::debug!(%error, "a claim is not kept alive in queues that do not answer");
+        }
+        extended => drop(extended?),
+    }
     sign(base, beat, now).await?;
     Ok(lost)
 }

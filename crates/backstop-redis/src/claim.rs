@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::keys::Part;
+use crate::link::Patience;
 use crate::record::{self, Record, number_bytes};
 use crate::reply;
 use crate::script::CLAIM;
@@ -27,8 +28,9 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Vec<L
         let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
         call.arg(claim.until.as_micros()).arg(max)
     });
-    // What a part of a cluster hands out is not kept back because another is gone.
-    let answers = base.run_apart(DOING, calls.collect()).await?;
+    // What a part of a cluster hands out is not kept back because another is gone; and whoever claims from one queue has others to
+    // claim from, so that a queue alone is not waited for either.
+    let answers = base.run_apart_within(DOING, calls.collect(), Patience::Beside).await?;
     let mut runs = Vec::new();
     for (queue, answer) in wants.keys().zip(answers) {
         let Some(answer) = answer else { continue };

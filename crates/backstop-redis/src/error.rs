@@ -24,16 +24,17 @@ pub(crate) fn kind(error: &RedisError) -> Kind {
     if kind == Kind::Damage { wrapped_kind(&error.to_string()).unwrap_or(kind) } else { kind }
 }
 
-/// Before version 7 an error inside a script comes wrapped into another; its own word is in the text.
 fn wrapped_kind(text: &str) -> Option<Kind> {
-    if !text.contains("user_script") {
-        return None;
-    }
-    let says = |word: &&str| text.contains(&format!("-{word}"));
+    let says = |word: &&str| is_wrapped(text, word);
     if ["READONLY", "MASTERDOWN"].iter().any(says) {
         return Some(Kind::Connection);
     }
     ["OOM", "MISCONF", "NOREPLICAS"].iter().any(says).then_some(Kind::Passing)
+}
+
+/// Before version 7 an error inside a script comes wrapped into another; its own word is in the text.
+fn is_wrapped(text: &str, word: &str) -> bool {
+    text.contains("user_script") && text.contains(&format!("-{word}"))
 }
 
 fn plain_kind(error: &RedisError) -> Kind {
@@ -72,21 +73,22 @@ fn extension_kind(code: &str) -> Kind {
 
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError {
-    match (kind(error), error.code()) {
-        (_, Some("OOM")) => StoreError::unavailable(
+    let says = |word: &str| error.code() == Some(word) || is_wrapped(&error.to_string(), word);
+    match kind(error) {
+        Kind::Passing if says("OOM") => StoreError::unavailable(
             doing,
             format!("Redis is full; raise `maxmemory`, or let jobs be done ({error})"),
         ),
-        (_, Some("MISCONF")) => StoreError::unavailable(
+        Kind::Passing if says("MISCONF") => StoreError::unavailable(
             doing,
             format!("Redis cannot write to its disk; free some space on it ({error})"),
         ),
-        (Kind::Refused, _) => StoreError::misuse(
+        Kind::Refused => StoreError::misuse(
             doing,
             format!("Redis refuses; check user, password and rights in the address ({error})"),
         ),
-        (Kind::Damage, _) => StoreError::corrupt(doing, error),
-        (Kind::Connection | Kind::Passing | Kind::NoScript, _) => StoreError::unavailable(doing, error),
+        Kind::Damage => StoreError::corrupt(doing, error),
+        Kind::Connection | Kind::Passing | Kind::NoScript => StoreError::unavailable(doing, error),
     }
 }
 
@@ -128,8 +130,13 @@ mod tests {
 
     #[test]
     fn a_full_server_says_what_to_do() {
-        let error = redis::make_extension_error("OOM".to_owned(), None);
-        assert!(store_error("enqueueing", &error).to_string().contains("maxmemory"));
-        assert!(store_error("enqueueing", &error).is_transient());
+        let inside = "Error running script (call to f_4f): @user_script:10: @user_script: 10: -OOM command not allowed";
+        for error in [
+            redis::make_extension_error("OOM".to_owned(), None),
+            RedisError::from((ErrorKind::Server(ServerErrorKind::ResponseError), "said", inside.to_owned())),
+        ] {
+            assert!(store_error("enqueueing", &error).to_string().contains("maxmemory"), "{error}");
+            assert!(store_error("enqueueing", &error).is_transient(), "{error}");
+        }
     }
 }

@@ -176,9 +176,26 @@ impl Keys {
     }
 }
 
+/// A key that never exists, with the tag of this one: nothing that has keys has a part of that name.
+pub(crate) fn absent_beside(key: &str) -> String {
+    let (tagged, _part) = key.rsplit_once(':').unwrap_or((key, ""));
+    format!("{tagged}:absent")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_key_that_is_absent_has_the_tag_of_the_others() {
+        let keys = Keys::new("shop".to_owned());
+        let (queue, stream) =
+            (QueueName::new("emails").expect("a name"), StreamName::new("up").expect("a name"));
+        assert_eq!(absent_beside(&keys.part(&queue, Part::Ready)), "shop:{emails}:absent");
+        assert_eq!(absent_beside(&keys.shard(&stream, 7, "heads")), "shop:{:up:7}:absent");
+        assert_eq!(absent_beside(&keys.cells()[0]), "shop:{:cells}:absent");
+        assert!(Part::ALL.iter().all(|part| part.as_str() != "absent"));
+    }
 
     #[test]
     fn a_queue_is_found_by_its_key_and_shares_one_tag() {

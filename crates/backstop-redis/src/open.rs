@@ -15,6 +15,8 @@ const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 /// How often the client itself follows a slot to where it is, or tries a node again.
 const CLUSTER_RETRIES: u32 = 4;
+/// How long it waits before it does, in milliseconds. Its own default is longer than others may be made to wait.
+const CLUSTER_RETRY_WAIT_MS: std::ops::Range<u64> = 10..50;
 
 /// Why an address cannot be used. No message repeats a part of the address that could be a password.
 #[derive(Debug, thiserror::Error)]
@@ -203,6 +205,8 @@ impl Address {
         let mut builder = ClusterClientBuilder::new(infos.clone())
             // We try again ourselves, and sooner let others go on who do not need that node.
             .retries(CLUSTER_RETRIES)
+            .min_retry_wait(CLUSTER_RETRY_WAIT_MS.start)
+            .max_retry_wait(CLUSTER_RETRY_WAIT_MS.end)
             .connection_timeout(crate::link::CONNECT_TIME_MAX)
             .response_timeout(crate::link::ANSWER_TIME_MAX)
             .overall_response_timeout(Some(crate::link::ANSWER_TIME_MAX));

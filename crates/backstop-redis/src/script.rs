@@ -1,6 +1,6 @@
 //! Scripts: called by their hash, and sent as a whole to a server that does not know them.
 
-use crate::keys::{Keys, Part};
+use crate::keys::{Keys, Part, absent_beside};
 use backstop_core::QueueName;
 use redis::{Cmd, ToRedisArgs};
 use std::sync::LazyLock;
@@ -125,11 +125,16 @@ impl Script {
         self.with(&Part::ALL.map(|part| keys.part(queue, part)))
     }
 
-    /// A call of the script on these keys.
+    /// A call of the script on these keys, which share a tag.
+    ///
+    /// It names one more, that never exists. While a slot moves, Redis begins no script that names a key it does not have. One of which it
+    /// has all keys it would begin; and if that emptied a key and came back to it, Redis would look for the key on the other master, and
+    /// break the script off with half of its changes made.
     pub(crate) fn with(&'static self, keys: &[String]) -> ScriptCall {
-        let mut command = Cmd::with_capacity(keys.len() + 3, HEAD_BYTES);
-        command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
-        for key in keys {
+        let absent = keys.first().map(|key| absent_beside(key));
+        let mut command = Cmd::with_capacity(keys.len() + 4, HEAD_BYTES);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len() + usize::from(absent.is_some()));
+        for key in keys.iter().chain(&absent) {
             command.arg(key);
         }
         ScriptCall { script: self, command }

@@ -1,6 +1,7 @@
 //! The end of runs.
 
-use crate::base::{Base, readable};
+use crate::base::{Base, patience, readable};
+use crate::link::Patience;
 use crate::record::{fingerprint_bytes, number_bytes, reason_letter, sortable, state_letter};
 use crate::reply;
 use crate::script::SETTLE;
@@ -27,7 +28,8 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
     for (at, settlement) in settlements.iter().enumerate() {
         queues.entry(&settlement.lease.queue).or_default().push((at, settlement));
     }
-    let parts = queues.iter().map(|(queue, runs)| settle_in(base, queue, runs, now));
+    let patience = patience(queues.len());
+    let parts = queues.iter().map(|(queue, runs)| settle_in(base, queue, runs, now, patience));
     let parts = try_join_all(parts).await?;
     let mut answers = vec![Settled::Stale; settlements.len()];
     for (at, answer) in queues.into_values().flatten().map(|(at, _)| at).zip(parts.into_iter().flatten()) {
@@ -39,7 +41,13 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
     Ok(answers)
 }
 
-async fn settle_in(base: &Base, queue: &QueueName, runs: &[Numbered<'_>], now: Time) -> Answer<Vec<Settled>> {
+async fn settle_in(
+    base: &Base,
+    queue: &QueueName,
+    runs: &[Numbered<'_>],
+    now: Time,
+    patience: Patience,
+) -> Answer<Vec<Settled>> {
     let mut answers = Vec::with_capacity(runs.len());
     for slice in runs.chunks(RUNS_AT_ONCE) {
         let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
@@ -51,7 +59,7 @@ async fn settle_in(base: &Base, queue: &QueueName, runs: &[Numbered<'_>], now: T
             call.push(number);
             call.push(ids);
         }
-        let answer = base.link.run(DOING, &call).await?;
+        let answer = base.link.run_within(DOING, &call, patience).await?;
         let said = readable(DOING, read(answer).filter(|said| said.len() == slice.len()))?;
         let first = answers.len();
         answers.resize(first + slice.len(), Settled::Stale);

@@ -1,11 +1,17 @@
-//! The contract of the port, on a Redis Cluster of three masters, with a prefix of its own per case.
+//! The contract of the port, on a Redis Cluster of three masters, as the user that the README makes, with a prefix of its own per case.
+
+mod user;
 
 use backstop_core::port::Store;
 use backstop_redis::RedisStore;
 use backstop_testkit::servers;
+use std::sync::Once;
 
 async fn fresh() -> RedisStore {
-    let store = RedisStore::open(&servers::cluster().fresh_url()).expect("a good address");
+    static USER: Once = Once::new();
+    USER.call_once(|| servers::cluster().masters().into_iter().for_each(user::make_on));
+    let address = user::log_in(&servers::cluster().fresh_url());
+    let store = RedisStore::open(&address).expect("a good address");
     store.migrate().await.expect("the store migrates");
     store
 }

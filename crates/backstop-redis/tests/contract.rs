@@ -1,11 +1,17 @@
-//! The contract of the port, on one Redis, with a prefix of its own per case.
+//! The contract of the port, on one Redis, as the user that the README makes, with a prefix of its own per case.
+
+mod user;
 
 use backstop_core::port::Store;
 use backstop_redis::RedisStore;
 use backstop_testkit::servers;
+use std::sync::Once;
 
 async fn fresh() -> RedisStore {
-    let store = RedisStore::open(&servers::redis().fresh_url()).expect("a good address");
+    static USER: Once = Once::new();
+    USER.call_once(|| user::make_on(servers::redis()));
+    let address = user::log_in(&servers::redis().fresh_url());
+    let store = RedisStore::open(&address).expect("a good address");
     store.migrate().await.expect("the store migrates");
     store
 }

@@ -7,6 +7,7 @@
 //! | [`flaky`] | a store whose calls fail, get lost or take their time, by a seed |
 //! | [`meters`] | what is told through the `metrics` facade, to be asserted |
 //! | [`counted`] | a store that counts how often it was asked |
+//! | [`parted`] | a store of which a part can be gone, as of a cluster |
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
 //! | [`ordered`] | what processes that are killed do to ordered streams, and what must hold of it |
 //! | [`simulator`] | the whole engine on virtual time, by a seed |
@@ -23,6 +24,7 @@ pub mod history;
 pub mod meters;
 pub mod model;
 pub mod ordered;
+pub mod parted;
 pub mod random;
 pub mod servers;
 pub mod simulator;

@@ -19,6 +19,7 @@ fn sound() -> Settings {
         snapshot_secs: None,
         database: "shop".to_owned(),
         bytes: 0,
+        sees_others: true,
     }
 }
 
@@ -112,6 +113,13 @@ fn what_only_slows_down_is_a_warning() {
     let held = |secs| Settings { snapshot_secs: Some(secs), ..sound() };
     check(&snapshot(&held(SNAPSHOT_SECS_MAX)), Grade::Good, "no transaction");
     check(&snapshot(&held(SNAPSHOT_SECS_MAX + 1)), Grade::Warning, "301 s");
+    let seen = snapshot(&Settings { sees_others: false, ..sound() });
+    assert!(
+        seen.grade == Grade::Good && seen.what.contains("of this role"),
+        "it tells no more than it sees: {seen:?}"
+    );
+    assert!(seen.advice.is_some_and(|advice| advice.contains("pg_read_all_stats")));
+    check(&snapshot(&Settings { sees_others: false, ..held(301) }), Grade::Warning, "301 s");
     let full = |connections| Settings { connections, ..sound() };
     check(&connections(&full(90), 8), Grade::Good, "up to 9");
     check(&connections(&full(91), 8), Grade::Warning, "91 of 100");

@@ -26,10 +26,13 @@ use backstop_postgres::{Durability, PostgresStore, schema_of};
 use backstop_testkit::servers;
 use std::sync::Arc;
 
-/// A store that is empty, and its schema.
+/// A store that is empty, and its schema. The owner has made it; the store is that of a role which may do no more than the README
+/// grants a worker.
 async fn fresh_store() -> (Arc<dyn Store>, String) {
     let address = servers::postgres().fresh_url();
-    (open(&address).await, schema_of(&address).expect("the address names a schema"))
+    let schema = schema_of(&address).expect("the address names a schema");
+    open(&address).await;
+    (open(&roles::worker_of(&schema).await).await, schema)
 }
 
 /// The store behind an address, migrated.
@@ -39,7 +42,7 @@ async fn open(address: &str) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// A connection of a user's own, as the role of the store's address.
+/// A connection of a user's own, as the owner of all schemas.
 async fn user() -> tokio_postgres::Client {
     backstop_postgres::connect(&servers::postgres().url()).await.expect("the server takes connections")
 }

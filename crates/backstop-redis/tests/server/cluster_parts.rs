@@ -1,7 +1,7 @@
 //! A cluster of which a part is gone: the rest goes on.
 
 use crate::place::open;
-use backstop_core::port::{Backlog, Enqueued, Grade, Store};
+use backstop_core::port::{Backlog, Cells, Enqueued, Grade, Store, StoreError, Swap, Swapped};
 use backstop_redis::RedisStore;
 use backstop_testkit::given::{START, Scene, at, job, names};
 use backstop_testkit::servers::{Cluster, Redis};
@@ -141,4 +141,31 @@ async fn a_slot_that_moves_takes_nothing_twice_and_loses_nothing() {
     assert_eq!(scene.claim("q", 1_000).await.len(), 61, "what was left, each once");
     let totals = scene.queue("q").await.totals;
     assert_eq!((totals.enqueued, totals.done), (101, 40));
+}
+
+#[tokio::test]
+async fn a_change_is_never_broken_off_by_a_slot_that_moves() {
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(0)).await.expect("a cluster starts");
+    let url = cluster.fresh_url();
+    let prefix = url.split_once("prefix=").expect("a fresh store has a prefix").1.to_owned();
+    let store = open(&url);
+    store.migrate().await.expect("the store migrates");
+    let swap = |name: &str, seen, version, value: Option<&str>| Swap {
+        name: name.to_owned(),
+        seen,
+        version,
+        value: value.map(|value| value.as_bytes().to_vec()),
+    };
+    assert_eq!(store.swap(vec![swap("a", None, 1, Some("x"))]).await, Ok(vec![Swapped::Applied]));
+    // All keys are still on the master that the slot leaves. Without its last cell a key of theirs is gone, and Redis would look
+    // for it on the other master in the middle of the script.
+    let moving = cluster.begin_to_move(&format!("{prefix}:{{:cells}}:values"));
+    let both = vec![swap("a", Some(1), 2, None), swap("b", None, 3, Some("y"))];
+    let refused = store.swap(both.clone()).await;
+    assert!(refused.as_ref().is_err_and(StoreError::is_transient), "it may be tried again: {refused:?}");
+    moving.finish();
+    let read = async |name: &str| store.cells(vec![name.to_owned()]).await.expect("it answers").remove(0);
+    assert_eq!((read("a").await.map(|cell| cell.version), read("b").await), (Some(1), None));
+    assert_eq!(store.swap(both).await, Ok(vec![Swapped::Applied; 2]));
+    assert_eq!((read("a").await, read("b").await.map(|cell| cell.version)), (None, Some(3)));
 }

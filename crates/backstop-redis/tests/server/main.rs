@@ -14,3 +14,5 @@ mod settings;
 mod size;
 mod streams;
 mod tls;
+#[path = "../user/mod.rs"]
+mod user;

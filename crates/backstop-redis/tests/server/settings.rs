@@ -1,9 +1,9 @@
 //! Settings of the server: refused, or told.
 
 use crate::place::{Place, open};
+use crate::user;
 use backstop_core::amend::Filter;
 use backstop_core::port::{Backlog, Examination, Grade, Store, StoreError};
-use backstop_testkit::contract;
 use backstop_testkit::given::{DONE, START, job};
 use backstop_testkit::servers::redis::{Append, Settings};
 use backstop_testkit::servers::{self, Redis};
@@ -104,7 +104,7 @@ async fn what_a_crash_may_lose_is_said_in_words() {
 #[tokio::test]
 async fn a_user_without_rights_beyond_its_keys_is_enough() {
     let server = with(Append::EverySecond, &[]);
-    let rights = ["~shop:*", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
+    let rights = ["~shop:*", "resetchannels", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
     server.cli(&[&["acl", "setuser", "ada", "on", ">secret"][..], &rights].concat());
     let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
     store.migrate().await.expect("it may");
@@ -114,37 +114,23 @@ async fn a_user_without_rights_beyond_its_keys_is_enough() {
     assert!(examination.promise.contains("does not tell"), "{}", examination.promise);
 }
 
-/// The words by which the README makes a user.
-fn documented_user() -> Vec<String> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme).expect("it is there");
-    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("it makes a user");
-    line.split(' ').map(str::to_owned).collect()
-}
-
+/// All that it needs to do is tried by the contract.
 #[tokio::test]
-async fn the_user_of_the_readme_can_do_all_of_it_and_nothing_dangerous() {
+async fn the_user_of_the_readme_may_be_told_the_settings_and_do_nothing_dangerous() {
     let server = with(Append::Always, &[]);
-    let words = documented_user();
-    server.cli(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    let address = format!("redis://backstop:SECRET@{}", server.addr());
-    let fresh = async || {
-        server.cli(&["flushall"]);
-        let store = open(&address);
-        store.migrate().await.expect("it may");
-        store
-    };
-    contract::claim::concurrent_enqueuers_and_claimers_leave_nothing_behind(fresh().await).await;
-    contract::lease::seize_never_hands_one_job_to_two(fresh().await).await;
-    contract::dead::a_dead_letter_moved_is_in_exactly_one_place(fresh().await).await;
-    contract::operator::an_amendment_pages_through_everything_once(fresh().await).await;
-    contract::cells::of_many_changes_at_once_one_wins(fresh().await).await;
-    contract::streams::take_leases_a_key_to_one_worker(fresh().await).await;
-    graded(&fresh().await.examine().await.expect("it may"), Grade::Good, "appendfsync = always");
+    user::make_on(&server);
+    let store = open(&user::log_in(&server.fresh_url()));
+    store.migrate().await.expect("it may");
+    graded(&store.examine().await.expect("it may"), Grade::Good, "appendfsync = always");
     let as_user = ["--user", "backstop", "--pass", "SECRET", "--no-auth-warning"];
-    for dangerous in
-        [&["flushall"][..], &["keys", "*"], &["config", "set", "appendonly", "no"], &["get", "other"]]
-    {
+    for dangerous in [
+        &["flushall"][..],
+        &["keys", "*"],
+        &["config", "set", "appendonly", "no"],
+        &["cluster", "reset"],
+        &["get", "other"],
+        &["publish", "other", "hint"],
+    ] {
         let said = server.cli(&[&as_user[..], dangerous].concat());
         assert!(said.contains("NOPERM"), "{dangerous:?}: {said}");
     }

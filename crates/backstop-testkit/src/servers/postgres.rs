@@ -138,13 +138,19 @@ pub(super) fn url_at(addr: SocketAddr) -> String {
     format!("postgres://backstop@{addr}/backstop")
 }
 
-/// Sorting by a language and not by bytes, as most databases in use do: a statement that counts on bytes shows here.
 fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
-    let data = data.display().to_string();
-    let sorted = ["--locale=C.UTF-8", "--encoding=UTF8", "--locale-provider=icu", "--icu-locale=en-US"];
+    let (initdb, data) = (program::find("initdb")?, data.display().to_string());
     let words = ["--pgdata", &data, "--username=postgres", "--auth=trust", "--no-sync"];
-    account.run(&program::find("initdb")?, &[&words[..], &sorted[..]].concat())?;
+    let plain = ["--locale=C.UTF-8", "--encoding=UTF8"];
+    let sorted = by_a_language(&account.run(&initdb, &["--help"])?);
+    account.run(&initdb, &[&words[..], &plain, sorted].concat())?;
     Ok(())
+}
+
+/// Sorting by a language and not by bytes, as most databases in use do: a statement that counts on bytes shows there.
+/// PostgreSQL 14 can do so only with a language that is installed on the machine, and none may be.
+fn by_a_language(help: &str) -> &'static [&'static str] {
+    if help.contains("--locale-provider") { &["--locale-provider=icu", "--icu-locale=en-US"] } else { &[] }
 }
 
 pub(super) fn copy(account: Account, from: &Path, to: &Path) -> Result<(), NotStarted> {

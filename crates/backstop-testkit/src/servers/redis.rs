@@ -47,7 +47,9 @@ impl Redis {
         let mut arguments = arguments(addr, settings.append);
         arguments.extend(["--dir".to_owned(), folder.display().to_string()]);
         for (option, value) in &settings.options {
-            arguments.extend([format!("--{option}"), value.clone()]);
+            arguments.push(format!("--{option}"));
+            // Before version 7 a value of several words is several arguments.
+            arguments.extend(value.split(' ').map(ToOwned::to_owned));
         }
         let launch = Launch { account, folder, signal: "TERM", program: "redis-server", arguments };
         Ok(Self { addr, process: Process::start(launch, || answers(addr))? })

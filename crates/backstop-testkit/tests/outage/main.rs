@@ -6,4 +6,5 @@
 mod failover;
 mod network;
 mod restart;
+mod slots;
 mod stream;

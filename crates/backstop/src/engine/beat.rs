@@ -6,6 +6,8 @@ use crate::worker::QueueSettings;
 use backstop_core::limits::BEAT_LEASES_MAX;
 use backstop_core::port::Beat;
 use backstop_core::{Lease, QueueName, Span};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -83,7 +85,7 @@ async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
     for (term, mut leases) in by_term {
         loop {
             let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
-            all_through &= beat_part(engine, queues, term, leases).await;
+            all_through &= beat_or_split(engine, queues, term, leases).await;
             if rest.is_empty() {
                 break;
             }
@@ -91,6 +93,20 @@ async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
         }
     }
     all_through
+}
+
+/// Beats for leases of several queues at once; where that does not get through, for those of each queue by themselves: one that does
+/// not answer, as one in a part of a cluster may not, takes no lease of another with it.
+async fn beat_or_split(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
+    let mut by_queue: BTreeMap<QueueName, Vec<Lease>> = BTreeMap::new();
+    for lease in &leases {
+        by_queue.entry(lease.queue.clone()).or_default().push(lease.clone());
+    }
+    let got_through = beat_part(engine, queues, term, leases).await;
+    if !got_through && by_queue.len() > 1 {
+        join_all(by_queue.into_values().map(|leases| beat_part(engine, queues, term, leases))).await;
+    }
+    got_through
 }
 
 async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {

@@ -14,6 +14,7 @@ use backstop_core::verdict::{Outcome, Settlement};
 use backstop_core::{Lease, Leased, QueueName, Span, Time};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,9 @@ pub(crate) struct Dispatcher {
     quiet_since: Option<Instant>,
     /// A hint came while a claim was under way: its answer may be older than the hint.
     hinted: bool,
+    /// Claims that were not answered, asked for again. A queue that does not answer, as one in a part of a cluster may be, holds up
+    /// no other.
+    again: FuturesUnordered<Asking>,
 }
 
 /// A claim under way, or to be repeated because its answer was lost.
@@ -68,6 +72,7 @@ impl Dispatcher {
             retry_in: CLAIM_RETRY_FIRST,
             quiet_since: None,
             hinted: false,
+            again: FuturesUnordered::new(),
         }
     }
 
@@ -82,11 +87,17 @@ impl Dispatcher {
             self.start_buffered();
             if asking.is_none() {
                 self.hinted = false;
-                asking = self.next_claim().map(|asked| self.ask(asked, self.engine.courtesy()));
+                asking = self.next_claim(|_| true).map(|asked| self.ask(asked, self.engine.courtesy()));
             }
             tokio::select! {
                 biased;
-                (asked, answer) = answer_of(&mut asking) => asking = self.answered(asked, answer),
+                (asked, answer) = answer_of(&mut asking) => {
+                    asking = None;
+                    self.answered(asked, answer);
+                }
+                Some((asked, answer)) = self.again.next(), if !self.again.is_empty() => {
+                    self.answered(asked, answer);
+                }
                 () = stop.cancelled() => break,
                 // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
                 _ = poll.tick() => {
@@ -106,11 +117,14 @@ impl Dispatcher {
                 }
             }
         }
-        if let Some(asking) = asking {
-            // The claim may have been granted: wait for its answer, or its jobs would be stuck until the lease ends.
-            let (asked, answer) = asking.await;
-            drop(self.answered(asked, answer));
+        // The claims may have been granted: wait for their answers, or their jobs would be stuck until the lease ends.
+        let mut last = std::mem::take(&mut self.again);
+        last.extend(asking);
+        while let Some((asked, answer)) = last.next().await {
+            self.answered(asked, answer);
         }
+        // What was not answered now either is not asked for again.
+        self.again.clear();
         for at in 0..self.lanes.len() {
             let all = self.lanes[at].empty();
             self.give_back(all).await;
@@ -178,13 +192,15 @@ impl Dispatcher {
         });
     }
 
-    /// What to ask for now. Queues with the same lease go into one claim.
-    fn next_claim(&mut self) -> Option<Asked> {
+    /// What to ask for now, of these queues. Those with the same lease go into one claim.
+    fn next_claim(&mut self, of: impl Fn(&QueueName) -> bool) -> Option<Asked> {
         if self.quiet_since.is_some() || self.engine.suspects.is_quiet() {
             return None;
         }
         let open = |lane: &&ServedQueue| {
             !lane.dry
+                && !lane.unanswered
+                && of(&lane.queue)
                 && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
                 && !self.engine.rates.is_shut(&lane.queue)
         };
@@ -236,8 +252,9 @@ impl Dispatcher {
 
     /// Takes in the answer of a claim. A lost answer is asked for again under the same number: the store may have
     /// granted it.
-    fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) -> Option<Asking> {
+    fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) {
         let at = asked.at.unwrap_or_else(Instant::now);
+        self.set_unanswered(&asked, false);
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;
@@ -246,16 +263,29 @@ impl Dispatcher {
                     self.engine.beat_now.notify_one();
                 }
                 self.take_in(&asked, granted);
-                None
             }
             Err(error) => {
                 let wait = self.retry_in.scaled(0.5 + self.engine.backstop.random().unit());
                 tracing::warn!(%error, "a claim was not answered; asking again in {wait}");
                 self.retry_in = self.retry_in.times(2).min(CLAIM_RETRY_LAST);
                 let is_over = Span::from(at.elapsed()).plus(wait) >= asked.term;
-                let again = if is_over || !error.is_transient() { self.next_claim()? } else { asked };
-                Some(self.ask(again, wait))
+                let again = if is_over || !error.is_transient() {
+                    self.next_claim(|queue| asked.passes.iter().any(|pass| pass.queue == *queue))
+                } else {
+                    Some(asked)
+                };
+                if let Some(again) = again {
+                    self.set_unanswered(&again, true);
+                    self.again.push(self.ask(again, wait));
+                }
             }
+        }
+    }
+
+    fn set_unanswered(&mut self, asked: &Asked, unanswered: bool) {
+        let is_asked = |lane: &&mut ServedQueue| asked.passes.iter().any(|pass| pass.queue == lane.queue);
+        for lane in self.lanes.iter_mut().filter(is_asked) {
+            lane.unanswered = unanswered;
         }
     }
 

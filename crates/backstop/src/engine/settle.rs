@@ -5,8 +5,9 @@ use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Lease, Outcome, Span, Time};
+use backstop_core::{Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -25,24 +26,28 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
 /// Settles until every sender is gone. A batch waits a moment for company; while others are under way it waits for more of
-/// it, and goes out beside them once it is worth a call.
+/// it, and goes out beside them once it is worth a call. What was not answered is tried again by its queue, beside all that:
+/// a queue that does not answer, as one in a part of a cluster may be, holds up no other.
 pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settlement>) {
     let linger: Duration = engine.timing.settle_linger.into();
-    let mut under_way = FuturesUnordered::new();
+    let (mut under_way, mut again) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (mut batch, mut is_open, mut due) = (Vec::with_capacity(BATCH_MAX), true, Instant::now());
-    while is_open || !batch.is_empty() || !under_way.is_empty() {
+    while is_open || !batch.is_empty() || !under_way.is_empty() || !again.is_empty() {
         let waited = linger.is_zero() || !is_open || Instant::now() >= due;
         let is_ready = match under_way.len() {
             0 => !batch.is_empty() && (waited || batch.len() >= BATCH_MAX),
             others => others < UNDER_WAY_MAX && batch.len() >= BESIDE_MIN,
         };
         if is_ready {
-            under_way.push(settle(engine, std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX))));
+            under_way.push(settle_once(engine, std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX))));
         }
         let room = BATCH_MAX - batch.len();
         tokio::select! {
             biased;
-            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+            Some(rest) = under_way.next(), if !under_way.is_empty() => {
+                again.extend(by_queue(rest).map(|part| settle_later(engine, part)));
+            }
+            Some(()) = again.next(), if !again.is_empty() => {}
             got = ended.recv_many(&mut batch, room), if is_open && room > 0 => {
                 is_open = got > 0;
                 if got == batch.len() {
@@ -56,19 +61,27 @@ pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settl
 
 /// Settles one batch, however long the store takes to answer: repeating is harmless, and giving up would cost a run
 /// that has already been done.
-pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
+pub(crate) async fn settle(engine: &Engine, batch: Vec<Settlement>) {
+    let rest = settle_once(engine, batch).await;
+    settle_later(engine, rest).await;
+}
+
+/// Settles one batch, and tells what is left of it: all of it if the store did not answer.
+async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement> {
     engine.held.settling(batch.iter().map(|settlement| &settlement.lease));
+    match settle_in_parts(engine, &batch).await {
+        Ok(answers) => account(engine, &batch, answers),
+        Err(error) => {
+            tracing::warn!(%error, count = batch.len(), "settling not answered; trying again");
+            batch
+        }
+    }
+}
+
+/// Settles what is left of a batch until nothing is.
+async fn settle_later(engine: &Engine, mut batch: Vec<Settlement>) {
     let mut wait = RETRY_FIRST;
     while !batch.is_empty() {
-        match settle_in_parts(engine, &batch).await {
-            Ok(answers) => {
-                batch = account(engine, &batch, answers);
-                continue;
-            }
-            Err(error) => {
-                tracing::warn!(%error, count = batch.len(), "settling not answered; trying again in {wait:?}");
-            }
-        }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RETRY_LAST);
         batch.retain(|settlement| {
@@ -79,7 +92,17 @@ pub(crate) async fn settle(engine: &Engine, mut batch: Vec<Settlement>) {
             }
             is_held
         });
+        batch = settle_once(engine, batch).await;
     }
+}
+
+/// The settlements of each queue, in their order.
+fn by_queue(batch: Vec<Settlement>) -> impl Iterator<Item = Vec<Settlement>> {
+    let mut queues: BTreeMap<QueueName, Vec<Settlement>> = BTreeMap::new();
+    for settlement in batch {
+        queues.entry(settlement.lease.queue.clone()).or_default().push(settlement);
+    }
+    queues.into_values()
 }
 
 /// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half

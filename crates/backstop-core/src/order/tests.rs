@@ -70,5 +70,8 @@ fn who_says_nothing_of_its_runs_is_another_one_after_a_silence() {
     assert!(standing(None).is_for_unknown(heard(SILENCE_MAX), NOW));
     assert!(!standing(None).is_for_unknown(heard(SILENCE_MAX.plus(Span::millis(1))), NOW));
     assert!(!standing(None).is_for_unknown(None, NOW));
-    assert!(!standing(Some("a")).is_for_unknown(heard(Span::ZERO), NOW), "it was for one that said who it is");
+    assert!(
+        !standing(Some("a")).is_for_unknown(heard(Span::ZERO), NOW),
+        "it was for one that said who it is"
+    );
 }

@@ -121,8 +121,8 @@ async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every
     store.set_odds(Odds { delay_after: 1.0, ..Odds::default() });
     let probes = remote.lease(&ask(20)).await.unwrap().len() as u64;
     assert!((1..10).contains(&probes), "{probes}");
-    let (look, refusal) = (1, 1);
-    assert_eq!(store.injected_into("cells", Fault::DelayAfter), look + probes + refusal);
+    let (order, look, refusal) = (1, 1, 1);
+    assert_eq!(store.injected_into("cells", Fault::DelayAfter), order + look + probes + refusal);
 }
 
 #[test]

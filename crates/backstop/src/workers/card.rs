@@ -109,7 +109,8 @@ pub(crate) fn run_of(about: &About) -> Option<RunOf> {
     }
     let host = host.as_deref().unwrap_or_default();
     let (pid, start) = (pid.unwrap_or_default(), since.map(|since| since.to_string()).unwrap_or_default());
-    let since = since.unwrap_or(Time::from_micros(i64::MIN));
+    // An order that was given before it told of its process is for it: it began before any order.
+    let since = since.unwrap_or(Time::from_millis(0));
     Some(RunOf { id: format!("{host}/{pid}/{start}"), since })
 }
 

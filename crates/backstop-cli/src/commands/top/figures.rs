@@ -126,7 +126,7 @@ mod tests {
         }
         let names = async || {
             let workers = Figures::read(&test.backstop).await.unwrap().workers;
-            workers.into_iter().map(|worker| worker.name.to_string()).collect::<Vec<_>>()
+            workers.into_iter().map(|worker| worker.status.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names().await, ["stopped", "vanished"]);
         test.clock.advance(SILENT.plus(Span::secs(1)));

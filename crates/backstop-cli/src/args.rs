@@ -3,7 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::commands::{
     alerts, breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve,
-    stream, sweep, table, token, top, work,
+    stream, sweep, table, token, top, work, worker,
 };
 use backstop::{Address, Durability};
 use clap::{Args, Parser, Subcommand};
@@ -107,6 +107,9 @@ pub(crate) enum Command {
     /// Look at queues, pause, resume or clear them
     #[command(subcommand)]
     Queue(queue::QueueCommand),
+    /// Look at workers, quiet, resume or stop them
+    #[command(subcommand)]
+    Worker(worker::WorkerCommand),
     /// Records that are handled in order: look at them, put them in, serve them, play them through
     #[command(subcommand)]
     Stream(Box<stream::StreamCommand>),

@@ -6,7 +6,7 @@ mod stream;
 pub(crate) use stream::ServedStream;
 
 use crate::trouble::Trouble;
-use backstop::config::{Config, HandlerConfig, TableConfig, USUAL_FILE};
+use backstop::config::{Config, HandlerConfig, QueueConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::tables::Table;
 use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, WorkerBuilder};
@@ -83,6 +83,20 @@ impl Crew {
         Ok(Self { worker: worker.start()?, streams })
     }
 
+    /// What keeps house for workers elsewhere, and runs nothing.
+    pub(crate) fn at_rest(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
+        let minded = |worker: WorkerBuilder, (queue, entry): (&QueueName, &QueueConfig)| {
+            worker.queue(queue.as_str(), entry.settings.clone())
+        };
+        let worker = config.queues.iter().fold(backstop.worker(), minded);
+        Ok(Self { worker: worker.keep_house(usual_shelf()).start()?, streams: Vec::new() })
+    }
+
+    /// Whether its worker stops, or has stopped, because an operator asked for it.
+    pub(crate) fn was_asked_to_stop(&self) -> bool {
+        self.worker.was_asked_to_stop()
+    }
+
     /// Whether everything that it needs is there; starts nothing.
     pub(crate) fn check(backstop: &Backstop, config: &Config) -> Result<(), Trouble> {
         drop(whole_worker(backstop, config)?);
@@ -92,7 +106,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Waits until the worker has ended, which by itself it never should. Safe to drop while waiting and to call again.
+    /// Waits until the worker has ended, which it never should unless it is asked to. Safe to drop while waiting and to call again.
     pub(crate) async fn broken(&mut self) {
         self.worker.ended().await;
     }
@@ -122,7 +136,7 @@ fn whole_worker(backstop: &Backstop, config: &Config) -> Result<WorkerBuilder, T
     Ok(worker.keep_house(usual_shelf()))
 }
 
-fn lane((queue, entry): (&QueueName, &backstop::config::QueueConfig)) -> Option<Lane> {
+fn lane((queue, entry): (&QueueName, &QueueConfig)) -> Option<Lane> {
     let handler = entry.handler.clone()?;
     Some(Lane { queue: queue.clone(), handler, settings: entry.settings.clone() })
 }

@@ -9,6 +9,7 @@
 //! | [`retry`] | how long to wait after a failure, and when to stop |
 //! | [`verdict`] | what the end of a run means for its job |
 //! | [`blame`] | who is charged when a worker vanishes |
+//! | [`order`] | what an operator may ask of a worker, and whether it is meant |
 //! | [`plan`] | which queues to claim from, and how many |
 //! | [`amend`] | what an operator may do to a job in which state |
 //! | [`bounds`] | how much a queue holds, and what gives way |
@@ -38,6 +39,7 @@ pub mod lease;
 pub mod limits;
 pub mod lock;
 pub mod name;
+pub mod order;
 pub mod payload;
 pub mod plan;
 pub mod port;

@@ -53,6 +53,10 @@ pub const KIND_BYTES_MAX: usize = 256;
 pub const UNIQUE_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a worker's name.
 pub const WORKER_NAME_BYTES_MAX: usize = 256;
+/// What a worker says its host is called is cut here.
+pub const HOST_CHARS_MAX: usize = 128;
+/// And what it calls its version here.
+pub const VERSION_CHARS_MAX: usize = 64;
 
 /// Failures remembered with a job: the first and the latest ones.
 pub const HISTORY_MAX: usize = 20;

@@ -15,6 +15,22 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// Bytes in the largest unit that leaves something before the point: `512 B`, `12 MiB`, `1.5 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    // Tenths, so that small numbers keep one digit behind the point.
+    let mut tenths = u128::from(bytes) * 10;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1_024;
+        unit += 1;
+    }
+    match (tenths / 10, tenths % 10) {
+        (whole @ 0..10, part @ 1..) => format!("{whole}.{part} {}", UNITS[unit]),
+        (whole, _) => format!("{whole} {}", UNITS[unit]),
+    }
+}
+
 /// `1 job`, `2 jobs`.
 pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
@@ -142,6 +158,13 @@ mod tests {
         );
         assert_eq!(instant(Time::from_micros(1_767_225_600_000_123)), "2026-01-01T00:00:00.000Z");
         assert_eq!(instant(Time::from_millis(1_767_225_600_000)), "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn bytes_are_told_in_their_largest_unit() {
+        let told = [0, 512, 1_024, 1_536, 12 << 20, (1 << 30) + (1 << 29), 20 << 30, u64::MAX].map(bytes);
+        let expected = ["0 B", "512 B", "1 KiB", "1.5 KiB", "12 MiB", "1.5 GiB", "20 GiB", "16777215 TiB"];
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Known {
         Self { queues, at: None }
     }
 
+    /// All kinds it knows, for each queue of which it does not know every kind.
+    pub(crate) fn into_queues(self) -> BTreeMap<QueueName, BTreeSet<Kind>> {
+        self.queues
+    }
+
     fn is_stranger(&self, queue: &QueueName, kind: &Kind) -> bool {
         self.queues.get(queue).is_some_and(|kinds| !kinds.contains(kind))
     }
@@ -93,7 +98,7 @@ pub(crate) async fn strangers(
     Ok(strangers)
 }
 
-fn cell(worker: &WorkerName) -> String {
+pub(crate) fn cell(worker: &WorkerName) -> String {
     format!("{KINDS}{worker}")
 }
 

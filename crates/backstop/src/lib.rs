@@ -94,6 +94,7 @@ pub mod trace;
 pub mod why;
 mod with_retry;
 mod worker;
+pub mod workers;
 
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;

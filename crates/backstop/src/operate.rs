@@ -9,11 +9,13 @@ use crate::schedules::{TriggerError, Triggered};
 use crate::search::{READ_MAX, Search};
 use crate::streams::{Forgotten, Resume, Stream};
 use crate::sweeps::{Report, Sweep, SweepError};
+use crate::workers::Given;
 use backstop_core::amend::{Action, Filter, Refusal, Selection};
 use backstop_core::limits::AMEND_MAX;
+use backstop_core::order::{Order, Ordered};
 use backstop_core::port::{Amendment, Answer, Gate};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time};
+use backstop_core::{Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time, WorkerName};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -215,6 +217,16 @@ impl Changes {
             Ok((1, ()))
         };
         self.log.around("breaker open", json!({ "name": guard.to_string(), "why": why }), change).await
+    }
+
+    /// Asks a worker to take no new jobs, to go on, or to stop; it heeds that within seconds. `None` if there is no such worker to be asked.
+    pub async fn order(&self, worker: &WorkerName, order: Order) -> Answer<Option<Given>> {
+        let change = async {
+            let given = self.backstop.order(worker, order, self.log.who()).await?;
+            let is_done = given.is_some_and(|given| given.ordered == Ordered::Given);
+            Ok((u64::from(is_done), given))
+        };
+        self.log.around(&format!("worker {order}"), json!({ "worker": worker.as_str() }), change).await
     }
 
     /// Runs a sweep, with rows looked for as if it were `at`.

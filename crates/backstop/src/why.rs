@@ -43,6 +43,8 @@ pub struct Facts<'a> {
     pub rate: Option<&'a RateStatus>,
     /// Live workers that serve its queue and said that they have no handler for its kind.
     pub strangers: &'a [WorkerName],
+    /// Live workers that serve its queue and take no new jobs, because they were asked not to, or stop.
+    pub quiet: &'a [WorkerName],
     /// Another job that holds its unique key, if one does.
     pub twin: Option<KeyHolder>,
     /// The record of a stream that it is the dead letter of, if it is.
@@ -135,6 +137,13 @@ pub enum Why {
     },
     /// Nobody serves its queue.
     NoWorker,
+    /// Workers serve its queue, and none of them takes new jobs.
+    Quiet {
+        /// So many workers serve its queue.
+        workers: u64,
+        /// One of them.
+        first: WorkerName,
+    },
     /// Workers serve its queue, and none of them has a handler for its kind.
     UnknownKind {
         /// The kind.
@@ -295,9 +304,14 @@ fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
 
 /// Whether all who serve its queue are strangers to its kind: each of them gives it back for a while, for the others.
 fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
-    let serving = serving(job, facts);
+    let mut serving = serving(job, facts);
+    serving.retain(|worker| !facts.quiet.contains(&worker.name));
     let is_known = serving.is_empty() || serving.iter().any(|worker| !facts.strangers.contains(&worker.name));
     (!is_known).then(|| Why::UnknownKind { kind: job.kind.clone(), workers: serving.len() as u64 })
+}
+
+fn is_all_quiet(serving: &[&WorkerStatus], facts: Facts<'_>) -> bool {
+    serving.iter().all(|worker| facts.quiet.contains(&worker.name))
 }
 
 fn held(job: &Job, now: Time) -> Why {
@@ -318,6 +332,9 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
     let serving = serving(job, facts);
     if serving.is_empty() {
         return Why::NoWorker;
+    }
+    if let Some(first) = serving.first().filter(|_| is_all_quiet(&serving, facts)) {
+        return Why::Quiet { workers: serving.len() as u64, first: first.name.clone() };
     }
     if let Some(unknown) = unknown_kind(job, facts) {
         return unknown;

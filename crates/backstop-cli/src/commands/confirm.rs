@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 /// Asks whoever sits at the terminal whether this may be removed; where nobody does, refuses with what to write instead.
 pub(super) fn removal(meant: &str, command: &str) -> Result<bool, Trouble> {
     let refusal = format!("this removes {meant} for good, and nobody can be asked here");
-    ask(&format!("Remove {meant}?"), refusal, command)
+    ask(&format!("Remove {meant}? They cannot be brought back."), refusal, command)
 }
 
 /// As [`removal`], in other words.
@@ -14,7 +14,7 @@ pub(super) fn ask(question: &str, refusal: String, command: &str) -> Result<bool
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Trouble::misuse(refusal).advise(command));
     }
-    write!(io::stderr(), "{question} They cannot be brought back. [y/N] ")?;
+    write!(io::stderr(), "{question} [y/N] ")?;
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

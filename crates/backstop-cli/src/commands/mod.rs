@@ -24,6 +24,7 @@ pub(crate) mod table;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod work;
+pub(crate) mod worker;
 
 use crate::args::Command;
 use crate::bench;
@@ -41,6 +42,7 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
         Command::Work(args) => work::run(args, context).await,
         Command::Job(command) => job::run(command, context).await,
         Command::Queue(command) => queue::run(command, context).await,
+        Command::Worker(command) => worker::run(command, context).await,
         Command::Dead(command) => dead::run(command, context).await,
         Command::Stream(command) => stream::run(command, context).await,
         Command::Sweep(args) => sweep::run(args, context).await,

@@ -167,7 +167,8 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
 
 /// Whether that was meant.
 fn confirmed(queue: &QueueName, waiting: u64) -> Result<bool, Trouble> {
-    let question = format!("Remove {} from {queue}?", counted(waiting, "waiting job"));
+    let question =
+        format!("Remove {} from {queue}? They cannot be brought back.", counted(waiting, "waiting job"));
     let jobs = counted(waiting, "job");
     let refusal = format!("clearing {queue} removes {jobs}, and nobody can be asked here");
     confirm::ask(&question, refusal, &format!("backstop queue clear {queue} --yes"))

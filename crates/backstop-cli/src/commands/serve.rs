@@ -95,6 +95,9 @@ impl House<'_> {
                 () = signals.next() => break Verdict::Fine,
                 Some(()) = hangups.recv() => self.reload().await,
                 () = self.crew.broken() => {
+                    if self.crew.was_asked_to_stop() && self.rest() {
+                        continue;
+                    }
                     self.context.output.warn("the worker ended unexpectedly; the server stops with it");
                     break Verdict::FallsShort;
                 }
@@ -103,6 +106,23 @@ impl House<'_> {
         };
         self.close(signals).await;
         verdict
+    }
+
+    /// Runs nothing of the configuration any more, since an operator stopped its worker. House is kept on: workers elsewhere rely on it.
+    fn rest(&mut self) -> bool {
+        let crew = match Crew::at_rest(&self.backstop, &self.app.config()) {
+            Ok(crew) => crew,
+            Err(trouble) => {
+                self.context.output.warn(format!("nobody would keep house: {}", trouble.cause()));
+                return false;
+            }
+        };
+        let before = std::mem::replace(&mut self.crew, crew);
+        self.retired.spawn(before.dismiss(self.force.clone()));
+        self.context.output.announce(
+            "the worker was asked to stop: the server goes on and keeps house, and runs no handlers until SIGHUP or a restart",
+        );
+        true
     }
 
     /// Goes on by the configuration as it is written now, if that is good.

@@ -40,8 +40,8 @@ Examples:
   backstop top --once --json | jq '.queues[] | {name, ready, rate}'
 
 Keys: arrows or 1-6 choose a view, j/k a row, h/l a page, x selects a row and A all of them, / filters rows, ? helps, q quits.
-P pauses or resumes a queue, R requeues a group of dead letters or resets a breaker, after a question; both do it to all rows
-that are selected. Reads the store directly, whether or not a server runs; the interval is from 200ms to 10m.")]
+P pauses or resumes a queue, or quiets a worker and has it go on; R requeues a group of dead letters or resets a breaker, and S stops
+a worker, after a question; all do it to all rows that are selected. Reads the store directly, whether or not a server runs; the interval is from 200ms to 10m.")]
 pub(crate) struct TopArgs {
     /// How often the store is read
     #[arg(long, value_name = "D", default_value = "2s")]

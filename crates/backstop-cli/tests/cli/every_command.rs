@@ -189,7 +189,22 @@ fn tokens_and_a_server(walk: &mut Walk) {
     let (status, queues) = served.ask("GET /v1/queues", "", "");
     assert!(status == 200 && queues.contains("\"served\""), "{queues}");
     walk.through(&[("dead redrive --queue served --canary 1", "done: 1 requeued")]);
+    workers(walk);
     served.stop();
+}
+
+/// The server's worker is asked for everything there is; the server goes on.
+fn workers(walk: &mut Walk) {
+    let listed = walk.exits(0, "worker list --json", "\"host\"").json();
+    let serves = |worker: &&serde_json::Value| worker["queues"] == serde_json::json!(["served"]);
+    let worker = listed["workers"].as_array().unwrap().iter().find(serves).unwrap();
+    let name = worker["name"].as_str().unwrap();
+    walk.through(&[
+        ("worker list", name),
+        (&format!("worker quiet {name}"), "takes no new jobs within seconds"),
+        (&format!("worker resume {name}"), "goes on within seconds"),
+        (&format!("worker stop {name} --yes"), "ends what it runs"),
+    ]);
 }
 
 fn streams(walk: &mut Walk) {

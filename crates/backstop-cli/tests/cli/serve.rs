@@ -266,6 +266,64 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     assert!(reloads[0]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
 }
 
+/// The worker of a server, once it serves this queue.
+fn worker_of(place: &Place, queue: &str) -> String {
+    let serves = |worker: &&Value| worker["queues"] == json!([queue]) && worker["state"] == "live";
+    let mut found = None;
+    wait_until("its worker", || {
+        let listed = place.json(["worker", "list"]);
+        let worker = listed["workers"].as_array().unwrap().iter().find(serves);
+        found = worker.map(|worker| worker["name"].as_str().unwrap().to_owned());
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_its_configuration_again() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let served = serve(&place, &HERE);
+    let name = worker_of(&place, "q");
+    place.run(["worker", "stop", &name]).complains(2, &["nobody can be asked here", "--yes"]);
+    place.run(["worker", "stop", &name, "--yes"]).succeeded();
+    wait_until("its end", || {
+        let listed = place.json(["worker", "list"]);
+        let workers = listed["workers"].as_array().unwrap();
+        workers.iter().any(|worker| worker["name"] == *name && worker["state"] == "stopped")
+            && workers.iter().any(|worker| worker["state"] == "live" && worker["queues"] == json!([]))
+    });
+    served.push("q", "a");
+    // House is kept: a job that is due becomes ready although nobody asks for it.
+    let later = json!({ "queue": "q", "payload": {}, "id": "later", "delay": "500ms" }).to_string();
+    assert_eq!(served.ask("POST /v1/jobs", "", &later).0, 201);
+    wait_until("its time", || served.state("later") == "ready");
+    assert_eq!(served.state("a"), "ready", "nothing is run");
+    signal(&served.child, "HUP");
+    wait_until("the job's end", || served.state("a") == "done");
+    signal(&served.child, "TERM");
+    let stderr = ended(served.child).succeeded().stderr;
+    assert!(stderr.contains("the worker was asked to stop: the server goes on"), "{stderr}");
+}
+
+#[test]
+fn a_worker_of_its_own_ends_when_it_is_asked_to() {
+    let place = Place::new();
+    let child = place.start(["work", "q", "--exec", "true"]);
+    let name = worker_of(&place, "q");
+    place.run(["worker", "quiet", &name]).succeeded();
+    assert_eq!(
+        place.json(["worker", "resume", &name]),
+        json!({ "name": name, "asked": null, "changed": true })
+    );
+    place.run(["worker", "stop", &name, "--yes"]).succeeded();
+    let stderr = ended(child).succeeded().stderr;
+    assert!(stderr.contains("stopped: an operator asked for it"), "{stderr}");
+    place
+        .run(["worker", "stop", "nobody", "--yes"])
+        .complains(1, &["there is no worker nobody", "backstop worker list"]);
+}
+
 #[test]
 fn names_of_secrets_that_are_read_again_count_for_the_api() {
     let place = Place::new();

@@ -15,7 +15,9 @@ use axum::response::Response;
 use backstop::Span;
 use backstop::core::WorkerName;
 use backstop::core::limits::{BEAT_LEASES_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, SETTLE_MAX};
+use backstop::core::order::Asked;
 use backstop::remote::{Ask, Attendance, Ended, Handed, Ticket};
+use backstop::workers::About;
 use std::sync::Arc;
 
 /// The most jobs one lease hands out.
@@ -48,18 +50,21 @@ pub(super) async fn lease(
         )));
     }
     asked.queues.iter().try_for_each(|queue| caller.reach().check(queue))?;
+    let (about, worker) = (asked.about(), worker(asked.worker, &caller));
     let ask = Ask {
         max: asked.max.map_or(1, |max| clamped(max, LEASE_JOBS_MAX)),
-        worker: worker(asked.worker, &caller),
+        worker: worker.clone(),
         lease: asked.lease_ms.map(term),
         wait: asked.wait_ms.map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
         queues: asked.queues,
+        about: about.clone(),
     };
-    let found = delivery::look(&app, attendance, ask).await?;
+    let found = delivery::look(&app, Arc::clone(&attendance), ask).await?;
+    let asked = told(&app, &attendance, &worker, &about, found.handed()).await?;
     let handed = found.handed();
     let size = handed.iter().map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
     let jobs = handed.iter().map(HandedShape::new).collect();
-    let answer = written(&LeasedShape { jobs }, size)?;
+    let answer = written(&LeasedShape { jobs, asked }, size)?;
     Ok(typed(StatusCode::OK, found.carried_by(answer)))
 }
 
@@ -123,10 +128,25 @@ pub(super) async fn beat(
     }
     let held: Vec<_> = asked.leases.iter().map(|held| held.read(None)).collect();
     held.iter().try_for_each(|(_, ticket)| check(&caller, ticket.as_ref()))?;
-    let (config, worker) = (app.config(), worker(asked.worker, &caller));
+    let (config, about, worker) = (app.config(), asked.about(), worker(asked.worker, &caller));
     let remote = app.backstop().remote(&config, &attendance);
-    let lost = remote.beat(&worker, held, asked.lease_ms.map(term)).await?;
-    Ok(ok(&LostShape { lost }))
+    let beaten = remote.beat(&worker, &about, held, asked.lease_ms.map(term)).await?;
+    Ok(ok(&LostShape { lost: beaten.lost, asked: beaten.asked.map(Asked::as_str) }))
+}
+
+/// What a worker that got nothing is asked for. Whoever got jobs is asked for nothing that concerns them.
+async fn told(
+    app: &App,
+    attendance: &Attendance,
+    worker: &WorkerName,
+    about: &About,
+    handed: &[Handed],
+) -> Result<Option<&'static str>, Problem> {
+    if !handed.is_empty() {
+        return Ok(None);
+    }
+    let config = app.config();
+    Ok(app.backstop().remote(&config, attendance).asked(worker, about).await?.map(Asked::as_str))
 }
 
 /// Refuses the lease of a queue that is not the caller's. What is no ticket is none of anybody's.

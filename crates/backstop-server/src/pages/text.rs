@@ -1,6 +1,6 @@
 //! Numbers, spans and times as people read them.
 
-pub use crate::words::{count, to_the_second};
+pub use crate::words::{bytes, count, to_the_second};
 use backstop_core::{Span, Time};
 
 /// A count that stops being exact at `max`: `500,000+`.

@@ -1,25 +1,31 @@
-//! Workers as their beats show them.
+//! Workers: who they are, what they do, and what they can be asked for.
 
-use super::link::part;
+use super::link::{Link, part};
 use super::mark::When;
-use super::{Frame, PageFailure, Section, View};
+use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
-use crate::wire::worker::LISTED;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
-use axum::routing::get;
-use backstop::why::LIVE_WITHIN;
-use backstop_core::Time;
+use axum::routing::{get, post};
+use backstop::workers::{About, Health, LISTED, WorkerInfo};
+use backstop_core::order::{Order, Ordered};
 use backstop_core::port::WorkerStatus;
+use backstop_core::{QueueName, Time, WorkerName};
 
 /// Rows of the list.
 const ROWS_MAX: usize = 500;
 /// Queues named in a row.
 const QUEUES_MAX: usize = 20;
+/// Kinds named in a row.
+const KINDS_MAX: usize = 50;
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/workers", get(list))
+    Router::new()
+        .route("/workers", get(list))
+        .route("/workers/quiet", post(quiet))
+        .route("/workers/resume", post(resume))
+        .route("/workers/stop", post(stop))
 }
 
 #[derive(Template)]
@@ -30,81 +36,170 @@ struct Page {
     left_out: usize,
     live: u64,
     silent: u64,
+    resting: u64,
     running: u64,
 }
 
 struct Row {
+    number: usize,
     name: String,
+    /// As it is to be sent back.
+    exact: String,
+    process: String,
     queues: Vec<(String, String)>,
     more_queues: usize,
+    kinds: Vec<(String, String)>,
     seen: When,
+    /// How long it runs, and since when exactly.
+    started: Option<(String, String)>,
+    places: String,
     running: u64,
+    running_link: String,
+    memory: String,
     health: Health,
+    asked: Option<(String, When)>,
+    acts: Acts,
 }
 
-/// What a worker's beats say about it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Health {
-    /// It holds jobs and is not heard: they are taken over once its leases are over.
-    Deaf,
-    /// It is heard.
-    Live,
-    /// It is not heard, and holds nothing: it stopped.
-    Gone,
+/// Which buttons a row has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Acts {
+    quiet: bool,
+    resume: bool,
+    stop: bool,
 }
 
-impl Health {
-    pub(super) fn of(worker: &WorkerStatus, now: Time) -> Self {
-        match (now.since(worker.seen_at) > LIVE_WITHIN, worker.running) {
-            (false, _) => Self::Live,
-            (true, 0) => Self::Gone,
-            (true, _) => Self::Deaf,
+impl Acts {
+    fn of(worker: &WorkerInfo, health: Health) -> Self {
+        let is_asked = worker.asked.is_some();
+        let is_ending = worker.duty == backstop_core::order::Duty::Stopping;
+        Self {
+            quiet: health.is_there() && !is_asked && !is_ending,
+            resume: is_asked && !is_ending && health.is_there(),
+            stop: health.is_there() && !matches!(health, Health::Stopping),
         }
     }
+}
 
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Deaf => "not heard",
-            Self::Live => "live",
-            Self::Gone => "stopped",
-        }
-    }
-
-    const fn tone(self) -> &'static str {
-        match self {
-            Self::Deaf => "bad",
-            Self::Live => "good",
-            Self::Gone => "calm",
-        }
+const fn tone(health: Health) -> &'static str {
+    match health {
+        Health::Silent => "bad",
+        Health::Stopping | Health::Quiet => "warn",
+        Health::Live => "good",
+        Health::Stopped => "calm",
     }
 }
 
 async fn list(view: View) -> Result<Response, PageFailure> {
+    let workers = view.ask(view.app().backstop().workers(LISTED)).await?;
     let now = view.now();
-    let workers = view.ask(view.store().workers(LISTED, now)).await?;
-    let count = |health| workers.iter().filter(|worker| Health::of(worker, now) == health).count() as u64;
-    let (live, silent) = (count(Health::Live), count(Health::Deaf));
-    let mut rows: Vec<Row> = workers.iter().map(|worker| Row::of(&view, worker, now)).collect();
-    rows.sort_by(|one, other| (one.health, &one.name).cmp(&(other.health, &other.name)));
-    let left_out = rows.len().saturating_sub(ROWS_MAX);
-    rows.truncate(ROWS_MAX);
-    let running = workers.iter().map(|worker| worker.running).sum();
+    let count =
+        |which: fn(Health) -> bool| workers.iter().filter(|worker| which(worker.health(now))).count() as u64;
+    let (live, silent) = (count(|health| health == Health::Live), count(|health| health == Health::Silent));
+    let resting = count(Health::takes_nothing);
+    let mut sorted: Vec<(Health, &WorkerInfo)> =
+        workers.iter().map(|worker| (worker.health(now), worker)).collect();
+    sorted.sort_by(|one, other| (one.0, &one.1.status.name).cmp(&(other.0, &other.1.status.name)));
+    let left_out = sorted.len().saturating_sub(ROWS_MAX);
+    let shown = sorted.into_iter().take(ROWS_MAX).enumerate();
+    let rows = shown.map(|(number, (health, worker))| Row::of(&view, number, worker, health, now)).collect();
+    let running = workers.iter().map(|worker| worker.status.running).sum();
     let frame = view.frame(Section::Workers, "Workers").live();
-    view.show(&Page { frame, rows, left_out, live, silent, running })
+    view.show(&Page { frame, rows, left_out, live, silent, resting, running })
 }
 
 impl Row {
-    fn of(view: &View, worker: &WorkerStatus, now: Time) -> Self {
-        let queue = |name: &backstop_core::QueueName| {
-            (name.to_string(), view.at(&format!("/queues/{}", part(name.as_str()))))
-        };
+    fn of(view: &View, number: usize, worker: &WorkerInfo, health: Health, now: Time) -> Self {
+        let (status, about) = (&worker.status, &worker.about);
+        let queue =
+            |name: &QueueName| (name.to_string(), view.at(&format!("/queues/{}", part(name.as_str()))));
         Self {
-            name: worker.name.to_string(),
-            queues: worker.queues.iter().take(QUEUES_MAX).map(queue).collect(),
-            more_queues: worker.queues.len().saturating_sub(QUEUES_MAX),
-            seen: When::new(worker.seen_at, now),
-            running: worker.running,
-            health: Health::of(worker, now),
+            number,
+            name: text::name(status.name.as_str()),
+            exact: status.name.to_string(),
+            process: process(about),
+            queues: status.queues.iter().take(QUEUES_MAX).map(queue).collect(),
+            more_queues: status.queues.len().saturating_sub(QUEUES_MAX),
+            kinds: worker
+                .kinds
+                .iter()
+                .take(QUEUES_MAX)
+                .map(|(queue, kinds)| (queue.to_string(), named(kinds)))
+                .collect(),
+            seen: When::new(status.seen_at, now),
+            started: about.since.map(|since| (text::span(now.since(since)), text::second(since))),
+            places: about.places.filter(|places| *places > 0).map_or_else(String::new, |places| {
+                format!("{} of {}", text::count(worker.taken), text::count(places.into()))
+            }),
+            running: status.running,
+            running_link: running_link(view, status),
+            memory: about.memory.map(text::bytes).unwrap_or_default(),
+            health,
+            asked: worker.asked.as_ref().map(|order| (asked_by(order), When::new(order.at, now))),
+            acts: Acts::of(worker, health),
         }
     }
+
+    fn tone(&self) -> &'static str {
+        tone(self.health)
+    }
+}
+
+fn asked_by(order: &backstop_core::order::Standing) -> String {
+    format!("asked to {} by {}", order.asked.as_str(), text::name(&order.by))
+}
+
+/// Host, process and version, as far as they are told.
+fn process(about: &About) -> String {
+    let parts = [
+        about.host.as_deref().map(text::name),
+        about.pid.map(|pid| format!("pid {pid}")),
+        about.version.as_deref().map(|version| format!("version {}", text::name(version))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+fn named(kinds: &std::collections::BTreeSet<backstop_core::Kind>) -> String {
+    let shown: Vec<String> = kinds.iter().take(KINDS_MAX).map(ToString::to_string).collect();
+    let more = kinds.len().saturating_sub(shown.len());
+    let shown = shown.join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// The jobs in hand: of its queue, if it serves one.
+fn running_link(view: &View, status: &WorkerStatus) -> String {
+    let link = Link::to(view.at("/jobs")).with("state", "running");
+    match status.queues.as_slice() {
+        [queue] => link.with("queue", queue).to_string(),
+        _ => link.to_string(),
+    }
+}
+
+async fn quiet(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    order(&view, &posted, Order::Quiet, "takes no new jobs within seconds; what it runs may end.").await
+}
+
+async fn resume(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    order(&view, &posted, Order::Resume, "goes on within seconds.").await
+}
+
+async fn stop(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    order(&view, &posted, Order::Stop, "ends what it runs, within its grace, and then itself.").await
+}
+
+async fn order(view: &View, posted: &Posted, order: Order, then: &str) -> Result<Response, PageFailure> {
+    let name = posted.get_exact("name").ok_or_else(|| view.bad("Which worker?"))?;
+    let worker = WorkerName::new(name);
+    let given = view.ask(view.changes().order(&worker, order)).await?;
+    let note = match given.map(|given| given.ordered) {
+        Some(Ordered::Given) => Note::done(format!("{worker} {then}")),
+        Some(Ordered::Same) => Note::done(format!("Nothing changed: {worker} {then}")),
+        Some(Ordered::TooLate) => Note::refused(format!(
+            "{worker} has begun to stop and does not go back to work. Start another one."
+        )),
+        None => Note::refused(format!(
+            "There is no worker {worker} to be asked: it has not been heard of lately."
+        )),
+    };
+    Ok(note.on(view.app().base(), &view.at("/workers")))
 }

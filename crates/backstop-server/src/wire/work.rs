@@ -5,7 +5,8 @@ use super::push::Text;
 use backstop::core::failure::{Cause, ErrorReport};
 use backstop::core::verdict::{Advice, Ending};
 use backstop::remote::{Handed, Said, Ticket};
-use backstop::{JobId, QueueName, Span};
+use backstop::workers::About;
+use backstop::{JobId, QueueName, Span, Time};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -34,6 +35,41 @@ pub struct LeaseShape<'a> {
     /// How long to wait for the first job; at most 30 s, not at all if not said.
     #[serde(default)]
     pub wait_ms: Option<f64>,
+    /// The machine it runs on; shown to people, as is all that follows.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub host: Option<Text<'a>>,
+    /// Its process there. With it, or with `started_at`, an order is for this run of the worker, and not for the next.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// What it calls its version.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub version: Option<Text<'a>>,
+    /// Since when it runs.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Time>,
+    /// How many jobs it can run at once.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// How much memory it has in use.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+}
+
+impl LeaseShape<'_> {
+    /// What the worker tells of itself.
+    pub fn about(&self) -> About {
+        let (since, places, memory) = (self.started_at, self.concurrency, self.memory_bytes);
+        About { since, places, memory, ..process(self.host.as_ref(), self.pid, self.version.as_ref()) }
+    }
+}
+
+/// A process, as it calls itself.
+fn process(host: Option<&Text<'_>>, pid: Option<u32>, version: Option<&Text<'_>>) -> About {
+    let text = |text: &Text<'_>| text.0.to_string();
+    About { host: host.map(text), pid, version: version.map(text), ..About::default() }
 }
 
 /// Jobs that were handed out.
@@ -42,6 +78,11 @@ pub struct LeaseShape<'a> {
 pub struct LeasedShape<'a> {
     /// The jobs; none if there were none in time.
     pub jobs: Vec<HandedShape<'a>>,
+    /// What the worker is asked for by its operator: quiet (it gets no jobs), or stop (it gets none, and is to end). Only there while
+    /// something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub asked: Option<&'static str>,
 }
 
 /// A job that was handed out.
@@ -234,6 +275,35 @@ pub struct BeatShape<'a> {
     /// For how long; as long as they were asked for if not said.
     #[serde(default)]
     pub lease_ms: Option<f64>,
+    /// The machine it runs on; shown to people, as is all that follows.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub host: Option<Text<'a>>,
+    /// Its process there. With it, or with `started_at`, an order is for this run of the worker, and not for the next.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// What it calls its version.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub version: Option<Text<'a>>,
+    /// Since when it runs.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Time>,
+    /// How many jobs it can run at once.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// How much memory it has in use.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+}
+
+impl BeatShape<'_> {
+    /// What the worker tells of itself.
+    pub fn about(&self) -> About {
+        let (since, places, memory) = (self.started_at, self.concurrency, self.memory_bytes);
+        About { since, places, memory, ..process(self.host.as_ref(), self.pid, self.version.as_ref()) }
+    }
 }
 
 /// A lease that is held.
@@ -258,13 +328,18 @@ impl HeldShape<'_> {
     }
 }
 
-/// Which jobs are no longer the worker's own.
+/// Which jobs are no longer the worker's own, and what else it is to know.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Lost)]
 pub struct LostShape {
     /// Their ids: their runs are to be stopped.
     #[schema(value_type = Vec<String>)]
     pub lost: Vec<JobId>,
+    /// What the worker is asked for by its operator: quiet, to take no new jobs, or stop, to end what it runs and then itself. Only there
+    /// while something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub asked: Option<&'static str>,
 }
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
 //! Workers.
 
 use backstop::Time;
-use backstop::core::port::WorkerStatus;
-use backstop::why::LIVE_WITHIN;
-use backstop_core::Span;
+use backstop::core::order::Asked;
+use backstop::workers::{Health, WorkerInfo};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
-
-/// Workers are listed for so long after their last sign of life.
-pub const LISTED: Span = Span::hours(1);
 
 /// The workers that were heard of within the hour.
 #[derive(Serialize, ToSchema, Debug)]
@@ -18,7 +15,7 @@ pub struct WorkersShape<'a> {
     pub workers: Vec<WorkerShape<'a>>,
 }
 
-/// A worker, as its beats show it.
+/// A worker, as its beats and what it tells of itself show it. What it does not tell is null.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Worker)]
 pub struct WorkerShape<'a> {
@@ -33,17 +30,86 @@ pub struct WorkerShape<'a> {
     live: bool,
     /// How many jobs it holds.
     running: u64,
+    /// live, quiet (takes no new jobs), stopping, `not_heard` (and holds jobs) or stopped.
+    state: &'static str,
+    /// What it is asked for: quiet, stop, or null.
+    asked: Option<&'static str>,
+    /// By whom.
+    asked_by: Option<&'a str>,
+    /// When.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    asked_at: Option<Time>,
+    /// The machine it runs on.
+    host: Option<&'a str>,
+    /// Its process there.
+    pid: Option<u32>,
+    /// The version of backstop it is built with; of a worker over HTTP, whatever it calls its version.
+    version: Option<&'a str>,
+    /// Since when it runs.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    started_at: Option<Time>,
+    /// How many jobs it can run at once, over all its queues.
+    concurrency: Option<u32>,
+    /// How many of these places are taken. It may hold more jobs, claimed ahead.
+    taken: u64,
+    /// How much memory its process has in use.
+    memory_bytes: Option<u64>,
+    /// The kinds it knows, for each queue of which it does not know every kind.
+    kinds: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 impl<'a> WorkerShape<'a> {
     /// The shape of a worker, seen at `now`.
-    pub fn new(worker: &'a WorkerStatus, now: Time) -> Self {
+    pub fn new(worker: &'a WorkerInfo, now: Time) -> Self {
+        let (status, about, asked) = (&worker.status, &worker.about, worker.asked.as_ref());
+        let kinds = worker.kinds.iter();
         Self {
-            name: worker.name.as_str(),
-            queues: worker.queues.iter().map(backstop::QueueName::as_str).collect(),
-            seen_at: worker.seen_at,
-            live: now.since(worker.seen_at) <= LIVE_WITHIN,
-            running: worker.running,
+            name: status.name.as_str(),
+            queues: status.queues.iter().map(backstop::QueueName::as_str).collect(),
+            seen_at: status.seen_at,
+            live: backstop::workers::is_heard(status, now),
+            running: status.running,
+            state: state(worker.health(now)),
+            asked: asked.map(|order| order.asked.as_str()),
+            asked_by: asked.map(|order| order.by.as_str()),
+            asked_at: asked.map(|order| order.at),
+            host: about.host.as_deref(),
+            pid: about.pid,
+            version: about.version.as_deref(),
+            started_at: about.since,
+            concurrency: about.places,
+            taken: worker.taken,
+            memory_bytes: about.memory,
+            kinds: kinds
+                .map(|(queue, kinds)| (queue.as_str(), kinds.iter().map(backstop::Kind::as_str).collect()))
+                .collect(),
         }
+    }
+}
+
+const fn state(health: Health) -> &'static str {
+    match health {
+        Health::Silent => "not_heard",
+        Health::Stopping | Health::Quiet | Health::Live | Health::Stopped => health.as_str(),
+    }
+}
+
+/// What a worker is asked for from now on.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Ordered)]
+pub struct OrderedShape<'a> {
+    /// The worker.
+    pub name: &'a str,
+    /// quiet, stop, or null: nothing.
+    pub asked: Option<&'static str>,
+    /// Whether that is new.
+    pub changed: bool,
+}
+
+impl<'a> OrderedShape<'a> {
+    /// The shape of what became of an order to a worker.
+    pub fn new(name: &'a str, given: backstop::workers::Given) -> Self {
+        let changed = given.ordered == backstop::core::order::Ordered::Given;
+        Self { name, asked: given.asked.map(Asked::as_str), changed }
     }
 }

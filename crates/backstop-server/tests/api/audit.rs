@@ -28,6 +28,9 @@ fn case(method: &str, pattern: &str) -> (&'static str, Value, &'static str) {
         ("DELETE", "/v1/streams/{s}/keys/{k}") => ("/v1/streams/s/keys/k", Value::Null, "stream forget"),
         ("POST", "/v1/sweeps/{s}/run") => ("/v1/sweeps/changes/run", Value::Null, "sweep run"),
         ("POST", "/v1/breakers/{b}/reset") => ("/v1/breakers/q/reset", Value::Null, "breaker reset"),
+        ("POST", "/v1/workers/{w}/quiet") => ("/v1/workers/w/quiet", Value::Null, "worker quiet"),
+        ("POST", "/v1/workers/{w}/resume") => ("/v1/workers/w/resume", Value::Null, "worker resume"),
+        ("POST", "/v1/workers/{w}/stop") => ("/v1/workers/w/stop", Value::Null, "worker stop"),
         _ => panic!("{method} {pattern} changes something, and has no case here"),
     }
 }
@@ -57,6 +60,7 @@ async fn given() -> (Api, TempDir) {
     api.push("q", "ready").await;
     let record = json!({ "key": "k", "position": 60, "step": 60, "payload": 1 });
     api.post("/v1/streams/s/records", record).await.ok();
+    api.post("/v1/beat", json!({ "worker": "w" })).await.ok();
     api.backstop.breakers().open(&"q".parse().unwrap(), "test").await.unwrap();
     (api, folder)
 }

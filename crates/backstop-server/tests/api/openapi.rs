@@ -13,7 +13,7 @@ const ROUTES: &str = "
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     GET /events
-    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · GET /breakers · POST /breakers/{b}/reset · GET /audit
+    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · GET /audit
 ";
 
 fn described(document: &Value) -> BTreeSet<String> {
@@ -51,7 +51,8 @@ async fn the_router_has_each_method_of_the_document_and_refuses_all_others() {
             .replace("{q}", "x")
             .replace("{s}", "x")
             .replace("{k}", "x")
-            .replace("{b}", "x");
+            .replace("{b}", "x")
+            .replace("{w}", "x");
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let is_described = item.get(method.as_str().to_lowercase()).is_some();
             let status = api.ask(method.clone(), &filled, "").await.status.as_u16();

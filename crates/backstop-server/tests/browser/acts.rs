@@ -2,11 +2,13 @@
 
 use crate::page::{Node, Page};
 use crate::rules;
-use crate::site::{SECRET, Site};
+use crate::site::{BUSY, SECRET, Site};
 use backstop::core::amend::Filter;
+use backstop::core::order::Asked;
 use backstop::core::port::{Gate, PageQuery, QueueStatus, Swap};
 use backstop::dead::redrive::RedriveReport;
 use backstop::streams::Standing;
+use backstop::workers::LISTED;
 use backstop::{JobId, State, StreamKey};
 use serde_json::{Value, json};
 
@@ -269,6 +271,26 @@ fn a_breaker_is_reset() {
         page.fill("textbox", "Why", "maintenance");
         follow(&page, "button", "Yes, stop mail");
         assert_eq!(shut(), 1);
+    }
+}
+
+#[test]
+fn a_worker_is_quieted_resumed_and_stopped() {
+    for page in visitors() {
+        let site = Site::filled(&["plain"]);
+        let name = format!("{BUSY} plain");
+        let asked = || {
+            let workers = site.wait(site.backstop.workers(LISTED)).unwrap();
+            let worker = workers.into_iter().find(|worker| worker.status.name.as_str() == name).unwrap();
+            worker.asked.map(|order| order.asked)
+        };
+        enter(&page, &site, "/workers");
+        confirm(&page, "Quiet…", &format!("Yes, quiet {name}"));
+        assert_eq!(asked(), Some(Asked::Quiet));
+        follow(&page, "button", &format!("Resume {name}"));
+        assert_eq!(asked(), None);
+        confirm(&page, "Stop…", &format!("Yes, stop {name}"));
+        assert_eq!(asked(), Some(Asked::Stop));
     }
 }
 

@@ -72,7 +72,7 @@ const OLD: &str =
 pub(crate) const SECRET: &str = "hunter2";
 
 /// The worker that never ends what it began.
-const BUSY: &str = "busy";
+pub(crate) const BUSY: &str = "busy";
 
 /// A server and what it serves.
 pub(crate) struct Site {

@@ -1,6 +1,6 @@
 //! Every button × the audit.
 
-use crate::given::{dead, ready};
+use crate::given::{dead, heard, ready};
 use crate::runs::cut_off;
 use crate::site::Site;
 use axum::http::StatusCode;
@@ -56,6 +56,9 @@ fn case(pattern: &str, given: &Given) -> (String, String, &'static [&'static str
         "/schedules/{schedule}/pause" => ("/schedules/daily/pause".into(), "", &["schedule pause"]),
         "/schedules/{schedule}/resume" => ("/schedules/daily/resume".into(), "", &["schedule resume"]),
         "/sweeps/{sweep}/run" => ("/sweeps/changes/run".into(), "", &["sweep run"]),
+        "/workers/quiet" => (pattern.into(), "name=w", &["worker quiet"]),
+        "/workers/resume" => (pattern.into(), "name=w", &["worker resume"]),
+        "/workers/stop" => (pattern.into(), "name=w", &["worker stop"]),
         _ => panic!("{pattern} changes something, and has no case here"),
     };
     (address, form.to_owned(), words)
@@ -133,6 +136,7 @@ impl Given {
         let redrive = backstop.dead().redrive(plan).await.unwrap();
         site.test.clock.advance(Span::minutes(1));
         ready(backstop, "q", "ready").await;
+        heard(backstop, "q", "w").await;
         backstop.breakers().open(&"q".parse().unwrap(), "test").await.unwrap();
         Self { site, run, redrive, _folder: folder }
     }

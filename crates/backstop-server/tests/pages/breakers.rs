@@ -1,6 +1,6 @@
 //! Breakers, gates, workers.
 
-use crate::given::{running, said};
+use crate::given::{heard, running, said};
 use crate::site::Site;
 use backstop::Span;
 use backstop::core::lease::WorkerName;
@@ -55,7 +55,36 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     };
     let ((deaf, deaf_row), (alive, alive_row)) = (row("worker-deaf"), row("worker-alive"));
     assert!(deaf < alive, "whoever needs somebody stands first: {page}");
-    assert!(deaf_row.contains(">not heard<") && deaf_row.contains("<td class=\"num\">1</td>"), "{deaf_row}");
+    assert!(
+        deaf_row.contains(">not heard<")
+            && deaf_row
+                .contains("<td class=\"num\"><a href=\"/jobs?state=running&#38;queue=emails\">1</a></td>"),
+        "{deaf_row}"
+    );
     assert!(alive_row.contains(">live<") && alive_row.contains("href=\"/queues/emails\""), "{alive_row}");
     assert!(page.contains("<span class=\"late\">1</span>"), "{page}");
+}
+
+#[tokio::test]
+async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
+    let site = Site::new("");
+    heard(&site.test.backstop, "emails", "web/1").await;
+    let page = site.page("/workers").await;
+    for said in ["Yes, quiet web/1", "Yes, stop web/1", ">live<"] {
+        assert!(page.contains(said), "{said} in {page}");
+    }
+    assert_eq!(site.post("/workers/quiet", "name=web%2F1").await.location, "/workers");
+    let page = site.page("/workers").await;
+    for said in [">quiet<", "asked to quiet by token ada", "Resume web/1", "Yes, stop web/1"] {
+        assert!(page.contains(said), "{said} in {page}");
+    }
+    assert!(!page.contains("Yes, quiet web/1"), "{page}");
+    site.post("/workers/resume", "name=web%2F1").await;
+    assert!(site.page("/workers").await.contains(">live<"));
+    site.post("/workers/stop", "name=web%2F1").await;
+    let page = site.page("/workers").await;
+    assert!(page.contains(">stopping<") && !page.contains("Yes, stop web/1"), "{page}");
+    site.post("/workers/stop", "name=nobody").await;
+    assert_eq!(said(&site).await, ["worker quiet", "worker resume", "worker stop", "worker stop"]);
+    assert_eq!(site.post("/workers/stop", "").await.status, axum::http::StatusCode::BAD_REQUEST);
 }

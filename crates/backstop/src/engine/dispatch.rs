@@ -84,7 +84,11 @@ impl Dispatcher {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut asking: Option<Asking> = None;
         loop {
-            self.start_buffered();
+            if self.engine.orders.takes_jobs() {
+                self.start_buffered();
+            } else {
+                self.give_back_all().await;
+            }
             if asking.is_none() {
                 self.hinted = false;
                 asking = self.next_claim(|_| true).map(|asked| self.ask(asked, self.engine.courtesy()));
@@ -111,6 +115,7 @@ impl Dispatcher {
                 () = self.freed.notified() => {}
                 () = engine.suspects.freed() => {}
                 () = room_again(&engine) => self.look_again(),
+                () = engine.orders.changed.notified() => self.look_again(),
                 () = engine.guards.changed.notified() => {
                     self.look_again();
                     self.leave_alone().await;
@@ -125,10 +130,7 @@ impl Dispatcher {
         }
         // What was not answered now either is not asked for again.
         self.again.clear();
-        for at in 0..self.lanes.len() {
-            let all = self.lanes[at].empty();
-            self.give_back(all).await;
-        }
+        self.give_back_all().await;
     }
 
     fn look_again(&mut self) {
@@ -194,7 +196,8 @@ impl Dispatcher {
 
     /// What to ask for now, of these queues. Those with the same lease go into one claim.
     fn next_claim(&mut self, of: impl Fn(&QueueName) -> bool) -> Option<Asked> {
-        if self.quiet_since.is_some() || self.engine.suspects.is_quiet() {
+        let waits = self.quiet_since.is_some() || self.engine.suspects.is_quiet();
+        if waits || !self.engine.orders.takes_jobs() {
             return None;
         }
         let open = |lane: &&ServedQueue| {
@@ -350,6 +353,14 @@ impl Dispatcher {
                 let ordinary = self.lanes[at].empty_of_ordinary();
                 self.give_back(ordinary).await;
             }
+        }
+    }
+
+    /// Gives back whatever was claimed and not begun.
+    async fn give_back_all(&mut self) {
+        for at in 0..self.lanes.len() {
+            let all = self.lanes[at].empty();
+            self.give_back(all).await;
         }
     }
 

@@ -197,6 +197,14 @@ impl Held {
         self.lock().iter().flat_map(|(number, claimed)| claimed.leases(*number, is_over)).collect()
     }
 
+    /// How many runs there are.
+    pub(crate) fn running(&self) -> usize {
+        let of = |claimed: &Claimed| {
+            claimed.jobs.values().filter(|entry| matches!(entry.stage, Stage::Runs(_))).count()
+        };
+        self.lock().values().map(of).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

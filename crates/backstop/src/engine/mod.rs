@@ -7,6 +7,7 @@
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
 //! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say; [`expired`] tells what waits), prunes | the same thread |
 //! | [`guards`] | tells and hears what breakers and gates say | the same thread |
+//! | [`orders`] | tells who the worker is, hears what its operator asks | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
 //! | [`table`] | works off adopted tables, each in its period | the same thread; handlers on the caller's runtime |
 //! | [`timetable`] | fires what schedules say is due | the same thread |
@@ -25,6 +26,7 @@ pub(crate) mod held;
 pub(crate) mod keeper;
 pub(crate) mod lane;
 pub(crate) mod meters;
+pub(crate) mod orders;
 pub(crate) mod overlaps;
 pub(crate) mod progress;
 pub(crate) mod rates;
@@ -44,11 +46,13 @@ use crate::sweeps::Sweep;
 use crate::tables::Table;
 use crate::worker::{QueueSettings, Timing};
 use backstop_core::limits::PRUNE_MAX;
+use backstop_core::order::RunOf;
 use backstop_core::port::{Retention, Shelf, Store};
 use backstop_core::verdict::{Keep, Rules};
 use backstop_core::{Kind, QueueName, Schedule, Span, Time, WorkerName};
 use guards::Guards;
 use held::Held;
+use orders::Orders;
 use overlaps::Overlaps;
 use progress::Tally;
 use rates::Rates;
@@ -65,6 +69,8 @@ use tokio::time::Instant;
 pub(crate) struct Engine {
     pub(crate) backstop: Backstop,
     pub(crate) name: WorkerName,
+    /// Which run of the worker of that name this is.
+    pub(crate) run: RunOf,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
     /// Queues it was told about and does not serve: others run their jobs.
     minded: BTreeMap<QueueName, QueueSettings>,
@@ -94,6 +100,7 @@ pub(crate) struct Engine {
     pub(crate) overlaps: Overlaps,
     pub(crate) rates: Rates,
     pub(crate) suspects: Suspects,
+    pub(crate) orders: Orders,
 }
 
 /// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
@@ -121,9 +128,11 @@ impl Engine {
         states: States,
         timing: Timing,
     ) -> Self {
+        let run = RunOf { id: format!("{:016x}", backstop.random().bits()), since: backstop.now() };
         Self {
             backstop,
             name,
+            run,
             queues,
             minded: BTreeMap::new(),
             shelves,
@@ -145,6 +154,7 @@ impl Engine {
             overlaps: Overlaps::default(),
             rates: Rates::default(),
             suspects: Suspects::default(),
+            orders: Orders::default(),
         }
     }
 

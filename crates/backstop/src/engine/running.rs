@@ -5,6 +5,7 @@ use super::beat::{beat_loop, fence_loop};
 use super::dispatch::Dispatcher;
 use super::guards::guard_loop;
 use super::keeper::keeper_loop;
+use super::orders::order_loop;
 use super::progress::Progress;
 use super::settle::{WAITING_MAX, settle_loop};
 use super::sweep::sweep_loop;
@@ -58,6 +59,11 @@ impl Running {
     /// What it has done so far.
     pub fn progress(&self) -> Progress {
         self.engine.tally.progress()
+    }
+
+    /// Whether it stops, or has stopped, because an operator asked for it, as [`Changes::order`](crate::operate::Changes::order) does.
+    pub fn was_asked_to_stop(&self) -> bool {
+        self.engine.orders.was_asked_to_stop()
     }
 
     /// Tells it to stop: no more claims, running jobs may end, the rest is given back.
@@ -143,7 +149,7 @@ fn start_services(
     worker_stop: CancellationToken,
 ) -> Result<ServicesEnd, BadWorker> {
     let engine = Arc::clone(engine);
-    let indispensable = Indispensable { stop: stop.clone(), worker_stop };
+    let indispensable = Indispensable { stop: stop.clone(), worker_stop: worker_stop.clone() };
     let serve = async move {
         let _indispensable = indispensable;
         tokio::join!(
@@ -151,6 +157,7 @@ fn start_services(
             fence_loop(&engine, &stop),
             keeper_loop(&engine, &stop),
             guard_loop(&engine, &stop),
+            order_loop(&engine, &stop, &worker_stop),
             sweep_loop(&engine, &stop),
             table_loop(&engine, &stop),
             timetable_loop(&engine, &stop)

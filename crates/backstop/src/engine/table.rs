@@ -23,7 +23,7 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
     let adopted = Adopted::by(&engine.backstop, table, &engine.name, stop.clone());
     let mut waiting = JoinSet::new();
     while !stop.is_cancelled() {
-        let wait = match adopted.turn().await {
+        let wait = match whose_turn(engine, &adopted).await {
             Ok(None) => adopted.wait().await.unwrap_or(LOOK_MAX),
             Ok(Some(which)) => {
                 let is_done = run(engine, &adopted, which, &mut waiting).await;
@@ -46,6 +46,11 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
         () = async { while let Some(ended) = waiting.join_next().await { told(table, ended.flatten()); } } => {}
         () = grace_is_over(engine, &adopted) => left(engine, table),
     }
+}
+
+/// Whether it is this worker's turn, and for what. One that was asked to take nothing new leaves it to others.
+async fn whose_turn(engine: &Engine, adopted: &Adopted) -> Answer<Option<Which>> {
+    if engine.orders.takes_jobs() { adopted.turn().await } else { Ok(None) }
 }
 
 /// What became of a pass, or of the task it ran in.

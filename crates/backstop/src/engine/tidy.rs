@@ -6,6 +6,7 @@ use crate::idempotence::{DONE, LOCK, Mark, Slot};
 use crate::kinds::{self, KINDS, Known};
 use crate::remote::suspects::{Place, SUSPECTS};
 use crate::shared::{Walk, read, remove};
+use crate::workers::card::{CARDS, Card, ORDERS, OrderCell};
 use backstop_core::Span;
 use backstop_core::port::{Answer, Cell};
 
@@ -21,6 +22,8 @@ pub(super) struct Tidy {
     marks: Option<String>,
     kinds: Option<String>,
     suspects: Option<String>,
+    cards: Option<String>,
+    orders: Option<String>,
 }
 
 impl Tidy {
@@ -38,7 +41,9 @@ impl Tidy {
             let living = engine.store().workers(kinds::KEPT, now).await?;
             let living = living.into_iter().map(|worker| worker.name.to_string()).collect();
             look_through(engine, KINDS, &mut self.kinds, |cell| Known::is_over(cell, &living, now)).await?;
-            look_through(engine, SUSPECTS, &mut self.suspects, |cell| Place::is_over(cell, &living)).await
+            look_through(engine, SUSPECTS, &mut self.suspects, |cell| Place::is_over(cell, &living)).await?;
+            look_through(engine, CARDS, &mut self.cards, |cell| Card::is_over(cell, &living, now)).await?;
+            look_through(engine, ORDERS, &mut self.orders, |cell| OrderCell::is_over(cell, &living)).await
         };
         if let Err(error) = tidied.await {
             tracing::warn!(%error, "old locks and marks were not removed");

@@ -4,6 +4,7 @@ use super::Remote;
 use super::guards::Allowed;
 use super::ticket::{Past, Ticket};
 use crate::worker::QueueSettings;
+use crate::workers::About;
 use backstop_core::blame::is_suspect;
 use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
@@ -38,6 +39,8 @@ pub struct Ask {
     pub lease: Option<Span>,
     /// How long to wait for the first job.
     pub wait: Span,
+    /// What the worker tells of itself.
+    pub about: About,
 }
 
 /// A job handed out, and the right to end its run.
@@ -51,7 +54,7 @@ pub struct Handed {
 
 impl Remote<'_> {
     /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused queues, behind open breakers and
-    /// shut gates, or over a rate limit.
+    /// shut gates, over a rate limit, or to a worker that is asked to take no new jobs.
     pub async fn lease(&self, ask: &Ask) -> Answer<Vec<Handed>> {
         self.lease_until(ask, &CancellationToken::new()).await
     }
@@ -64,13 +67,22 @@ impl Remote<'_> {
         let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
         let ask = &Ask { queues: distinct(&ask.queues), ..ask.clone() };
         let mut promote_at = Instant::now();
+        let mut was_asked = true;
         loop {
+            let is_asked = self.asked(&ask.worker, &ask.about).await?.is_some();
             self.attend(ask, term).await?;
-            let handed = self.look(ask, term).await?;
+            if is_asked && !was_asked {
+                // It hears at once what it is asked for. Who asks again in spite of that waits as long as for jobs.
+                return Ok(Vec::new());
+            }
+            was_asked = is_asked;
+            let handed = if is_asked { Vec::new() } else { self.look(ask, term).await? };
             if !handed.is_empty() {
                 return Ok(handed);
             }
-            if Instant::now() >= promote_at {
+            if is_asked {
+                promote_at = Instant::now() + POLL;
+            } else if Instant::now() >= promote_at {
                 let (moved, next) = self.promote().await?;
                 promote_at = Instant::now() + next;
                 if moved {
@@ -104,6 +116,7 @@ impl Remote<'_> {
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
         self.backstop.store().beat(beat, now).await?;
+        self.put_down(&ask.worker, &ask.about).await?;
         self.attendance.note(&ask.worker, &ask.queues, now);
         Ok(())
     }

@@ -6,14 +6,16 @@
 //! | the breaker of its queue | asked before a claim; told with every end |
 //! | the rate limit of its queue | leave is asked before a claim, and unused leave given back |
 //! | the gate of its kind | asked after a claim: what it keeps back goes back, not charged; told of deaths |
+//! | being asked to take no new jobs | nothing is claimed for such a worker, as `orders.rs` says |
 //! | being a suspect, as [`backstop_core::blame`] says | each worker has one at a time, as `suspects.rs` says, and it is noted before |
 //!
-//! Nothing is remembered here between two calls but when a worker was last seen, and when jobs were last made ready: what ending a run needs to know travels with
+//! Nothing is remembered here between two calls but when a worker was last seen, what it told and was asked for then, and when jobs were last made ready: what ending a run needs to know travels with
 //! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
 
 mod back;
 mod guards;
 mod lease;
+mod orders;
 mod overlaps;
 mod settle;
 pub(crate) mod suspects;
@@ -26,7 +28,10 @@ pub use ticket::{NotATicket, Ticket};
 use crate::client::Backstop;
 use crate::config::Config;
 use crate::worker::QueueSettings;
+use crate::workers::About;
+use crate::workers::card::Card;
 use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
+use backstop_core::order::Asked;
 use backstop_core::port::{Answer, Beat};
 use backstop_core::{JobId, Lease, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +49,10 @@ const NOTED_MAX: usize = 10_000;
 pub struct Attendance {
     noted: Mutex<BTreeMap<WorkerName, Noted>>,
     promoted: Mutex<Option<Promotion>>,
+    /// What they told of themselves.
+    cards: orders::Memory<Card>,
+    /// What they were asked for.
+    orders: orders::Memory<Option<Asked>>,
 }
 
 /// A look for jobs whose time has come.
@@ -110,6 +119,15 @@ impl Noted {
     }
 }
 
+/// What a worker elsewhere hears when it beats.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beaten {
+    /// Which jobs are no longer its own.
+    pub lost: Vec<JobId>,
+    /// What it is asked for.
+    pub asked: Option<Asked>,
+}
+
 /// What can be done on behalf of workers elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote<'a> {
@@ -126,8 +144,25 @@ impl Backstop {
 }
 
 impl Remote<'_> {
-    /// Keeps leases alive, and notes their worker as alive; answers which of the jobs are no longer its own.
+    /// Keeps leases alive, and notes their worker, which tells `about` of itself, as alive.
     pub async fn beat(
+        &self,
+        worker: &WorkerName,
+        about: &About,
+        held: Vec<(JobId, Option<Ticket>)>,
+        term: Option<Span>,
+    ) -> Answer<Beaten> {
+        let asked = self.asked(worker, about).await;
+        // Whatever became of that: leases come first.
+        let lost = self.extend(worker, held, term).await?;
+        if let Err(error) = self.put_down(worker, about).await {
+            tracing::debug!(%error, %worker, "what a worker tells of itself was not put down");
+        }
+        Ok(Beaten { lost, asked: asked? })
+    }
+
+    /// Keeps leases alive; answers which of the jobs are no longer the worker's own.
+    async fn extend(
         &self,
         worker: &WorkerName,
         held: Vec<(JobId, Option<Ticket>)>,

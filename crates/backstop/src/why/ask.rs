@@ -4,9 +4,9 @@ use super::{DeadRecord, Facts, LIVE_WITHIN, Why, why};
 use crate::client::Backstop;
 use crate::kinds;
 use crate::streams::{Stream, letters_of};
-use backstop_core::port::{Answer, KeyHolder};
+use backstop_core::port::{Answer, KeyHolder, WorkerStatus};
 use backstop_core::stream::Standing;
-use backstop_core::{Job, JobId, State, StreamKey};
+use backstop_core::{Job, JobId, State, StreamKey, Time, WorkerName};
 use serde::Deserialize;
 
 /// Why a job does not run, with all there is to show of it.
@@ -50,6 +50,7 @@ impl Backstop {
         let rate = self.rate_of(&job.queue).await?;
         let serving: Vec<_> = workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect();
         let strangers = kinds::strangers(self, &serving, &job.queue, &job.kind).await?;
+        let quiet = self.quiet(&serving, now).await?;
         let record = self.dead_record(&job).await?;
         let answer = why(Facts {
             job: Some(&job),
@@ -58,12 +59,20 @@ impl Backstop {
             guards: &guards,
             rate: rate.as_ref(),
             strangers: &strangers,
+            quiet: &quiet,
             twin: self.twin(&job).await?,
             record: record.as_ref(),
             max_attempts: max_attempts(&job),
             now,
         });
         Ok(Explained { id: job.id, job: Some(job), why: answer.redacted(&self.redaction()) })
+    }
+
+    /// Those of `workers` that take no new jobs.
+    async fn quiet(&self, workers: &[&WorkerStatus], now: Time) -> Answer<Vec<WorkerName>> {
+        let workers = self.with_cards(workers.iter().map(|worker| (*worker).clone()).collect()).await?;
+        let quiet = workers.into_iter().filter(|worker| worker.health(now).takes_nothing());
+        Ok(quiet.map(|worker| worker.status.name).collect())
     }
 
     /// Who holds the unique key of a job that has ended.

@@ -99,6 +99,7 @@ fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) 
 
 /// Nothing is known.
 const FACTS: Facts<'static> = Facts {
+    quiet: &[],
     job: None,
     queue: None,
     workers: &[],
@@ -227,6 +228,38 @@ fn an_ended_job_says_how() {
     check(&ended(State::Dead, Reason::AttemptsExhausted), Around::Served, "dead", sentence);
     let sentence = "it was cancelled because an operator called it off, at 2026-01-01T00:00:00Z";
     check(&ended(State::Cancelled, Reason::Operator), Around::Served, "cancelled", sentence);
+}
+
+#[test]
+fn a_queue_whose_workers_all_take_nothing_new_is_named() {
+    let serves = |name: &str| WorkerStatus {
+        name: WorkerName::new(name),
+        queues: vec![queue_name()],
+        seen_at: NOW,
+        running: 0,
+    };
+    let both = [serves("a"), serves("b")];
+    let names = |names: &[&str]| names.iter().map(|name| WorkerName::new(name)).collect::<Vec<_>>();
+    let ready = job(State::Ready, 0);
+    let told = |workers: &[WorkerStatus], quiet: &[&str], strangers: &[&str]| {
+        let (quiet, strangers) = (names(quiet), names(strangers));
+        why(Facts { job: Some(&ready), workers, quiet: &quiet, strangers: &strangers, ..FACTS })
+    };
+    let all = told(&both, &["a", "b"], &[]);
+    assert_eq!(
+        (all.gate(), all.to_string().as_str(), all.next_step(Some(&ready)).as_deref()),
+        (
+            "quiet",
+            "it is ready, but all 2 workers that serve its queue take no new jobs: they were asked not to, or stop",
+            Some("backstop worker resume a, or another worker for emails")
+        )
+    );
+    let one = told(&both[..1], &["a"], &[]).to_string();
+    assert!(one.starts_with("it is ready, but a, which serves its queue, takes no new jobs"), "{one}");
+    assert_eq!(told(&both, &["a"], &[]).gate(), "waiting");
+    assert_eq!(told(&both, &["a"], &["b"]).gate(), "unknown_kind", "who knows the kind takes nothing");
+    assert_eq!(told(&both, &["a", "b"], &["b"]).gate(), "quiet");
+    assert_eq!(told(&[], &["a"], &[]).gate(), "no_worker");
 }
 
 #[test]

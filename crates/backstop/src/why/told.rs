@@ -24,6 +24,7 @@ impl Why {
             Self::Running { .. } => "running",
             Self::Lost { .. } => "lost",
             Self::NoWorker => "no_worker",
+            Self::Quiet { .. } => "quiet",
             Self::UnknownKind { .. } => "unknown_kind",
             Self::UniqueTwin { .. } => "unique_twin",
             Self::Suspect { .. } => "suspect",
@@ -60,6 +61,7 @@ impl Why {
                 json!({ "worker": worker.as_str(), "since": since, "until": until, "strikes": strikes })
             }
             Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
+            Self::Quiet { workers, first } => json!({ "workers": workers, "first": first.as_str() }),
             Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
             Self::Suspect { strikes, last, workers } => {
                 json!({ "strikes": strikes, "last": last.as_str(), "workers": workers })
@@ -104,6 +106,9 @@ impl Why {
                 Some(stream) => format!("backstop stream serve {stream} --exec COMMAND"),
                 None => format!("backstop work {queue} --exec COMMAND"),
             },
+            Self::Quiet { first, .. } => {
+                format!("backstop worker resume {first}, or another worker for {queue}")
+            }
             Self::UnknownKind { kind, .. } => {
                 format!("a worker of {queue} with a handler for `{kind}`, or for all kinds")
             }
@@ -200,6 +205,16 @@ impl fmt::Display for Why {
                 )
             }
             Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),
+            Self::Quiet { workers: 1, first } => {
+                write!(
+                    f,
+                    "it is ready, but {first}, which serves its queue, takes no new jobs: it was asked not to, or stops"
+                )
+            }
+            Self::Quiet { workers, .. } => write!(
+                f,
+                "it is ready, but all {workers} workers that serve its queue take no new jobs: they were asked not to, or stop"
+            ),
             Self::UnknownKind { kind, workers: 1 } => {
                 write!(
                     f,

@@ -2,8 +2,11 @@
 
 use crate::databases::Database;
 use crate::ground::{Calls, Dates, FIBONACCI, create, create_anew, fresh, insert, leave_desk, states, table};
+use backstop::core::WorkerName;
+use backstop::core::order::{Duty, Order};
 use backstop::core::table::OpenRow;
 use backstop::tables::{Row, Table};
+use backstop::workers::LISTED;
 use backstop::{Fail, Span, Timing};
 use serde_json::json;
 
@@ -115,5 +118,46 @@ async fn a_handler_that_hangs_holds_up_neither_other_rows_nor_passes_and_is_seen
             worker.stop();
             worker.stopped().await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quieted_worker_leaves_its_table_to_others() {
+    let database = Database::all().into_iter().next().expect("a database");
+    create(&database, Dates::Native);
+    let backstop = backstop::Backstop::open("memory:").await.expect("a store");
+    let start = |name: &str, calls: &Calls| {
+        let table = table(&database, FIBONACCI).every(Span::secs(1)).expect("a period");
+        backstop.worker().name(name).table(calls.table(table, |_| false)).start().expect("a worker")
+    };
+    let (quieted, others) = (Calls::default(), Calls::default());
+    let quiet = start("quiet", &quieted);
+    let name = WorkerName::new("quiet");
+    let duty = async || {
+        let seen = backstop.workers(LISTED).await.expect("workers");
+        seen.into_iter().find(|worker| worker.status.name == name).map(|worker| (worker.about.pid, worker.duty))
+    };
+    let began = std::time::Instant::now();
+    let mut is_asked = false;
+    while duty().await.is_none_or(|(_, duty)| duty != Duty::Quiet) {
+        assert!(began.elapsed().as_secs() < 30, "{:?}", duty().await);
+        if !is_asked && duty().await.is_some_and(|(pid, _)| pid.is_some()) {
+            is_asked = backstop.changes("ada").order(&name, Order::Quiet).await.expect("an answer").is_some();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let rows: Vec<(i64, &str, OpenRow)> =
+        (1..=10).map(|id| (id, "NEW", fresh(backstop.now().before(Span::minutes(id))))).collect();
+    insert(&database, Dates::Native, &rows);
+    let other = start("other", &others);
+    let adopted = backstop.adopted(&table(&database, FIBONACCI));
+    while states(&adopted, backstop.now()).await != [0, 0, 10] {
+        assert!(began.elapsed().as_secs() < 60, "{:?}", states(&adopted, backstop.now()).await);
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!((quieted.keys().len(), others.keys().len()), (0, 10));
+    for worker in [quiet, other] {
+        worker.stop();
+        worker.stopped().await;
     }
 }

@@ -5,6 +5,7 @@ use super::state::{Deed, Mode, Notice, State, View};
 use super::trail::Flow;
 use crate::output::table::Tone;
 use crate::output::words::{count, counted};
+use backstop::core::order::Order;
 use backstop::core::port::Gate;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -34,10 +35,12 @@ r            read the store now
 q            quit
 
 Capital letters change something:
-P            pause a queue, or resume it
+P            pause a queue, or resume it; a worker
+             takes no new jobs, or goes on
 R            requeue a group of dead letters,
              or reset a breaker; asks first
-Both do it to all rows that are selected.";
+S            stop a worker; asks first
+All do it to all rows that are selected.";
 
 /// Deeds of several that a question names.
 const DEEDS_TOLD_MAX: usize = 10;
@@ -215,8 +218,7 @@ fn footline(state: &State) -> Line<'static> {
         (None, Some(Notice::Failed(told))) => Line::styled(told.clone(), style(Tone::Bad)),
         (None, Some(Notice::Done(told))) => Line::styled(told.clone(), style(Tone::Good)),
         (None, None) => {
-            let keys =
-                "←/→ view  j/k row  x select  A all  / filter  ? help  q quit  P pause  R requeue or reset";
+            let keys = "←/→ view  j/k row  x select  A all  / filter  ? help  q quit  P pause  R requeue or reset  S stop";
             let filter = &state.filter;
             let shown = if filter.is_empty() {
                 keys.to_owned()
@@ -247,6 +249,11 @@ fn asked(deed: &Deed) -> String {
             )
         }
         Deed::Reset(name) => format!("Reset {name}?\nWhat it keeps back runs at once."),
+        Deed::Order(worker, Order::Quiet) => format!("Have {worker} take no new jobs?"),
+        Deed::Order(worker, Order::Resume) => format!("Have {worker} go on?"),
+        Deed::Order(worker, Order::Stop) => {
+            format!("Stop {worker}?\nIt ends what it runs, within its grace, and then itself.")
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::trail::{Flow, Trail};
 use backstop::breakers::GuardStatus;
 use backstop::core::port::{Answer, QueueStatus, StreamStatus, WorkerStatus};
 use backstop::dead::DeadGroup;
+use backstop::workers::WorkerInfo;
 use backstop::{Backstop, Span, State, Time};
 use backstop_server::wire::breaker::BreakerShape;
 use backstop_server::wire::queue::QueueShape;
@@ -25,7 +26,7 @@ pub(super) struct Figures {
     /// Its queues, by name.
     pub(super) queues: Vec<QueueStatus>,
     /// Its workers, by name.
-    pub(super) workers: Vec<WorkerStatus>,
+    pub(super) workers: Vec<WorkerInfo>,
     /// What died of the same, the largest groups first.
     pub(super) groups: Vec<DeadGroup>,
     /// Its streams, by name.
@@ -47,11 +48,11 @@ impl Figures {
         Ok(Self {
             at,
             queues: store.queues(at).await?,
-            workers: store
-                .workers(WORKERS_WITHIN, at)
+            workers: backstop
+                .workers(WORKERS_WITHIN)
                 .await?
                 .into_iter()
-                .filter(|one| is_there(one, at))
+                .filter(|one| is_there(&one.status, at))
                 .collect(),
             groups: backstop.dead().groups(None, GROUPS).await?,
             streams: store.streams().await?,
@@ -67,8 +68,9 @@ impl Figures {
     /// For programs, with the rates of `trail`.
     pub(super) fn shape(&self, trail: &Trail) -> Value {
         let workers = self.workers.iter().map(|worker| {
-            let queues = &worker.queues;
-            json!({ "name": worker.name.as_str(), "queues": queues, "running": worker.running, "seen_at": worker.seen_at })
+            let status = &worker.status;
+            let (name, state) = (status.name.as_str(), worker.health(self.at).as_str());
+            json!({ "name": name, "queues": status.queues, "running": status.running, "seen_at": status.seen_at, "state": state })
         });
         json!({
             "at": self.at,
@@ -124,7 +126,7 @@ mod tests {
         }
         let names = async || {
             let workers = Figures::read(&test.backstop).await.unwrap().workers;
-            workers.into_iter().map(|worker| worker.name.to_string()).collect::<Vec<_>>()
+            workers.into_iter().map(|worker| worker.status.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names().await, ["stopped", "vanished"]);
         test.clock.advance(SILENT.plus(Span::secs(1)));

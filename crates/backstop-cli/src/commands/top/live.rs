@@ -9,9 +9,12 @@ use crate::context::Context;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
+use backstop::core::WorkerName;
+use backstop::core::order::{Order, Ordered};
 use backstop::core::port::{Answer, Gate};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
 use backstop::operate::Changes;
+use backstop::workers::Given;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io;
@@ -165,11 +168,22 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
             };
             format!("{} of {queue} requeued{refused}", counted(changed.count, "dead letter"))
         }
+        Deed::Order(worker, order) => ordered(worker, *order, changes.order(worker, *order).await?),
         Deed::Reset(name) => {
             let word = if changes.reset(name).await? { "reset" } else { "gone" };
             format!("{name} is {word}")
         }
     })
+}
+
+fn ordered(worker: &WorkerName, order: Order, given: Option<Given>) -> String {
+    match (given.map(|given| given.ordered), order) {
+        (None, _) => format!("{worker} is gone"),
+        (Some(Ordered::TooLate), _) => format!("{worker} has begun to stop"),
+        (Some(_), Order::Quiet) => format!("{worker} takes no new jobs within seconds. P has it go on"),
+        (Some(_), Order::Resume) => format!("{worker} goes on within seconds"),
+        (Some(_), Order::Stop) => format!("{worker} ends what it runs, and then itself"),
+    }
 }
 
 fn take_in(state: &mut State, reading: Answer<Figures>) {

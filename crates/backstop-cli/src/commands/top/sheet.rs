@@ -3,13 +3,15 @@
 use super::figures::{Figures, SILENT, oldest};
 use super::state::{Deed, View};
 use super::trail::{Flow, Trail};
-use crate::commands::breaker;
+use crate::commands::{breaker, worker};
 use crate::output::table::Tone;
-use crate::output::words::{about, count, cut, one_line, relative};
+use crate::output::words::{about, bytes, count, cut, one_line, relative};
 use backstop::breakers::GuardStatus;
-use backstop::core::port::{Gate, QueueStatus, StreamStatus, WorkerStatus};
+use backstop::core::WorkerName;
+use backstop::core::port::{Gate, QueueStatus, StreamStatus};
 use backstop::core::stream::{Alarm, Count, alarms};
 use backstop::dead::DeadGroup;
+use backstop::workers::{Health, WorkerInfo};
 use backstop::{QueueName, State, Time};
 use backstop_server::wire::breaker::what;
 
@@ -31,12 +33,14 @@ pub(super) struct Row {
     pub(super) queue: Option<QueueName>,
     /// What `R` does to it, if anything.
     pub(super) again: Option<Deed>,
+    /// The worker it is about, and how that is, if it is about one.
+    pub(super) worker: Option<(WorkerName, Health)>,
 }
 
 impl Row {
     fn new(id: &impl ToString, cells: impl IntoIterator<Item = (String, Tone)>) -> Self {
         let cells = cells.into_iter().map(|(text, tone)| (one_line(&text), tone)).collect();
-        Self { id: id.to_string(), cells, queue: None, again: None }
+        Self { id: id.to_string(), cells, queue: None, again: None, worker: None }
     }
 
     /// Whether one of its cells has this text, whose letters are small.
@@ -95,7 +99,7 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
             "no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'",
         ),
         View::Workers => (
-            &["WORKER", "#RUNNING", "#LAST BEAT", "QUEUES"],
+            &["WORKER", "STATE", "#RUNNING", "#MEMORY", "#UP", "#LAST BEAT", "QUEUES"],
             "nobody works; try: backstop work emails --exec ./send-mail",
         ),
         View::Dead => (
@@ -169,14 +173,21 @@ fn of_rates(queue: &QueueStatus, trail: &Trail) -> Row {
     Row { queue: Some(queue.name.clone()), ..Row::new(&queue.name, cells) }
 }
 
-fn of_worker(worker: &WorkerStatus, now: Time) -> Row {
-    let silent = now.since(worker.seen_at);
-    let queues: Vec<&str> = worker.queues.iter().map(QueueName::as_str).collect();
+fn of_worker(info: &WorkerInfo, now: Time) -> Row {
+    let (status, about_it, health) = (&info.status, &info.about, info.health(now));
+    let silent = now.since(status.seen_at);
+    let queues: Vec<&str> = status.queues.iter().map(QueueName::as_str).collect();
     let beat = (about(silent), if silent > SILENT { Tone::Bad } else { Tone::Plain });
-    Row::new(
-        &worker.name,
-        [plain(&worker.name), plain(&count(worker.running)), beat, plain(&queues.join(", "))],
-    )
+    let cells = [
+        plain(&status.name),
+        (health.as_str().to_owned(), worker::toned(health)),
+        plain(&count(status.running)),
+        plain(&about_it.memory.map(bytes).unwrap_or_default()),
+        plain(&about_it.since.map(|since| about(now.since(since))).unwrap_or_default()),
+        beat,
+        plain(&queues.join(", ")),
+    ];
+    Row { worker: Some((status.name.clone(), health)), ..Row::new(&status.name, cells) }
 }
 
 fn of_group(group: &DeadGroup, now: Time) -> Row {

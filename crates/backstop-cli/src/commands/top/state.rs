@@ -5,8 +5,10 @@ use super::sheet::{self, Row, Sheet};
 use super::trail::Trail;
 use backstop::QueueName;
 use backstop::breakers::GuardName;
-use backstop::core::Fingerprint;
+use backstop::core::order::Order;
 use backstop::core::port::Gate;
+use backstop::core::{Fingerprint, WorkerName};
+use backstop::workers::Health;
 use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::BTreeSet;
@@ -85,6 +87,8 @@ pub(super) enum Deed {
     },
     /// Reset a breaker, or open a gate again.
     Reset(GuardName),
+    /// Ask a worker for something.
+    Order(WorkerName, Order),
 }
 
 /// What a key asks of whoever runs the loop.
@@ -207,7 +211,9 @@ impl State {
         match code {
             KeyCode::Char('q') => return Wish::Quit,
             KeyCode::Char('r') => return Wish::Read,
+            KeyCode::Char('P') if self.view == View::Workers => return self.turn_workers(),
             KeyCode::Char('P') => return self.turn_gate(),
+            KeyCode::Char('S') => self.ask_to_stop(),
             KeyCode::Char('R') => self.ask(),
             KeyCode::Char('x') => self.select(),
             KeyCode::Char('A') => self.select_all(),
@@ -338,6 +344,39 @@ impl State {
             _ => self.mode = Mode::Asked(deeds),
         }
         Wish::Draw
+    }
+
+    /// To quiet a worker loses nothing either, and is undone by the same key.
+    fn turn_workers(&mut self) -> Wish {
+        let workers: Vec<_> = self.meant().into_iter().filter_map(|row| row.worker).collect();
+        let takes = |health: Health| matches!(health, Health::Live | Health::Silent);
+        // Of several, none goes on while another is quieted by the same key.
+        let any_takes = workers.iter().any(|(_, health)| takes(*health));
+        let order = if any_takes { Order::Quiet } else { Order::Resume };
+        let is_meant = |health: Health| if any_takes { takes(health) } else { health == Health::Quiet };
+        let meant = workers.into_iter().filter(|(_, health)| is_meant(*health));
+        let deeds: Vec<Deed> = meant.map(|(name, _)| Deed::Order(name, order)).collect();
+        match deeds.len() {
+            0 => {
+                let told = "P quiets a worker, or has it go on: this one has begun to stop, or is none";
+                self.notice = Some(Notice::Failed(told.to_owned()));
+            }
+            1 => return self.wish(deeds),
+            _ => self.mode = Mode::Asked(deeds),
+        }
+        Wish::Draw
+    }
+
+    fn ask_to_stop(&mut self) {
+        let workers = self.meant().into_iter().filter_map(|row| row.worker);
+        let there = workers.filter(|(_, health)| health.is_there() && *health != Health::Stopping);
+        let deeds: Vec<Deed> = there.map(|(name, _)| Deed::Order(name, Order::Stop)).collect();
+        if !deeds.is_empty() {
+            self.mode = Mode::Asked(deeds);
+            return;
+        }
+        let told = "S stops a worker: choose one in Workers that does not stop already";
+        self.notice = Some(Notice::Failed(told.to_owned()));
     }
 
     fn ask(&mut self) {

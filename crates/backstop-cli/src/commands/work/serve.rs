@@ -51,6 +51,9 @@ pub(super) async fn serve(
         }
     }
     watch.line.finish_and_clear();
+    if running.was_asked_to_stop() {
+        context.output.announce("stopped: an operator asked for it");
+    }
     running.progress()
 }
 

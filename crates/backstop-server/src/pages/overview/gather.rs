@@ -3,11 +3,10 @@
 use crate::doctor::Opinion;
 use crate::history::{QueueSeries, StreamSeries};
 use crate::pages::View;
-use crate::pages::workers::Health;
-use crate::wire::worker::LISTED;
 use backstop::breakers::GuardStatus;
 use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
+use backstop::workers::{LISTED, is_heard};
 use backstop_core::limits::GROUPS_MAX;
 use backstop_core::port::{
     Answer, Group, GroupQuery, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
@@ -107,15 +106,13 @@ impl Facts {
 
     /// Workers that are heard, and the jobs in their hands.
     pub(super) fn live_workers(&self) -> (u64, u64) {
-        let live = self.workers.iter().filter(|worker| Health::of(worker, self.now) == Health::Live);
+        let live = self.workers.iter().filter(|worker| is_heard(worker, self.now));
         live.fold((0, 0), |(count, running), worker| (count + 1, running + worker.running))
     }
 
     /// Whether somebody serves a queue.
     pub(super) fn is_served(&self, queue: &QueueName) -> bool {
-        let serves = |worker: &&WorkerStatus| {
-            Health::of(worker, self.now) == Health::Live && worker.queues.contains(queue)
-        };
+        let serves = |worker: &&WorkerStatus| is_heard(worker, self.now) && worker.queues.contains(queue);
         self.handled.contains(queue) || self.workers.iter().any(|worker| serves(&worker))
     }
 }

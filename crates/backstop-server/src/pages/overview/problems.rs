@@ -6,7 +6,6 @@ use super::gather::Facts;
 use crate::history::Series;
 use crate::pages::link::{Link, part};
 use crate::pages::text;
-use crate::pages::workers::Health;
 use backstop::breakers::GuardStatus;
 use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
@@ -248,7 +247,10 @@ fn dying(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Workers that hold jobs and are not heard.
 fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
-    let deaf = facts.workers.iter().filter(|worker| Health::of(worker, facts.now) == Health::Deaf);
+    let is_deaf = |worker: &&backstop_core::port::WorkerStatus| {
+        worker.running > 0 && !backstop::workers::is_heard(worker, facts.now)
+    };
+    let deaf = facts.workers.iter().filter(is_deaf);
     let told = |worker: &backstop_core::port::WorkerStatus| Problem {
         weight: Weight::Bad,
         kind: "deaf worker",

@@ -133,6 +133,39 @@ async fn a_capital_p_pauses_the_chosen_queue_and_resumes_it() {
 }
 
 #[tokio::test]
+async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_question() {
+    use backstop::core::port::Beat;
+    let test = place().await;
+    let (now, names) = (test.backstop.now(), ["one", "two"].map(WorkerName::new));
+    for worker in names.clone() {
+        let queues = vec![QueueName::new("emails").unwrap()];
+        let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(Span::secs(15)) };
+        test.backstop.store().beat(beat, now).await.unwrap();
+    }
+    let [one, two] = names;
+    let order = |worker: &WorkerName, order| Deed::Order(worker.clone(), order);
+    let (mut state, wish) = press(looking_at(&test, View::Workers).await, "P");
+    assert_eq!(wish, Wish::Do(vec![order(&one, Order::Quiet)]));
+    test.backstop.changes("ada").order(&one, Order::Quiet).await.unwrap().unwrap();
+    read(&mut state, &test).await;
+    assert_eq!(state.row().unwrap().cells[1].0, "quiet");
+    assert_eq!(
+        press(looking_at(&test, View::Workers).await, "P").1,
+        Wish::Do(vec![order(&one, Order::Resume)])
+    );
+    let (_, wish) = press(looking_at(&test, View::Workers).await, "A P");
+    assert_eq!(wish, Wish::Do(vec![order(&two, Order::Quiet)]), "none goes on while another is quieted");
+    let (state, wish) = press(looking_at(&test, View::Workers).await, "A S");
+    assert_eq!(wish, Wish::Draw);
+    let both = vec![order(&one, Order::Stop), order(&two, Order::Stop)];
+    assert_eq!(state.mode, Mode::Asked(both.clone()));
+    assert_eq!(press(state, "y").1, Wish::Do(both));
+    let (state, wish) = press(looking_at(&test, View::Queues).await, "S");
+    assert_eq!(wish, Wish::Draw);
+    assert!(matches!(state.notice, Some(Notice::Failed(_))), "it says where there are workers");
+}
+
+#[tokio::test]
 async fn a_small_letter_changes_nothing() {
     let test = place().await;
     for view in View::ALL {

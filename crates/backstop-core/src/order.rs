@@ -1,0 +1,159 @@
+//! What an operator asks of one worker: to take no new jobs, to go on, to stop.
+//!
+//! At most one order stands for a worker. What an order makes of the one that stands:
+//!
+//! | stands | quiet | stop | resume |
+//! |---|---|---|---|
+//! | nothing | quiet stands | stop stands | nothing to take back |
+//! | quiet | as it was | stop stands | nothing stands |
+//! | stop | as it was: to stop is more | as it was | nothing stands; too late once the worker says that it stops |
+//!
+//! So of two orders that are given at once the greater one stands, whichever comes first. An order is for one run of a worker, from its
+//! start to its end: a worker that is started again under the same name has not been asked for anything.
+
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A worker that does not say which run of it this is counts as another one after a silence of this length: the orders of before were
+/// not for it.
+pub const SILENCE_MAX: Span = Span::secs(30);
+
+/// What an operator says to a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Take no new jobs; what runs may end.
+    Quiet,
+    /// Go on, whatever you were asked for.
+    Resume,
+    /// End what runs, within your grace, and then yourself.
+    Stop,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Quiet, Self::Resume, Self::Stop];
+
+    /// In one word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Resume => "resume",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a worker is asked for, until that is taken back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Asked {
+    /// To take no new jobs.
+    Quiet,
+    /// To end.
+    Stop,
+}
+
+impl Asked {
+    /// In one word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// What a worker does about its jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duty {
+    /// It takes jobs.
+    #[default]
+    Working,
+    /// It takes no new ones.
+    Quiet,
+    /// It takes no new ones, and ends with the last one it has.
+    Stopping,
+}
+
+impl Duty {
+    /// What a worker does from now on. Who has begun to stop stops, whatever is said later.
+    #[must_use]
+    pub const fn heeding(self, asked: Option<Asked>) -> Self {
+        match (self, asked) {
+            (Self::Stopping, _) | (_, Some(Asked::Stop)) => Self::Stopping,
+            (_, Some(Asked::Quiet)) => Self::Quiet,
+            (_, None) => Self::Working,
+        }
+    }
+}
+
+/// What became of an order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ordered {
+    /// It changed what stands.
+    Given,
+    /// What stands is as it was: it was asked for already, or there was nothing to take back.
+    Same,
+    /// The worker has begun to stop, and does not go back to work.
+    TooLate,
+}
+
+/// What stands after an order, and what became of it. `duty` is what the worker says that it does.
+pub const fn ordered(stands: Option<Asked>, duty: Duty, order: Order) -> (Option<Asked>, Ordered) {
+    match (order, stands, duty) {
+        (Order::Resume, _, Duty::Stopping) => (stands, Ordered::TooLate),
+        (Order::Resume, Some(_), _) => (None, Ordered::Given),
+        (Order::Quiet, None, _) => (Some(Asked::Quiet), Ordered::Given),
+        (Order::Stop, None | Some(Asked::Quiet), _) => (Some(Asked::Stop), Ordered::Given),
+        (Order::Resume, None, _) | (Order::Quiet | Order::Stop, Some(_), _) => (stands, Ordered::Same),
+    }
+}
+
+/// One run of a worker, from its start to its end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RunOf {
+    /// Another one for each run.
+    pub id: String,
+    /// When it began.
+    pub since: Time,
+}
+
+/// An order that stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Standing {
+    /// What is asked for.
+    pub asked: Asked,
+    /// When.
+    pub at: Time,
+    /// By whom.
+    pub by: String,
+    /// Of which run; `None` if the worker had said nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+}
+
+impl Standing {
+    /// Whether this run is meant. An order for a run that was not known is for the one there was when it was given.
+    pub fn is_for(&self, run: &RunOf) -> bool {
+        match &self.run {
+            Some(meant) => *meant == run.id,
+            None => self.at >= run.since,
+        }
+    }
+
+    /// Whether a worker is meant that does not say which run of it this is, and was heard of last at `seen_at`.
+    pub fn is_for_unknown(&self, seen_at: Option<Time>, now: Time) -> bool {
+        self.run.is_none() && seen_at.is_some_and(|seen_at| now.since(seen_at) <= SILENCE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! `backstop worker`: look at workers, quiet, resume or stop them.
 
+use crate::commands::because::Because;
 use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
@@ -7,8 +8,9 @@ use crate::output::words::{bytes, count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::WorkerName;
 use backstop::core::order::{Order, Ordered};
+use backstop::operate::Changes;
 use backstop::workers::{Health, LISTED, WorkerInfo};
-use backstop::{Backstop, QueueName, Time};
+use backstop::{QueueName, Time};
 use backstop_server::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
 use clap::{Args, Subcommand};
 
@@ -42,7 +44,7 @@ One that has begun to stop does not go back to work.")]
     /// Have a worker end what it runs, within its grace, and then itself
     #[command(after_help = "\
 Examples:
-  backstop worker stop web-1/4711/a3f09c
+  backstop worker stop web-1/4711/a3f09c --reason 'the machine is taken down'
   backstop worker stop web-1/4711/a3f09c --yes --json
 
 As SIGTERM does. The worker of a `backstop serve` stops, with its streams, and the server goes on and keeps house; a SIGHUP
@@ -55,6 +57,8 @@ has it work again. A worker over HTTP is told so in the answers to its requests,
 pub(crate) struct WorkerArg {
     /// The worker, as `backstop worker list` names it
     worker: String,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Which worker, and whether that was meant.
@@ -65,6 +69,8 @@ pub(crate) struct StopArgs {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    because: Because,
 }
 
 /// Does what was asked for.
@@ -72,12 +78,12 @@ pub(crate) async fn run(command: &WorkerCommand, context: &Context) -> Result<Ve
     match command {
         WorkerCommand::List => list(context).await,
         WorkerCommand::Quiet(args) => {
-            let backstop = context.look().await?;
-            order(&backstop, &WorkerName::new(&args.worker), Order::Quiet, context).await
+            let changes = args.because.changes(&context.look().await?);
+            order(&changes, &WorkerName::new(&args.worker), Order::Quiet, context).await
         }
         WorkerCommand::Resume(args) => {
-            let backstop = context.look().await?;
-            order(&backstop, &WorkerName::new(&args.worker), Order::Resume, context).await
+            let changes = args.because.changes(&context.look().await?);
+            order(&changes, &WorkerName::new(&args.worker), Order::Resume, context).await
         }
         WorkerCommand::Stop(args) => stop(args, context).await,
     }
@@ -162,16 +168,16 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
             return Ok(Verdict::FallsShort);
         }
     }
-    order(&backstop, &name, Order::Stop, context).await
+    order(&args.because.changes(&backstop), &name, Order::Stop, context).await
 }
 
 async fn order(
-    backstop: &Backstop,
+    changes: &Changes,
     name: &WorkerName,
     order: Order,
     context: &Context,
 ) -> Result<Verdict, Trouble> {
-    let Some(given) = backstop.changes(&Context::who()).order(name, order).await? else {
+    let Some(given) = changes.order(name, order).await? else {
         return Err(
             Trouble::new(format!("there is no worker {name} to be asked")).advise("backstop worker list")
         );

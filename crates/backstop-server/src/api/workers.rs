@@ -1,6 +1,7 @@
 //! Workers.
 
-use super::read::{At, ok};
+use super::read::{Asked, At, ok};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -10,6 +11,7 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::core::WorkerName;
 use backstop::core::order::{Order, Ordered};
+use backstop::operate::Changes;
 use backstop::workers::LISTED;
 
 /// List the workers that were heard of within the hour.
@@ -30,7 +32,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
 /// Ask a worker to take no new jobs; what it runs may end. It heeds that within seconds.
 #[utoipa::path(
     post, path = "/workers/{w}/quiet", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F")),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
     responses(
         (status = 200, body = OrderedShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -41,14 +43,16 @@ pub(super) async fn quiet(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    order(&app, &caller, &name, Order::Quiet).await
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    order(&changes, &name, Order::Quiet).await
 }
 
 /// Take back what a worker was asked for. One that has begun to stop does not go back to work.
 #[utoipa::path(
     post, path = "/workers/{w}/resume", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F")),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
     responses(
         (status = 200, body = OrderedShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -60,14 +64,16 @@ pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    order(&app, &caller, &name, Order::Resume).await
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    order(&changes, &name, Order::Resume).await
 }
 
 /// Ask a worker to end what it runs, within its grace, and then itself.
 #[utoipa::path(
     post, path = "/workers/{w}/stop", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F")),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
     responses(
         (status = 200, body = OrderedShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -78,13 +84,15 @@ pub(super) async fn stop(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    order(&app, &caller, &name, Order::Stop).await
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    order(&changes, &name, Order::Stop).await
 }
 
-async fn order(app: &App, caller: &Caller, name: &str, order: Order) -> Result<Response, Problem> {
+async fn order(changes: &Changes, name: &str, order: Order) -> Result<Response, Problem> {
     let worker = WorkerName::new(name);
-    match app.backstop().changes(caller.name()).order(&worker, order).await? {
+    match changes.order(&worker, order).await? {
         None => Err(Problem::not_found(format_args!(
             "there is no worker {worker} to be asked; /v1/workers lists those that were heard of"
         ))),

@@ -190,7 +190,7 @@ async fn stop(view: View, posted: Posted) -> Result<Response, PageFailure> {
 async fn order(view: &View, posted: &Posted, order: Order, then: &str) -> Result<Response, PageFailure> {
     let name = posted.get_exact("name").ok_or_else(|| view.bad("Which worker?"))?;
     let worker = WorkerName::new(name);
-    let given = view.ask(view.changes().order(&worker, order)).await?;
+    let given = view.ask(view.changes(posted)?.order(&worker, order)).await?;
     let note = match given.map(|given| given.ordered) {
         Some(Ordered::Given) => Note::done(format!("{worker} {then}")),
         Some(Ordered::Same) => Note::done(format!("Nothing changed: {worker} {then}")),

@@ -135,7 +135,9 @@ async fn a_quieted_worker_leaves_its_table_to_others() {
     let name = WorkerName::new("quiet");
     let duty = async || {
         let seen = backstop.workers(LISTED).await.expect("workers");
-        seen.into_iter().find(|worker| worker.status.name == name).map(|worker| (worker.about.pid, worker.duty))
+        seen.into_iter()
+            .find(|worker| worker.status.name == name)
+            .map(|worker| (worker.about.pid, worker.duty))
     };
     let began = std::time::Instant::now();
     let mut is_asked = false;

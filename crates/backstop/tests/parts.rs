@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LEASE: Span = Span::secs(10);
 /// Longer than any lease.
-const OUTAGE: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_mins(1);
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// A worker of two queues, of which `gone` can be.

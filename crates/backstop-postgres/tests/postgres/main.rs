@@ -32,7 +32,8 @@ async fn fresh_store() -> (Arc<dyn Store>, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("the address names a schema");
     open(&address).await;
-    (open(&roles::worker_of(&schema).await).await, schema)
+    let store = PostgresStore::open(&roles::worker_of(&schema).await, Durability::Full);
+    (Arc::new(store.expect("the address is one")), schema)
 }
 
 /// The store behind an address, migrated.

@@ -6,6 +6,7 @@ use backstop_postgres::{Durability, PostgresStore};
 use backstop_testkit::given::{Scene, at, job, names};
 use backstop_testkit::servers;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::{mpsc, oneshot};
 
 /// What the README grants to a role of this name.
 fn granted(name: &str) -> Vec<String> {
@@ -25,15 +26,35 @@ fn granted(name: &str) -> Vec<String> {
 
 /// The address of a schema as the role that works in all of them, which is given the README's grants for a worker there.
 pub(crate) async fn worker_of(schema: &str) -> String {
-    static ROLE: OnceLock<Vec<String>> = OnceLock::new();
-    let grants = ROLE.get_or_init(|| {
-        // Who looks at what the store is doing sees it only as a member.
-        servers::postgres().sql("CREATE ROLE worker LOGIN; GRANT worker TO backstop");
-        granted("worker")
-    });
-    let grants: String = grants.iter().map(|grant| format!("{};", filled(grant, schema, "worker"))).collect();
-    super::user().await.batch_execute(&grants).await.expect("an owner may grant");
+    static GRANTER: OnceLock<mpsc::Sender<Granting>> = OnceLock::new();
+    let (done, granted) = oneshot::channel();
+    let granting = (schema.to_owned(), done);
+    GRANTER.get_or_init(granter).send(granting).await.expect("the granter is there");
+    granted.await.expect("an owner may grant");
     address_as("worker", schema)
+}
+
+/// A schema, and who waits for the grants.
+type Granting = (String, oneshot::Sender<()>);
+
+/// Makes the role, and grants for all cases on one connection: a connection each would make the suite a fifth slower.
+fn granter() -> mpsc::Sender<Granting> {
+    // Who looks at what the store is doing sees it only as a member.
+    servers::postgres().sql("CREATE ROLE worker LOGIN; GRANT worker TO backstop");
+    let grants = granted("worker").join(";");
+    let (sender, mut schemas) = mpsc::channel::<Granting>(64);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a test can have a thread").block_on(async {
+            let owner = super::user().await;
+            while let Some((schema, done)) = schemas.recv().await {
+                owner.batch_execute(&filled(&grants, &schema, "worker")).await.expect("an owner may grant");
+                // Whoever waited may have given up.
+                let _ = done.send(());
+            }
+        });
+    });
+    sender
 }
 
 /// A role of its own for a schema, with these grants; and the address as that role.

@@ -26,7 +26,7 @@ const REDIS_VARIABLE: &str = "BACKSTOP_REDIS_SERVER";
 
 /// The program of this name, installed if it has to be.
 pub(super) fn find(name: &str) -> Result<String, NotStarted> {
-    if let Some((variable, program)) = chosen(name, |variable| env::var_os(variable)) {
+    if let Some((variable, program)) = chosen(name, env::var_os) {
         return absolute(variable, &program);
     }
     if let Some(path) = look_for(name) {

@@ -298,7 +298,8 @@ fn a_query_that_begins_like_no_select_is_refused() {
             assert_eq!(BoundQuery::check_reads(query, dialect), Ok(()), "{query}");
         }
     }
-    for query in ["", "DELETE FROM a", "-- SELECT\nUPDATE a SET b = 1", "'SELECT'", "SELECTED", "; SELECT 1"] {
+    for query in ["", "DELETE FROM a", "-- SELECT\nUPDATE a SET b = 1", "'SELECT'", "SELECTED", "; SELECT 1"]
+    {
         assert_eq!(BoundQuery::check_reads(query, Dialect::Postgres), Err(BadQuery::NotASelect), "{query}");
     }
 }

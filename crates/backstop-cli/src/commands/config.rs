@@ -85,6 +85,10 @@ fn tell(problems: &[Problem], context: &Context) -> Result<Verdict, Trouble> {
 async fn check(context: &Context) -> Result<Verdict, Trouble> {
     let config = &context.config;
     check_certificate(&config.server).map_err(Trouble::misuse)?;
+    if config.store.kind().is_none() {
+        let form = "sqlite:FILE, postgres://…, redis://… or memory:; `backstop --help` shows their forms";
+        return Err(Trouble::misuse(format!("{} is not the address of a store", config.store)).advise(form));
+    }
     // What is checked knows no store; it only has to be given one.
     let nowhere: Backstop = context.open_at(&Address::new("memory:")).await?;
     Crew::check(&nowhere, config)?;

@@ -91,7 +91,7 @@ fn a_configuration_is_checked_without_starting_anything() {
     let place = Place::new();
     place.write(
         "backstop.toml",
-        "[queues.q]\nhandler = { exec = [\"true\"] }\n[schedules.s]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n[server]\nlisten = \"0.0.0.0:1\"\n",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n[schedules.s]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n[server]\nlisten = \"0.0.0.0:1\"\nplain_http = true\n",
     );
     let checked = place.json(["config", "check"]);
     assert_eq!((&checked["valid"], &checked["handlers"]), (&true.into(), &1.into()));

@@ -58,18 +58,23 @@ impl Context {
         Ok(opened.redacting(self.config.redaction.clone()))
     }
 
-    /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file behind.
+    /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file and no schema behind.
     pub(crate) async fn look(&self) -> Result<Backstop, Trouble> {
-        match self.config.store.sqlite_file() {
-            Some(file) if !file.exists() => {
-                self.output.note(format!(
-                    "note: there is no store at {}; it comes into being with the first push",
-                    file.display()
-                ));
-                self.open_at(&Address::new("memory:")).await
+        let address = &self.config.store;
+        let place = match address.sqlite_file() {
+            Some(file) if !file.exists() => file.display().to_string(),
+            _ => {
+                let opened = Backstop::open_if_there(address.as_written(), self.config.durability).await;
+                match opened.map_err(|error| unopened(error, address))? {
+                    Some(opened) => return Ok(opened.redacting(self.config.redaction.clone())),
+                    None => address.to_string(),
+                }
             }
-            _ => self.open().await,
-        }
+        };
+        self.output.note(format!(
+            "note: there is no store at {place}; it comes into being with the first push, or with backstop migrate"
+        ));
+        self.open_at(&Address::new("memory:")).await
     }
 
     /// The store as it is, even one that holds nothing yet.

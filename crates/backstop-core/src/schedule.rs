@@ -27,7 +27,7 @@ pub mod standing;
 mod tests;
 
 pub use cron::{BadCron, BadZone, Cron, Zone};
-pub use decide::{Decision, Seen, decide, missing};
+pub use decide::{Decision, Seen, decide, missing, prospects};
 pub use ledger::{Day, Entry, Page, What, Why};
 pub use standing::{Last, Standing};
 

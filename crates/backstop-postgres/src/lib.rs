@@ -270,6 +270,10 @@ impl Store for PostgresStore {
         migrate::migrate(&self.link).await
     }
 
+    async fn is_new(&self) -> Answer<bool> {
+        Ok(migrate::version(&self.link).await? == 0)
+    }
+
     async fn time(&self) -> Answer<Time> {
         const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         let rows = self.link.rows("reading the store's clock", NOW, &[]).await?;

@@ -247,6 +247,10 @@ impl Store for RedisStore {
         migrate::migrate(self.base()).await
     }
 
+    async fn is_new(&self) -> Answer<bool> {
+        migrate::is_new(self.base(), "looking for the store").await
+    }
+
     async fn time(&self) -> Answer<Time> {
         let doing = "reading the time";
         let time = self.base().link.ask(doing, &redis::cmd("TIME")).await?;

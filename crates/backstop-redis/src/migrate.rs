@@ -54,6 +54,11 @@ pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
     }
 }
 
+/// Whether there is nothing yet: a store that has lost its version and has queues is one to be mended.
+pub(crate) async fn is_new(base: &Base, doing: &'static str) -> Answer<bool> {
+    Ok(version(base, doing).await? == 0 && base.queues(doing).await?.is_empty())
+}
+
 fn too_new(version: u32) -> StoreError {
     let cause = format!(
         "the store has version {version} and this program knows {VERSION}; use the program that migrated it, or a newer one"

@@ -15,7 +15,7 @@ mod pulse;
 mod room;
 mod tls;
 
-pub use listen::{CannotServe, Change, Server, Serving, check_certificate};
+pub use listen::{CannotServe, Change, Server, Serving, check_certificate, check_encrypted};
 pub use tls::BadCertificate;
 
 use crate::access::{self, Refusal, inner_path};

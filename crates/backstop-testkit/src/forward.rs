@@ -75,6 +75,10 @@ macro_rules! forward_store {
                 self.pass("migrate", || self.inner.migrate()).await
             }
 
+            async fn is_new(&self) -> backstop_core::port::Answer<bool> {
+                self.pass("is_new", || self.inner.is_new()).await
+            }
+
             async fn time(&self) -> backstop_core::port::Answer<backstop_core::Time> {
                 self.pass("time", || self.inner.time()).await
             }

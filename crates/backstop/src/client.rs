@@ -1,6 +1,6 @@
 //! The way in: open a store, push jobs, build workers.
 
-use crate::address::Address;
+use crate::address::{Address, StoreKind};
 use crate::clock::{Clock, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::engine::meters;
@@ -80,10 +80,23 @@ impl Backstop {
 
     /// As [`Backstop::open`], with a durability other than full.
     pub async fn open_with(url: &str, durability: Durability) -> Result<Self, OpenError> {
+        Self::connect(url, durability).await?.brought_up_to_date().await
+    }
+
+    /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if there is none yet. A file of SQLite
+    /// comes into being all the same.
+    pub async fn open_if_there(url: &str, durability: Durability) -> Result<Option<Self>, OpenError> {
         let backstop = Self::connect(url, durability).await?;
-        backstop.store.migrate().await?;
-        backstop.spill.resume();
-        Ok(backstop)
+        if backstop.store.is_new().await? {
+            return Ok(None);
+        }
+        backstop.brought_up_to_date().await.map(Some)
+    }
+
+    async fn brought_up_to_date(self) -> Result<Self, OpenError> {
+        self.store.migrate().await?;
+        self.spill.resume();
+        Ok(self)
     }
 
     /// Opens the store at `url` as it is, without bringing it up to date.
@@ -104,6 +117,15 @@ impl Backstop {
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::of(&address),
         })
+    }
+
+    /// Refuses an address that no store can be opened with. Opens nothing, and asks nobody.
+    pub fn check_address(url: &str, durability: Durability) -> Result<(), OpenError> {
+        let address = Address::new(url);
+        match address.kind() {
+            Some(StoreKind::Postgres | StoreKind::Redis) | None => open_store(&address, durability).map(drop),
+            Some(StoreKind::Memory | StoreKind::Sqlite) => Ok(()),
+        }
     }
 
     /// On a store, a clock and a source of randomness of your own.

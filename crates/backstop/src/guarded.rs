@@ -215,6 +215,10 @@ impl Store for Guarded {
         self.within_for(patience, "migrating", |store| async move { store.migrate().await }).await
     }
 
+    async fn is_new(&self) -> Answer<bool> {
+        self.within("looking for the store", |store| async move { store.is_new().await }).await
+    }
+
     async fn time(&self) -> Answer<Time> {
         self.within("reading the store's clock", |store| async move { store.time().await }).await
     }

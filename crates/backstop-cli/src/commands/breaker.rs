@@ -5,11 +5,15 @@ use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::Time;
 use backstop::breakers::{GuardName, GuardStatus};
+use backstop::{Backstop, QueueName, Time};
 use backstop_core::breaker::Phase;
 use backstop_server::wire::breaker::{BreakerShape, BreakersShape, DoneShape, what};
 use clap::{Args, Subcommand};
+use std::collections::BTreeSet;
+
+/// Queues that are told where none is meant.
+const QUEUES_SHOWN: usize = 20;
 
 /// Look at breakers and gates, open and reset them.
 #[derive(Subcommand, Debug)]
@@ -83,14 +87,15 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-/// How it stands, in the word that fits it: a gate is shut where a breaker is open.
+/// How it stands, in the word that fits it, and what that means: a gate is shut where a breaker is open, and to be open is good for one
+/// of them only.
 pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
-    let tone = match guard.status.state {
-        Phase::Closed => Tone::Good,
-        Phase::HalfOpen => Tone::Warning,
-        Phase::Open => Tone::Bad,
+    let (meaning, tone) = match guard.status.state {
+        Phase::Closed => ("jobs run", Tone::Good),
+        Phase::HalfOpen => ("a few jobs run", Tone::Warning),
+        Phase::Open => ("jobs wait", Tone::Bad),
     };
-    (guard.word().to_owned(), tone)
+    (format!("{}: {meaning}", guard.word()), tone)
 }
 
 fn table(guards: &[GuardStatus], now: Time) -> Table {
@@ -126,11 +131,32 @@ async fn reset(args: &GuardArg, context: &Context) -> Result<Verdict, Trouble> {
 
 async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
+    refuse_unknown(&args.name, &backstop, context).await?;
     let changes = args.because.changes(&backstop);
     let why = args.why.as_deref().or(changes.reason()).unwrap_or("opened by hand");
     changes.open(&args.name, why).await?;
     let word = args.name.word(Phase::Open);
     tell(&args.name, &format!("{word} until it is reset; workers see it within a second"), context)
+}
+
+/// Refuses the guard of a queue that nobody has heard of: a typing error would keep nothing back. Where there are no queues at all, it may
+/// be one that is to come.
+async fn refuse_unknown(name: &GuardName, backstop: &Backstop, context: &Context) -> Result<(), Trouble> {
+    let queues = backstop.store().queues(backstop.now()).await?;
+    let mut known: BTreeSet<QueueName> = queues.into_iter().map(|queue| queue.name).collect();
+    known.extend(context.config.queues.keys().cloned());
+    known.extend(backstop.breakers().list().await?.into_iter().map(|guard| guard.name.queue().clone()));
+    if known.is_empty() || known.contains(name.queue()) {
+        return Ok(());
+    }
+    let some: Vec<&str> = known.iter().take(QUEUES_SHOWN).map(QueueName::as_str).collect();
+    let more = if known.len() > some.len() { ", …" } else { "" };
+    let cause = format!(
+        "there is no queue {} in the store or the configuration; there are: {}{more}",
+        name.queue(),
+        some.join(", ")
+    );
+    Err(Trouble::new(cause).advise("backstop queue list"))
 }
 
 fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {

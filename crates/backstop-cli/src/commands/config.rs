@@ -6,7 +6,7 @@ use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, line_of};
 use backstop::{Address, Backstop};
-use backstop_server::serve::check_certificate;
+use backstop_server::serve::{check_certificate, check_encrypted};
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
@@ -14,13 +14,14 @@ use serde_json::json;
 /// The configuration.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Whether it can be used: every key, every handler, schedule, sweep and table, the certificate
+    /// Whether it can be used: every key, the store's address, every handler, schedule, sweep and table, the certificate
     #[command(after_help = "\
 Examples:
   backstop config check
   backstop config check --config /etc/backstop.toml && systemctl reload backstop
 
 Starts nothing, opens no store and calls nobody. Exits 1, with key and line, if an entry cannot be used: it makes no sense, or
+no store can be at its address, or what is listened on for others is not encrypted, or
 its handler's program is not there or cannot be executed, looked for as a worker started here would, in PATH or from this folder.
 Exits 2 if the file itself, or one that it names, cannot be read.")]
     Check,
@@ -33,40 +34,48 @@ pub(crate) async fn run(command: &ConfigCommand, context: &Context) -> Result<Ve
     }
 }
 
-/// A handler that the file describes well, and that could not be started here.
+/// What the file describes well, and could not be used here.
 #[derive(Serialize)]
-struct Missing {
+struct Problem {
     file: String,
     key: String,
     line: Option<usize>,
     problem: String,
 }
 
-/// The handlers whose program is not there.
-fn missing(context: &Context) -> Vec<Missing> {
+/// What could not be used: the store, the address that is listened on, handlers whose program is not there.
+fn problems(context: &Context) -> Vec<Problem> {
     let path = context.file().unwrap_or_default();
     let (file, text) = (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
-    let mut missing = Vec::new();
-    for ([section, name], handler) in context.config.handlers() {
+    let problem = |keys: &[&str], problem: String| Problem {
+        file: file.clone(),
+        key: keys.join("."),
+        line: line_of(&text, keys),
+        problem,
+    };
+    let mut problems = Vec::new();
+    let config = &context.config;
+    if let Err(error) = Backstop::check_address(config.store.as_written(), config.durability) {
+        problems.push(problem(&["store", "url"], error.to_string()));
+    }
+    if let Err(error) = check_encrypted(&config.server) {
+        problems.push(problem(&["server", "listen"], error.to_string()));
+    }
+    for ([section, name], handler) in config.handlers() {
         let HandlerConfig::Exec(exec) = handler else { continue };
-        if let Err(problem) = exec.check() {
-            missing.push(Missing {
-                file: file.clone(),
-                key: format!("{section}.{name}.handler.exec"),
-                line: line_of(&text, &[section, name, "handler", "exec"]),
-                problem: problem.to_string(),
-            });
+        if let Err(error) = exec.check() {
+            problems.push(problem(&[section, name, "handler", "exec"], error.to_string()));
         }
     }
-    missing
+    problems
 }
 
-fn tell(missing: &[Missing], context: &Context) -> Result<Verdict, Trouble> {
+fn tell(problems: &[Problem], context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&json!({ "valid": false, "problems": missing }))?;
+        context.output.json(&json!({ "valid": false, "problems": problems }))?;
         return Ok(Verdict::FallsShort);
     }
-    for Missing { file, key, line, problem } in missing {
+    for Problem { file, key, line, problem } in problems {
         let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
         context.output.line(format!("{file}{line}: {key}: {problem}"))?;
     }
@@ -83,9 +92,9 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
     // What is checked knows no store; it only has to be given one.
     let nowhere: Backstop = context.open_at(&Address::new("memory:")).await?;
     Crew::check(&nowhere, config)?;
-    let missing = missing(context);
-    if !missing.is_empty() {
-        return tell(&missing, context);
+    let problems = problems(context);
+    if !problems.is_empty() {
+        return tell(&problems, context);
     }
     let file = context.file().map(|path| path.display().to_string());
     let handled = config.queues.values().filter(|queue| queue.handler.is_some()).count();

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
+use backstop::breakers::GuardStatus;
 use backstop::operate::WAITING;
 use backstop::{QueueName, State, Time};
 use backstop_core::port::{Gate, QueueStatus};
@@ -86,12 +87,12 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     } else if queues.is_empty() {
         context.output.note("no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'");
     } else {
-        context.output.table(&table(&queues, now))?;
+        context.output.table(&table(&queues, &backstop.breakers().list().await?, now))?;
     }
     Ok(Verdict::Fine)
 }
 
-fn table(queues: &[QueueStatus], now: Time) -> Table {
+fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
     let mut table = Table::new(&[
         "QUEUE",
         "GATE",
@@ -105,16 +106,6 @@ fn table(queues: &[QueueStatus], now: Time) -> Table {
         "NEXT READY",
     ]);
     for queue in queues {
-        let gate = match queue.gate {
-            Gate::Open if queue.bounds.max_size.is_some_and(|max| queue.counts.live() >= max) => {
-                ("full".to_owned(), Tone::Bad)
-            }
-            Gate::Open if queue.bounds.is_under_pressure(queue.counts.live()) => {
-                ("nearly full".to_owned(), Tone::Warning)
-            }
-            Gate::Open => ("open".to_owned(), Tone::Plain),
-            Gate::Paused => ("paused".to_owned(), Tone::Warning),
-        };
         let counts = State::ALL.into_iter().map(|state| {
             let number = queue.counts.of(state);
             let tone = if state == State::Dead && number > 0 { Tone::Bad } else { Tone::Plain };
@@ -122,15 +113,46 @@ fn table(queues: &[QueueStatus], now: Time) -> Table {
         });
         let next = queue.next_ready.map_or_else(String::new, |at| relative(at, now));
         let name = (queue.name.to_string(), Tone::Plain);
-        table.toned([name, gate].into_iter().chain(counts).chain([(next, Tone::Plain)]));
+        table.toned([name, gate(queue, guards)].into_iter().chain(counts).chain([(next, Tone::Plain)]));
     }
     table
+}
+
+/// Whether its jobs are given out, and what keeps them back: a queue that stands still must not look open.
+pub(super) fn gate(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
+    if queue.gate == Gate::Paused {
+        return ("paused".to_owned(), Tone::Warning);
+    }
+    let mut shut = guards.iter().filter(|guard| guard.is_shut() && *guard.name.queue() == queue.name);
+    // Breakers come first, and one stands before all of the queue.
+    if let Some(guard) = shut.next() {
+        let more = match shut.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        return match guard.name.kind() {
+            None => (format!("breaker {}", guard.word()), Tone::Bad),
+            Some(kind) => (format!("gate {}: {kind}{more}", guard.word()), Tone::Bad),
+        };
+    }
+    let live = queue.counts.live();
+    if queue.bounds.max_size.is_some_and(|max| live >= max) {
+        ("full".to_owned(), Tone::Bad)
+    } else if queue.bounds.is_under_pressure(live) {
+        ("nearly full".to_owned(), Tone::Warning)
+    } else {
+        ("open".to_owned(), Tone::Plain)
+    }
 }
 
 async fn set_gate(args: &QueueArg, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
     let (backstop, queue) = (context.open().await?, &args.queue);
     let (changes, is_paused) = (args.because.changes(&backstop), gate == Gate::Paused);
     if is_paused {
+        let queues = backstop.store().queues(backstop.now()).await?;
+        if queues.iter().all(|there| there.name != *queue) {
+            context.output.note(format!("note: there is no queue {queue} yet; it is paused when it comes"));
+        }
         changes.pause(queue).await?;
     } else {
         changes.resume(queue).await?;

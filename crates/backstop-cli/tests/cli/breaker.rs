@@ -14,6 +14,12 @@ fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
         (&json!("q"), &json!("breaker"), &json!("open"))
     );
     assert_eq!(breaker["events"][0]["why"], "maintenance");
+    let shown = place.run(["queue", "list"]).succeeded().stdout;
+    assert!(shown.contains("q\tbreaker open\t"), "{shown}");
+    let shown = place.run(["top", "--once"]).succeeded().stdout;
+    assert!(shown.contains("breaker open"), "{shown}");
+    let shown = place.run(["breaker", "list"]).succeeded().stdout;
+    assert!(shown.contains("q\tbreaker\topen: jobs wait\t"), "{shown}");
     let why = place.json(["job", "why", "a"]);
     assert_eq!(why["gate"], "breaker_open");
     assert!(why["try"].as_str().unwrap().contains("backstop breaker reset q"), "{why}");
@@ -33,6 +39,35 @@ fn a_breaker_that_is_not_there_cannot_be_reset() {
         .run(["breaker", "reset", "nosuch"])
         .complains(1, &["there is no breaker or gate nosuch", "backstop breaker list"]);
     place.run(["breaker", "open", "a b"]).complains(2, &["names no breaker"]);
+}
+
+#[test]
+fn a_shut_gate_and_a_fine_one_are_told_apart_and_a_queue_nobody_knows_has_none() {
+    let place = Place::new();
+    place.json(["push", "q", "1"]);
+    for name in ["q/Send", "q/Call"] {
+        place.json(["breaker", "open", name]);
+    }
+    let shown = place.run(["queue", "list"]).succeeded().stdout;
+    assert!(shown.contains("q\tgate shut: Call and 1 more\t"), "{shown}");
+    place.json(["breaker", "reset", "q/Call"]);
+    let shown = place.run(["breaker", "list"]).succeeded().stdout;
+    assert!(shown.contains("q/Call\tgate\topen: jobs run\t"), "{shown}");
+    assert!(shown.contains("q/Send\tgate\tshut: jobs wait\t"), "{shown}");
+    let parts = ["there is no queue typo", "there are: q", "backstop queue list"];
+    place.run(["breaker", "open", "typo"]).complains(1, &parts);
+    place.run(["breaker", "open", "typo/Send"]).complains(1, &parts);
+    assert_eq!(place.json(["breaker", "list"])["breakers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn who_pauses_a_queue_that_is_not_there_is_told() {
+    let place = Place::new();
+    place.json(["push", "q", "1"]);
+    let answer = place.run(["queue", "pause", "typo"]).succeeded();
+    assert!(answer.stderr.contains("there is no queue typo yet; it is paused when it comes"), "{answer:#?}");
+    let answer = place.run(["queue", "pause", "q"]).succeeded();
+    assert!(!answer.stderr.contains("there is no queue"), "{answer:#?}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn a_configuration_is_checked_without_starting_anything() {
     let place = Place::new();
     place.write(
         "backstop.toml",
-        "[queues.q]\nhandler = { exec = [\"true\"] }\n[schedules.s]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n[server]\nlisten = \"0.0.0.0:1\"\n",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n[schedules.s]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n[server]\nlisten = \"0.0.0.0:1\"\nplain_http = true\n",
     );
     let checked = place.json(["config", "check"]);
     assert_eq!((&checked["valid"], &checked["handlers"]), (&true.into(), &1.into()));
@@ -109,4 +109,27 @@ fn a_configuration_is_checked_without_starting_anything() {
     place.run(["config", "check"]).complains(2, &["c.pem"]);
     place.write("backstop.toml", "[store]\nurl = \"mongo:x\"\n");
     place.run(["config", "check"]).complains(2, &["not the address of a store"]);
+}
+
+#[test]
+fn what_every_command_or_the_server_would_refuse_is_found_by_the_check() {
+    let place = Place::new();
+    let sweep = "[sweeps.s]\nurl = \"sqlite:a.db\"\nunique_key = \"a:{id}\"\nqueue = \"q\"\nevery = \"1m\"\n";
+    let of_sweep = format!("{sweep}query = \"DELETE FROM a WHERE at <= :cutoff RETURNING id\"\n");
+    for (file, code, parts) in [
+        ("[server]\nlisten = \"0.0.0.0:7007\"\n", 1, ["line 2", "server.listen", "0.0.0.0:7007"]),
+        (
+            "[store]\nurl = \"postgres://u:secret@host:bad/db\"\n",
+            1,
+            ["line 2", "store.url", "postgres://USER"],
+        ),
+        (&of_sweep, 1, ["line 6", "sweeps.s", "must be a SELECT"]),
+    ] {
+        place.write("backstop.toml", file);
+        let answer = place.run(["config", "check"]).exits(code);
+        let told = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(parts.iter().all(|part| told.contains(part)) && !told.contains("secret"), "{file}: {told}");
+    }
+    place.write("backstop.toml", "[server]\nlisten = \"0.0.0.0:7007\"\nplain_http = true\n");
+    place.run(["config", "check"]).succeeded();
 }

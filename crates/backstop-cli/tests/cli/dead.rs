@@ -342,3 +342,36 @@ fn the_audit_tells_of_every_change_and_why_one_ended_early() {
     assert!(text.contains("\tqueue pause\t1\t"), "{text}");
     assert!(text.contains("\tschedule trigger\t0\t") && text.contains("\tqueue full is full;"), "{text}");
 }
+
+/// An id is unique within its queue only where a store is Redis.
+fn letters_of_one_id_go_by_their_queues(place: &Place) {
+    for queue in ["a", "c"] {
+        die(place, queue, &[("same", "boom")]);
+    }
+    let worker = place.start(["work", "a", "c", "--exec", "true", "-q"]);
+    let report = place.json(["dead", "redrive", "--canary", "1", "--all"]);
+    assert_eq!((&report["requeued"], &report["refused"]), (&json!(2), &json!(0)), "{report}");
+    assert_eq!((&report["phase"], &report["died_again"]), (&json!("done"), &json!(0)), "{report}");
+    // Nobody watches the last ones to their end.
+    wait_until("both are done", || place.count("a", "done") == 1 && place.count("c", "done") == 1);
+    assert_eq!(place.json(["dead", "stats"])["total"], 0);
+    signal(&worker, "TERM");
+    ended(worker).succeeded();
+    for queue in ["a", "c"] {
+        die(place, queue, &[("twice", "boom")]);
+    }
+    let id = place.json(["dead", "list", "--queue", "a"])["dead"][0]["id"].as_str().unwrap().to_owned();
+    let answer = place.run(["dead", "redrive", "--canary", "1", &id]).exits(1);
+    assert!(answer.stderr.contains("several queues have a job of that id"), "{answer:?}");
+    assert!(answer.stdout.contains("none of those that fit could be requeued"), "{answer:?}");
+}
+
+#[test]
+fn letters_of_one_id_go_by_their_queues_on_redis() {
+    letters_of_one_id_go_by_their_queues(&Place::at(backstop_testkit::servers::redis().fresh_url()));
+}
+
+#[test]
+fn letters_of_one_id_go_by_their_queues_on_a_cluster() {
+    letters_of_one_id_go_by_their_queues(&Place::at(backstop_testkit::servers::cluster().fresh_url()));
+}

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 on_every_store! {
     missing_runs_are_listed_and_nothing_is_changed,
     missing_runs_are_made_up_once_by_whoever_works,
+    what_becomes_of_missing_runs_is_told_and_the_list_agrees,
     a_paused_schedule_skips_and_a_triggered_one_runs,
     workers_that_are_killed_while_they_fire_leave_nothing_out_and_nothing_twice,
 }
@@ -87,7 +88,12 @@ fn missing_runs_are_listed_and_nothing_is_changed(place: &Place) {
     let summer = place.json(["schedule", "missed", "weekly_digest", "--at", "2026-06-29T09:00:01+01:00"]);
     assert_eq!(summer["missed"], json!([{ "schedule": "weekly_digest", "instant": "2026-06-27T07:30:00Z" }]));
     let table = place.run(args).succeeded().stdout;
-    assert!(table.starts_with("SCHEDULE\tINSTANT\tDUE\ndaily_digest\t2026-11-10T08:30:00Z\t6d"), "{table}");
+    assert!(
+        table.starts_with(
+            "SCHEDULE\tINSTANT\tDUE\tWHAT BECOMES OF IT\ndaily_digest\t2026-11-10T08:30:00Z\t6d"
+        ),
+        "{table}"
+    );
     assert_eq!(place.json(["schedule", "runs", "daily_digest"])["runs"], json!([]));
 }
 
@@ -135,6 +141,22 @@ fn missing_runs_are_made_up_once_by_whoever_works(place: &Place) {
     let listed = place.json(["schedule", "list"])["schedules"][0].take();
     // A minute may have passed meanwhile.
     assert!(listed["last"]["instant"].as_str().unwrap() >= *fired.last().unwrap(), "{listed}");
+}
+
+fn what_becomes_of_missing_runs_is_told_and_the_list_agrees(place: &Place) {
+    configure_minutely(place, 25, "policy = \"all\", max = 2, look_back = \"1h\", grace = \"5m\"");
+    let told = place.run(["schedule", "missed"]).succeeded();
+    let of = |text: &str, what: &str| text.lines().filter(|line| line.ends_with(what)).count();
+    assert_eq!(of(&told.stdout, "\tto be made up"), 2, "{told:#?}");
+    assert!(of(&told.stdout, "\tto be given up: over max") >= 16, "{told:#?}");
+    assert!(told.stderr.contains("what is still to be done"), "{told:#?}");
+    place.run(["work", "--until-empty"]).succeeded();
+    let told = place.run(["schedule", "missed"]).succeeded();
+    let given_up = of(&told.stdout, "\tgiven up: over max");
+    assert!(given_up >= 16 && given_up + 1 == told.stdout.lines().count(), "{told:#?}");
+    assert!(!told.stderr.contains("to be done"), "{told:#?}");
+    let listed = place.run(["schedule", "list"]).succeeded().stdout;
+    assert!(listed.contains(&format!("\t0 and {given_up} given up\n")), "{listed}");
 }
 
 fn a_paused_schedule_skips_and_a_triggered_one_runs(place: &Place) {

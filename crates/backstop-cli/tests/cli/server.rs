@@ -139,3 +139,37 @@ fn bench_on_a_cluster_leaves_nothing_behind() {
         assert_eq!(node.cli(&["keys", &format!("*{name}*")]).trim(), "");
     }
 }
+
+#[test]
+fn looking_at_a_database_without_a_store_leaves_nothing_behind() {
+    let place = Place::at(postgres().fresh_url());
+    let schemas = || postgres().sql("SELECT string_agg(nspname, ' ') FROM pg_namespace");
+    let schema = place.store().split("schema=").nth(1).unwrap().split('&').next().unwrap().to_owned();
+    for command in
+        [vec!["queue", "list"], vec!["job", "list"], vec!["dead", "stats"], vec!["schedule", "list"]]
+    {
+        let answer = place.run(command).succeeded();
+        for part in ["there is no store at", "the first push", "backstop migrate"] {
+            assert!(answer.stderr.contains(part), "{answer:#?}");
+        }
+        assert!(!schemas().contains(&schema), "{answer:#?}");
+    }
+    place.json(["push", "q", "1"]);
+    assert!(schemas().contains(&schema));
+    assert!(!place.run(["queue", "list"]).succeeded().stderr.contains("no store"));
+}
+
+#[test]
+fn looking_at_an_empty_redis_leaves_nothing_behind_and_doctor_finds_it_fine() {
+    use backstop_testkit::servers::redis::{Append, Redis, Settings};
+    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let place = Place::at(server.url());
+    let answer = place.run(["queue", "list"]).succeeded();
+    assert!(answer.stderr.contains("there is no store at"), "{answer:#?}");
+    let answer = place.run(["doctor"]).succeeded();
+    assert!(answer.stdout.contains("it comes into being with the first push"), "{answer:#?}");
+    assert_eq!(server.cli(&["dbsize"]).trim(), "0");
+    place.json(["push", "q", "1"]);
+    server.cli(&["del", "backstop:schema"]);
+    assert_eq!(place.run(["queue", "list"]).succeeded().stderr, "", "it has a queue");
+}

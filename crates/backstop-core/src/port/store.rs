@@ -14,6 +14,12 @@ pub trait Store: Backlog + Operator + Cells + Streams {
     /// Brings the store's shape up to what this version needs. Can be killed at any step and run again.
     async fn migrate(&self) -> Answer<Migrated>;
 
+    /// Whether there is nothing of it yet, so that [`Store::migrate`] would make it. Writes nothing. One that exists as soon as it is
+    /// open says no.
+    async fn is_new(&self) -> Answer<bool> {
+        Ok(false)
+    }
+
     /// The time by the store's clock: one time line for everybody who uses the store.
     async fn time(&self) -> Answer<Time>;
 

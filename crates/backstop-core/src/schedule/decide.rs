@@ -71,6 +71,11 @@ pub fn missing(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Vec<Time> {
     missing.map(|(instant, _)| instant).collect()
 }
 
+/// What the next look enters for the instants that are missing now, by instant.
+pub fn prospects(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Vec<Entry> {
+    made_up(schedule, &missing(schedule, seen, now), now)
+}
+
 /// How an instant without an entry stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Open {

@@ -39,7 +39,13 @@ pub enum BadQuery {
     /// There is more than one statement.
     #[error("the query has a `;` with more behind it; write one statement")]
     Several,
+    /// It is none that only reads.
+    #[error("the query must be a SELECT: it would write, or gives no columns")]
+    NotASelect,
 }
+
+/// What statements that read begin with.
+const READING: [&str; 4] = ["SELECT", "WITH", "VALUES", "TABLE"];
 
 impl BoundQuery {
     /// The query as the database takes it.
@@ -58,6 +64,21 @@ impl BoundQuery {
             rest = behind;
         }
         if bound.cutoffs == 0 { Err(BadQuery::NoCutoff) } else { Ok(bound) }
+    }
+
+    /// Refuses one that begins like no SELECT. What else would write is found out by the database.
+    pub fn check_reads(query: &str, dialect: Dialect) -> Result<(), BadQuery> {
+        let mut rest = query;
+        while let Some(piece) = Piece::first(rest, dialect) {
+            let (text, behind) = rest.split_at(piece.len);
+            match piece.kind {
+                PieceKind::Text if text == "(" => rest = behind,
+                PieceKind::Blank => rest = behind,
+                _ if READING.iter().any(|word| text.eq_ignore_ascii_case(word)) => return Ok(()),
+                _ => break,
+            }
+        }
+        Err(BadQuery::NotASelect)
     }
 
     fn put_cutoff(&mut self, dialect: Dialect) {

@@ -283,3 +283,23 @@ fn a_cutoff_in_text_is_in_whole_seconds_of_utc() {
     assert_eq!(cutoff_text(cutoff), "2026-11-15 08:30:59");
     assert_eq!(cutoff_text(Time::from_micros(-1)), "1969-12-31 23:59:59");
 }
+
+#[test]
+fn a_query_that_begins_like_no_select_is_refused() {
+    for query in [
+        "SELECT 1",
+        "  -- why\n/* and so */ select 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "((SELECT 1) UNION (SELECT 2))",
+        "VALUES (1)",
+        "TABLE a",
+    ] {
+        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+            assert_eq!(BoundQuery::check_reads(query, dialect), Ok(()), "{query}");
+        }
+    }
+    for query in ["", "DELETE FROM a", "-- SELECT\nUPDATE a SET b = 1", "'SELECT'", "SELECTED", "; SELECT 1"]
+    {
+        assert_eq!(BoundQuery::check_reads(query, Dialect::Postgres), Err(BadQuery::NotASelect), "{query}");
+    }
+}

@@ -14,7 +14,9 @@ BEGIN
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF coalesce(octet_length(kind), 0) NOT BETWEEN 1 AND 256 THEN
     RAISE EXCEPTION 'a kind has 1 to 256 bytes' USING ERRCODE = 'invalid_parameter_value';
-  ELSIF payload IS NULL OR octet_length(payload::text) > 1048576 THEN
+  ELSIF payload IS NULL THEN
+    RAISE EXCEPTION 'a job has a payload; write ''null'' as JSON for one that says nothing' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF octet_length(payload::text) > 1048576 THEN
     RAISE EXCEPTION 'a payload is JSON of at most 1 MiB; keep what is larger elsewhere and name it here'
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF v_level IS NULL THEN
@@ -22,6 +24,11 @@ BEGIN
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
     RAISE EXCEPTION 'a unique key has 1 to 512 bytes; hash what is longer' USING ERRCODE = 'invalid_parameter_value';
+  -- The worker reads the rest, and would fall back to the policy of the queue without a word.
+  ELSIF retry IS NOT NULL AND (json_typeof(retry) <> 'object' OR coalesce(retry ->> 'kind', '') NOT IN
+      ('exponential', 'fibonacci', 'steps', 'progressive', 'constant', 'polynomial')) THEN
+    RAISE EXCEPTION '% is not a retry policy; its kind is exponential, fibonacci, steps, progressive, constant or polynomial',
+      quote_literal(left(retry::text, 128)) USING ERRCODE = 'invalid_parameter_value';
   ELSIF id IS NULL THEN
     RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';
   END IF;

@@ -52,7 +52,11 @@ async fn the_function_says_what_is_wrong() {
     for (arguments, says) in [
         ("'no spaces', 'k', '{}'", "a queue name has"),
         ("'q', '', '{}'", "a kind has"),
-        ("'q', 'k', NULL", "a payload is JSON"),
+        ("'q', 'k', NULL", "a job has a payload"),
+        ("'q', 'k', to_json(repeat('x', 1048576))", "a payload is JSON of at most 1 MiB"),
+        ("'q', 'k', '{}', retry => '{\"kind\":\"nope\"}'", "is not a retry policy"),
+        ("'q', 'k', '{}', retry => '{}'", "is not a retry policy"),
+        ("'q', 'k', '{}', retry => '7'", "is not a retry policy"),
         ("'q', 'k', '{}', priority => 'urgent'", "critical, high, normal or low"),
         ("'q', 'k', '{}', unique_key => ''", "a unique key has"),
     ] {

@@ -74,6 +74,13 @@ impl Problem {
         Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
     }
 
+    /// The store does not answer.
+    pub(super) fn unavailable(detail: impl Display) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let problem = Self::new(status, "store-unavailable", "The store does not answer", detail);
+        Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
+    }
+
     /// A database of the user's failed.
     pub fn elsewhere(detail: impl Display) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, "database-failed", "Another database failed", detail)
@@ -114,12 +121,9 @@ impl From<StoreError> for Problem {
                 "The store has no room left",
                 format!("{error}. Then send the request again: repeating is harmless"),
             ),
-            StoreError::Unavailable { .. } => {
-                let detail = format!("{error}. Send the request again in a moment: repeating is harmless");
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                let problem = Self::new(status, "store-unavailable", "The store does not answer", detail);
-                Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
-            }
+            StoreError::Unavailable { .. } => Self::unavailable(format_args!(
+                "{error}. Send the request again in a moment: repeating is harmless"
+            )),
             // The message names its next step.
             _ => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,

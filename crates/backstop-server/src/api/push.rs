@@ -13,7 +13,10 @@ use axum::response::Response;
 use backstop::core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
 use backstop::core::port::{Enqueued, StoreError};
 use backstop::{NewJob, TraceContext};
+use std::time::Duration;
 
+/// How long the store may take, however often it is tried: whoever waits is told before the request's own time is over.
+const PUSH_MAX: Duration = Duration::from_secs(10);
 /// About how many bytes one answer takes.
 const PUSHED_BYTES: usize = 72;
 
@@ -22,7 +25,9 @@ const PUSHED_BYTES: usize = 72;
     post, path = "/jobs", tag = "jobs", request_body = NewJobShape<'_>,
     responses(
         (status = 201, body = PushedShape),
+        (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 429, description = "The queue is full", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are never taken in twice", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -38,7 +43,8 @@ pub(super) async fn one(
     caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
-    let result = backstop.push_jobs(vec![job]).await?.pop();
+    let again = || format!("send it again with \"id\": \"{id}\", which is never taken in twice");
+    let result = push(&app, vec![job], again).await?.pop();
     let result = result.ok_or_else(|| StoreError::corrupt("pushing a job", "no answer for it"))?;
     if result == Enqueued::Full {
         return Err(Problem::full(format_args!(
@@ -53,7 +59,9 @@ pub(super) async fn one(
     post, path = "/jobs/batch", tag = "jobs", request_body = NewJobsShape<'_>,
     responses(
         (status = 200, description = "One result for each job; a job that its queue had no room for is `full`", body = PushedTogetherShape),
+        (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 429, description = "All queues are full", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are never taken in twice", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -65,7 +73,11 @@ pub(super) async fn batch(
 ) -> Result<Response, Problem> {
     let jobs = jobs(&app, caller.reach(), trace_of(&headers), &body)?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let answers = app.backstop().push_jobs(jobs).await?;
+    let again = || {
+        "send them again with the same ids: an id is never taken in twice; a job without one would be"
+            .to_owned()
+    };
+    let answers = push(&app, jobs, again).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Enqueued::Full) {
         return Err(Problem::full(
             "the queues are full and took none of the jobs; push them again when there is room, or raise their max_size",
@@ -75,6 +87,23 @@ pub(super) async fn batch(
         ids.into_iter().zip(answers).map(|(id, result)| PushedShape::new(id, result)).collect();
     let size = results.len() * PUSHED_BYTES;
     Ok(json(StatusCode::OK, &PushedTogetherShape { results }, size))
+}
+
+/// Pushes jobs within the time there is for the answer. `again` says how to repeat the request without doing it twice.
+async fn push(
+    app: &App,
+    jobs: Vec<NewJob>,
+    again: impl FnOnce() -> String,
+) -> Result<Vec<Enqueued>, Problem> {
+    let within = PUSH_MAX.min(Duration::from(app.config().server.timeout) / 2);
+    let pushed = tokio::time::timeout(within, app.backstop().push_jobs(jobs)).await;
+    let late = |_| Err(StoreError::unavailable("pushing", format!("no answer within {within:?}")));
+    pushed.unwrap_or_else(late).map_err(|error| match Problem::from(error.clone()) {
+        problem if problem.status() == StatusCode::SERVICE_UNAVAILABLE => {
+            Problem::unavailable(format_args!("{error}. It may have been done all the same; {}", again()))
+        }
+        other => other,
+    })
 }
 
 fn jobs(app: &App, reach: &Reach, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {

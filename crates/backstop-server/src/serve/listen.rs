@@ -121,6 +121,11 @@ async fn check_safe(app: &App, server: &ServerConfig) -> Result<(), CannotServe>
     if Tokens::of(app.backstop()).list().await?.iter().all(|token| token.is_expired(now)) {
         return Err(CannotServe::NoToken(reached_at(server)));
     }
+    check_encrypted(server)
+}
+
+/// Whether what is listened on for others is encrypted, or is said to be by somebody before it.
+pub fn check_encrypted(server: &ServerConfig) -> Result<(), CannotServe> {
     if !server.is_loopback() && server.transport == Transport::Plain {
         return Err(CannotServe::NotEncrypted(server.listen));
     }

@@ -121,3 +121,27 @@ async fn what_the_store_said_is_not_told_to_strangers() {
         assert!(text.contains("log says more") && !text.contains("injected"), "{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_hangs_a_push_is_told_in_time_how_to_repeat_it() {
+    let (store, site) = given();
+    let token = site.token(&[Scope::Push], None).await.token;
+    let push = async |address: &str, body: &'static str| {
+        let request = bearing(request(Method::POST, address), &token);
+        site.read(request.body(axum::body::Body::from(body)).unwrap()).await
+    };
+    assert_eq!(push("/v1/jobs", r#"{"queue":"q","payload":1}"#).await.0.status, StatusCode::CREATED);
+    hang(&store);
+    for (address, body, said) in [
+        ("/v1/jobs", r#"{"queue":"q","payload":1}"#, "send it again with \\\"id\\\": \\\""),
+        ("/v1/jobs/batch", r#"{"jobs":[{"queue":"q","payload":1,"id":"a"}]}"#, "with the same ids"),
+    ] {
+        let started = Instant::now();
+        let (got, text) = push(address, body).await;
+        assert_eq!(got.status, StatusCode::SERVICE_UNAVAILABLE, "{address}: {text}");
+        assert!(got.headers.contains_key("retry-after"), "{address}");
+        assert!(text.contains(said) && text.contains("never taken in twice"), "{address}: {text}");
+        // By tokio's own time: the store's part, and what the token may take.
+        assert!(started.elapsed() <= Duration::from_secs(15), "{address}: {:?}", started.elapsed());
+    }
+}

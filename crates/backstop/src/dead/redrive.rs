@@ -138,7 +138,8 @@ pub struct RedriveReport {
     pub died_again: u64,
     /// How many of them have not ended.
     pub open: u64,
-    /// How many letters could not be requeued: another job holds their unique key, or they were picked and were not dead.
+    /// How many letters could not be requeued: another job holds their unique key, or they were picked and were not dead, or were
+    /// picked by an id that several queues know.
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,
@@ -264,6 +265,7 @@ fn share_died(report: &RedriveReport) -> String {
 
 fn all_out(report: &RedriveReport) -> String {
     match report.requeued {
+        0 if report.refused + report.damaged > 0 => "none of those that fit could be requeued".to_owned(),
         0 => "no dead letter fits".to_owned(),
         _ => "all that fit were requeued".to_owned(),
     }

@@ -37,4 +37,4 @@ pub use backstop_core::schedule::{
     BadCron, BadZone, Cron, Day, Entry, Last, Missed, Policy, Schedule, Standing, What, Why, Zone,
 };
 pub use look::Looked;
-pub use operate::{ScheduleStatus, Schedules, TriggerError, Triggered};
+pub use operate::{MissedRun, ScheduleStatus, Schedules, TriggerError, Triggered};

@@ -6,9 +6,9 @@ use super::pages::{Pages, STANDINGS, change_page, change_standing, newest, stand
 use crate::client::Backstop;
 use crate::shared::{cells, read};
 use backstop_core::port::{Answer, Enqueued, StoreError};
-use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing};
+use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing, prospects};
 use backstop_core::{JobId, QueueName, ScheduleName, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which instants of some pages are not missing.
 type Known = fn(&Pages<'_>) -> BTreeSet<Time>;
@@ -49,6 +49,26 @@ pub struct ScheduleStatus {
     pub paused: Option<Time>,
     /// How many runs are missing, and still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
     pub missing: usize,
+}
+
+/// A run that is missing, and what becomes of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissedRun {
+    /// When it should have been.
+    pub instant: Time,
+    /// Of which schedule.
+    pub schedule: ScheduleName,
+    /// What was entered for it, or will be by the next look.
+    pub what: What,
+    /// Whether it was entered already.
+    pub is_entered: bool,
+}
+
+impl MissedRun {
+    /// Whether nobody makes it up any more.
+    pub fn is_given_up(&self) -> bool {
+        self.is_entered && self.what != What::Due
+    }
 }
 
 /// A run that was asked for.
@@ -131,6 +151,26 @@ impl Schedules<'_> {
     pub async fn missed(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<(Time, ScheduleName)>> {
         // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
         self.all_missing(schedules, at, answered).await
+    }
+
+    /// The same, with what becomes of each.
+    pub async fn missed_runs(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<MissedRun>> {
+        let mut found = Vec::new();
+        for schedule in schedules {
+            let standing = &standing_at(self.0, schedule, at).await?;
+            let from = at.before(schedule.missed.look_back);
+            let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
+            let (answered, known, entered) = (pages.answered(), pages.known(), pages.entered());
+            let next = prospects(schedule, Seen { standing, from, known: &known }, at);
+            let next: BTreeMap<Time, What> = next.iter().map(|entry| (entry.instant, entry.what)).collect();
+            for instant in missing(schedule, Seen { standing, from, known: &answered }, at) {
+                let is_entered = entered.contains_key(&instant);
+                let what = entered.get(&instant).or_else(|| next.get(&instant)).copied().unwrap_or(What::Due);
+                found.push(MissedRun { instant, schedule: schedule.name.clone(), what, is_entered });
+            }
+        }
+        found.sort_by(|one, other| (one.instant, &one.schedule).cmp(&(other.instant, &other.schedule)));
+        Ok(found)
     }
 
     /// Those of them, now, that are still to be dealt with: nobody has entered what became of them, or they are in no queue yet.

@@ -80,6 +80,11 @@ impl<'a> Pages<'a> {
         self.entries().map(|entry| entry.instant).collect()
     }
 
+    /// What is entered for each.
+    pub(super) fn entered(&self) -> BTreeMap<Time, What> {
+        self.entries().map(|entry| (entry.instant, entry.what)).collect()
+    }
+
     /// The instants that nobody misses: they have a run, another one stands for them, or they fell into a pause.
     pub(super) fn answered(&self) -> BTreeSet<Time> {
         let is_answered =

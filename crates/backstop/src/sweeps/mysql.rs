@@ -5,7 +5,7 @@ use super::source::Search;
 use super::{FindError, Found};
 use crate::address::Address;
 use crate::source::mysql::{connect, is_mariadb, is_stopped, time_limit};
-use backstop_core::sweep::{Row, cutoff_text, decimal};
+use backstop_core::sweep::{BadQuery, Row, cutoff_text, decimal};
 use backstop_core::{Span, Time};
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
@@ -48,7 +48,7 @@ async fn read(conn: &mut Conn, mut search: Search<'_>) -> mysql_async::Result<Re
     let mut result = conn.exec_iter(&*search.query.sql, params).await?;
     let described = result.columns().filter(|columns| !columns.is_empty());
     let Some(described) = described else {
-        return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
+        return Ok(Err(FindError::Failed(BadQuery::NotASelect.to_string())));
     };
     let columns: Arc<[String]> = described.iter().map(|column| column.name_str().into_owned()).collect();
     if let Err(unknown) = search.into.check(&columns) {

@@ -4,7 +4,7 @@ use super::source::Search;
 use super::{FindError, Found};
 use crate::address::Address;
 use crate::source::postgres::connect;
-use backstop_core::sweep::{Row, decimal};
+use backstop_core::sweep::{BadQuery, Row, decimal};
 use backstop_core::{Span, Time};
 use futures_util::TryStreamExt;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
@@ -53,20 +53,35 @@ async fn read(
     let described = client.prepare_typed(&search.query.sql, &[Type::TIMESTAMPTZ]).await?;
     let columns: Arc<[String]> = described.columns().iter().map(|column| column.name().to_owned()).collect();
     if columns.is_empty() {
-        return Ok(Err(FindError::Failed("the query must be a SELECT: it gives no columns".to_owned())));
+        return Ok(Err(not_a_select()));
     }
     if let Err(unknown) = search.into.check(&columns) {
         return Ok(Err(unknown.into()));
     }
     let sql = search.query.as_json_rows(search.max);
     let cutoff = [(system_time(search.cutoff), Type::TIMESTAMPTZ)];
-    let mut rows = pin!(client.query_typed_raw(&sql, cutoff).await?);
+    let rows = match client.query_typed_raw(&sql, cutoff).await {
+        // By itself it is a statement, and as a part of another it is none: it would write.
+        Err(error) if is_no_part(&error) => return Ok(Err(not_a_select())),
+        rows => rows?,
+    };
+    let mut rows = pin!(rows);
     while let Some(row) = rows.try_next().await? {
         if !search.into.take(&Row::new(Arc::clone(&columns), values(row.try_get(0)?))) {
             break;
         }
     }
     Ok(Ok(search.into.found()))
+}
+
+fn not_a_select() -> FindError {
+    FindError::Failed(BadQuery::NotASelect.to_string())
+}
+
+fn is_no_part(error: &tokio_postgres::Error) -> bool {
+    let codes =
+        [SqlState::SYNTAX_ERROR, SqlState::FEATURE_NOT_SUPPORTED, SqlState::READ_ONLY_SQL_TRANSACTION];
+    error.code().is_some_and(|code| codes.contains(code))
 }
 
 fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {

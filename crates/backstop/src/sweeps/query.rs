@@ -58,6 +58,7 @@ impl Query {
         payload: Option<&Value>,
     ) -> Result<Self, BadSweepQuery> {
         let source = Source::new(url)?;
+        BoundQuery::check_reads(sql, source.dialect())?;
         let bound = BoundQuery::new(sql, source.dialect())?;
         let key = Template::parse(unique_key).map_err(BadSweepQuery::Key)?;
         if key.is_constant() {

@@ -94,8 +94,16 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
     if !report.phase.is_ended() {
         context.output.note(format!("left in the middle; try: backstop dead redrive --resume {id}"));
     }
-    let verdict = if report.phase == Phase::Done { Verdict::Fine } else { Verdict::FallsShort };
-    tell(&report, verdict, context)
+    tell(&report, verdict(&report), context)
+}
+
+/// One that is done is fine, unless there were letters and none of them went.
+const fn verdict(report: &RedriveReport) -> Verdict {
+    let none_went = report.requeued == 0 && report.refused + report.damaged > 0;
+    match report.phase {
+        Phase::Done if !none_went => Verdict::Fine,
+        _ => Verdict::FallsShort,
+    }
 }
 
 /// Set when a signal asks for the end. From the first one on, so that none is missed.
@@ -207,7 +215,8 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
     if report.refused > 0 {
         let refused = counted(report.refused, "letter");
         context.output.warn(format!(
-            "{refused} could not be requeued: another job holds their unique key, or they are not dead"
+            "{refused} could not be requeued: another job holds their unique key, they are not dead, or several queues have a \
+             job of that id; try: backstop dead requeue, which says why for each"
         ));
     }
     if report.damaged > 0 {

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 /// A schedule of the configuration, or one that only the store has heard of.
 enum Listed<'a> {
-    Configured(&'a Schedule, ScheduleStatus),
+    /// With how many of its runs that are missing were given up.
+    Configured(&'a Schedule, ScheduleStatus, u64),
     Known(ScheduleName, Standing),
 }
 
@@ -19,7 +20,10 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let mut listed = Vec::new();
     for schedule in context.config.schedules.values() {
-        listed.push(Listed::Configured(schedule, backstop.schedules().status(schedule).await?));
+        let schedules = backstop.schedules();
+        let missed = schedules.missed_runs(std::slice::from_ref(schedule), backstop.now()).await?;
+        let given_up = missed.iter().filter(|run| run.is_given_up()).count() as u64;
+        listed.push(Listed::Configured(schedule, schedules.status(schedule).await?, given_up));
     }
     let others = backstop.schedules().known().await?.into_iter();
     let others = others.filter(|(name, _)| !context.config.schedules.contains_key(name));
@@ -36,7 +40,7 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
 
 fn shape(listed: &Listed<'_>) -> Value {
     match listed {
-        Listed::Configured(schedule, status) => configured(schedule, status),
+        Listed::Configured(schedule, status, _) => configured(schedule, status),
         Listed::Known(name, standing) => known(name, standing),
     }
 }
@@ -46,20 +50,20 @@ fn table(listed: &[Listed<'_>], now: Time) -> Table {
     let plain = |text: String| (text, Tone::Plain);
     for listed in listed {
         let (last, paused) = match listed {
-            Listed::Configured(_, status) => (&status.last, status.paused),
+            Listed::Configured(_, status, _) => (&status.last, status.paused),
             Listed::Known(_, standing) => (&standing.last, standing.paused),
         };
         let last = last.as_ref().map(|last| format!("{}, {}", relative(last.instant, now), last.what));
         let pause = paused.map(|since| (format!("paused {}", relative(since, now)), Tone::Warning));
         table.toned(match listed {
-            Listed::Configured(schedule, status) => [
+            Listed::Configured(schedule, status, given_up) => [
                 plain(status.name.to_string()),
                 plain(schedule.cron.to_string()),
                 plain(schedule.timezone.to_string()),
                 plain(schedule.queue.to_string()),
                 pause.unwrap_or_else(|| plain(status.next.map(|at| next(at, now)).unwrap_or_default())),
                 plain(last.unwrap_or_default()),
-                (count(status.missing as u64), if status.missing > 0 { Tone::Bad } else { Tone::Good }),
+                missing(status.missing as u64, *given_up),
             ],
             Listed::Known(name, standing) => [
                 plain(name.to_string()),
@@ -77,4 +81,16 @@ fn table(listed: &[Listed<'_>], now: Time) -> Table {
 
 fn next(at: Time, now: Time) -> String {
     format!("{} ({})", instant(at), relative(at, now))
+}
+
+/// Those that are still to be dealt with, and those that nobody will: together what `schedule missed` lists.
+fn missing(open: u64, given_up: u64) -> (String, Tone) {
+    let given_up_too =
+        if given_up > 0 { format!(" and {} given up", count(given_up)) } else { String::new() };
+    let tone = match (open, given_up) {
+        (0, 0) => Tone::Good,
+        (0, _) => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    (format!("{}{given_up_too}", count(open)), tone)
 }

@@ -5,7 +5,9 @@ use crate::context::Context;
 use crate::output::table::Table;
 use crate::output::words::relative;
 use crate::trouble::{Trouble, Verdict};
+use backstop::schedules::MissedRun;
 use backstop::{Schedule, ScheduleName, Time};
+use backstop_core::schedule::What;
 use clap::Args;
 use serde::Serialize;
 
@@ -40,21 +42,34 @@ pub(super) async fn run(args: &MissedArgs, context: &Context) -> Result<Verdict,
     };
     let backstop = context.look().await?;
     let at = args.at.unwrap_or_else(|| backstop.now());
-    let missed = backstop.schedules().missed(&schedules, at).await?;
+    let missed = backstop.schedules().missed_runs(&schedules, at).await?;
     if context.output.is_json() {
-        let shape = |(instant, schedule)| MissedShape { schedule, instant };
+        let shape = |run: MissedRun| MissedShape { schedule: run.schedule, instant: run.instant };
         context.output.json(&MissedShapes { missed: missed.into_iter().map(shape).collect() })?;
     } else if missed.is_empty() {
         context.output.note("nothing is missing");
     } else {
-        let mut table = Table::new(&["SCHEDULE", "INSTANT", "DUE"]);
-        for (instant, name) in &missed {
-            table.row([name.to_string(), instant.to_string(), relative(*instant, at)]);
+        let mut table = Table::new(&["SCHEDULE", "INSTANT", "DUE", "WHAT BECOMES OF IT"]);
+        for run in &missed {
+            let due = relative(run.instant, at);
+            table.row([run.schedule.to_string(), run.instant.to_string(), due, fate(run)]);
         }
         context.output.table(&table)?;
-        context.output.note(
-            "a worker with this configuration makes them up as their `missed` says; `schedule runs NAME` tells what was given up",
-        );
+        if missed.iter().any(|run| !run.is_given_up()) {
+            context.output.note(
+                "a worker with this configuration does what is still to be done, by what `missed` says",
+            );
+        }
     }
     Ok(Verdict::Fine)
+}
+
+/// What becomes of a run, in words.
+fn fate(run: &MissedRun) -> String {
+    match (run.what, run.what.why()) {
+        (What::Coalesced(newest), _) => format!("the run of {newest} is to stand for it"),
+        (_, Some(why)) if run.is_entered => format!("given up: {why}"),
+        (_, Some(why)) => format!("to be given up: {why}"),
+        _ => "to be made up".to_owned(),
+    }
 }

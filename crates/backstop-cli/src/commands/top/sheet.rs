@@ -3,12 +3,12 @@
 use super::figures::{Figures, SILENT, oldest};
 use super::state::{Deed, View};
 use super::trail::{Flow, Trail};
-use crate::commands::{breaker, worker};
+use crate::commands::{breaker, queue, worker};
 use crate::output::table::Tone;
 use crate::output::words::{about, bytes, count, cut, one_line, relative};
 use backstop::breakers::GuardStatus;
 use backstop::core::WorkerName;
-use backstop::core::port::{Gate, QueueStatus, StreamStatus};
+use backstop::core::port::{QueueStatus, StreamStatus};
 use backstop::core::stream::{Alarm, Count, alarms};
 use backstop::dead::DeadGroup;
 use backstop::workers::{Health, WorkerInfo};
@@ -68,7 +68,9 @@ pub(super) fn of(view: View, figures: Option<&Figures>, trail: &Trail) -> Sheet 
     };
     let now = figures.at;
     let rows = match view {
-        View::Queues => figures.queues.iter().map(|queue| of_queue(queue, now, trail)).collect(),
+        View::Queues => {
+            figures.queues.iter().map(|queue| of_queue(queue, &figures.guards, now, trail)).collect()
+        }
         View::Rates => figures.queues.iter().map(|queue| of_rates(queue, trail)).collect(),
         View::Workers => figures.workers.iter().map(|worker| of_worker(worker, now)).collect(),
         View::Dead => figures.groups.iter().map(|group| of_group(group, now)).collect(),
@@ -137,18 +139,11 @@ fn bad(number: u64) -> (String, Tone) {
     (count(number), if number > 0 { Tone::Bad } else { Tone::Plain })
 }
 
-fn of_queue(queue: &QueueStatus, now: Time, trail: &Trail) -> Row {
-    let gate = match queue.gate {
-        Gate::Paused => ("paused".to_owned(), Tone::Warning),
-        Gate::Open if queue.bounds.max_size.is_some_and(|max| queue.counts.live() >= max) => {
-            ("full".to_owned(), Tone::Bad)
-        }
-        Gate::Open => plain(&"open"),
-    };
+fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trail) -> Row {
     let number = |state| plain(&count(queue.counts.of(state)));
     let cells = [
         plain(&queue.name),
-        gate,
+        queue::gate(queue, guards),
         number(State::Ready),
         number(State::Running),
         number(State::Retrying),

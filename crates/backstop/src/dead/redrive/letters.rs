@@ -9,6 +9,7 @@ use backstop_core::limits::{FIND_MAX, PAGE_MAX};
 use backstop_core::port::{Answer, Order, StoreError};
 use backstop_core::{Job, JobId, QueueName, Time};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Begins the names of the cells that keep them.
 pub(super) const PICKED: &str = "picked/";
@@ -137,8 +138,9 @@ impl DeadLetters {
     async fn next_page(&self, filter: &DeadFilter, reached: &Reached, count: usize) -> Answer<Next> {
         let cursor = if let Reached::Page(cursor) = reached { Some(cursor.clone()) } else { None };
         let found = self.find(filter, cursor, count, Order::Oldest).await?;
+        let of = if filter.queue.is_some() { Redriven::named } else { Redriven::found };
         Ok(Next {
-            letters: found.jobs.iter().map(Redriven::of).collect(),
+            letters: found.jobs.iter().map(of).collect(),
             alive: Vec::new(),
             damaged: found.damaged.len() as u64,
             reached: found.next.map_or(Reached::End, Reached::Page),
@@ -157,13 +159,29 @@ impl DeadLetters {
         for (id, seen) in ids.iter().zip(self.see(queue, ids).await?) {
             match seen {
                 Seen::Job(Some(job)) if was_dead.fits(&job, &self.redaction) => {
-                    next.letters.push(Redriven::of(&job));
+                    next.letters.push(Redriven::named(&job));
                 }
                 Seen::Job(_) => next.alive.push(*id),
                 Seen::Damaged => next.damaged += 1,
             }
         }
         Ok(next)
+    }
+
+    /// How these stand, in their order: each in its own queue, or else in the one that was named.
+    pub(super) async fn see_each(
+        &self,
+        named: Option<&QueueName>,
+        redriven: &[Redriven],
+    ) -> Answer<Vec<Seen>> {
+        let mut seen: Vec<Option<Seen>> = redriven.iter().map(|_| None).collect();
+        for (queue, places) in by_queue(redriven) {
+            let ids: Vec<JobId> = places.iter().map(|place| redriven[*place].id).collect();
+            for (place, one) in places.into_iter().zip(self.see(queue.or(named), &ids).await?) {
+                seen[place] = Some(one);
+            }
+        }
+        Ok(seen.into_iter().flatten().collect())
     }
 
     /// How these jobs stand, in their order: those of the queue, where one is named, many at once.
@@ -207,6 +225,15 @@ impl DeadLetters {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Where among these the letters of each queue are.
+pub(super) fn by_queue(redriven: &[Redriven]) -> BTreeMap<Option<&QueueName>, Vec<usize>> {
+    let mut places = BTreeMap::<_, Vec<usize>>::new();
+    for (place, one) in redriven.iter().enumerate() {
+        places.entry(one.queue.as_ref()).or_default().push(place);
+    }
+    places
 }
 
 fn picked_of(id: &str) -> String {

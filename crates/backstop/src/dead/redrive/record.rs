@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 const LEASE: Span = Span::secs(15);
 /// Ended redrives that stay listed.
 const ENDED_MAX: usize = 100;
-/// Jobs of one cell.
-const PART_MAX: usize = 500;
+/// Jobs of one cell: as many as fit with queues that have the longest names.
+pub(super) const PART_MAX: usize = 300;
 
 /// What was kept for a redrive that is not there is left alone for so long.
 const LEFT_BEHIND_AFTER: Span = Span::hours(1);
@@ -245,7 +245,7 @@ impl DeadLetters {
             let (part, rest) = added.split_at(room.min(added.len()));
             let name = format!("{}{number:06}", parts_of(id));
             update(&self.backstop, &name, Part::default(), |standing: &mut Part| {
-                let news = part.iter().filter(|redriven| !standing.0.contains(redriven)).copied();
+                let news = part.iter().filter(|redriven| !standing.0.contains(redriven)).cloned();
                 let news: Vec<_> = news.collect();
                 standing.0.extend(news);
             })

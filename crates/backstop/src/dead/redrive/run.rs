@@ -1,7 +1,7 @@
 //! Runs redrives: looks, lets [`decide`] say what follows, does it.
 
-use super::letters::{Letters, Reached, Seen};
-use super::record::{Record, Runner};
+use super::letters::{Letters, Reached, Seen, by_queue};
+use super::record::{PART_MAX, Record, Runner};
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
 use crate::dead::{Changed, DeadLetters, DeadSelection};
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
             }
             if let Letters::Picked(picked) = &mut self.letters {
                 *picked = self.dead.picked(&self.record.report.id).await?;
-                picked.retain(|id| !self.watch.knows(*id));
+                picked.retain(|id| !self.watch.knows(*id, None));
             }
             self.record.report.refused = 0;
             self.record.report.damaged = 0;
@@ -243,12 +243,11 @@ impl<'a> Run<'a> {
 
     /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.
     async fn resolve(&mut self) -> Result<(), RedriveError> {
-        let ids: Vec<JobId> = self.record.pending.iter().map(|redriven| redriven.0).collect();
-        let seen = self.dead.see(self.queue(), &ids).await?;
+        let seen = self.dead.see_each(self.queue(), &self.record.pending).await?;
         let was_requeued = |(redriven, seen): (&Redriven, Seen)| match seen {
-            Seen::Job(job) => redriven.was_requeued(job.as_deref()).then_some(*redriven),
+            Seen::Job(job) => redriven.was_requeued(job.as_deref()).then(|| redriven.clone()),
             // It counts as one that died once it is looked at.
-            Seen::Damaged => Some(*redriven),
+            Seen::Damaged => Some(redriven.clone()),
         };
         let requeued: Vec<_> = self.record.pending.iter().zip(seen).filter_map(was_requeued).collect();
         self.remember(&requeued).await?;
@@ -260,15 +259,16 @@ impl<'a> Run<'a> {
     /// runner that was replaced finds out.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
         let started_at = self.record.report.started_at;
+        let count = count.min(PART_MAX);
         let next =
             self.dead.next_letters(&self.letters, self.queue(), &self.reached, count, started_at).await?;
-        let is_new = |redriven: &Redriven| !self.watch.knows(redriven.0);
+        let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
         self.record.pending = next.letters.into_iter().filter(is_new).collect();
         if !self.record.pending.is_empty() {
             self.save().await?;
             self.requeue_pending().await?;
         }
-        let alive = next.alive.iter().filter(|id| !self.watch.knows(**id)).count();
+        let alive = next.alive.iter().filter(|id| !self.watch.knows(**id, None)).count();
         self.record.report.refused += alive as u64;
         self.record.report.damaged += next.damaged;
         self.reached = next.reached;
@@ -280,18 +280,22 @@ impl<'a> Run<'a> {
         if self.record.runner.is_none_or(|runner| runner.until <= now) {
             return Err(RedriveError::TakenOver(self.record.report.id.clone()));
         }
-        let ids: Vec<JobId> = self.record.pending.iter().map(|redriven| redriven.0).collect();
-        let mut changed = Changed::default();
-        match self.queue() {
-            Some(queue) => self.dead.apply_within(queue, &ids, &Action::Retry, &mut changed).await?,
-            None => self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?,
+        let (mut requeued, mut refused) = (Vec::new(), 0);
+        for (queue, places) in by_queue(&self.record.pending) {
+            let letters: Vec<&Redriven> = places.iter().map(|place| &self.record.pending[*place]).collect();
+            let ids: Vec<JobId> = letters.iter().map(|redriven| redriven.id).collect();
+            let mut changed = Changed::default();
+            match queue.or(self.queue()) {
+                Some(queue) => self.dead.apply_within(queue, &ids, &Action::Retry, &mut changed).await?,
+                None => self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?,
+            }
+            let not: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
+            refused += not.len() as u64;
+            requeued.extend(letters.into_iter().filter(|redriven| !not.contains(&redriven.id)).cloned());
         }
-        let refused: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
-        let mut requeued = self.record.pending.clone();
-        requeued.retain(|redriven| !refused.contains(&redriven.0));
         self.remember(&requeued).await?;
         self.record.pending.clear();
-        self.record.report.refused += refused.len() as u64;
+        self.record.report.refused += refused;
         if self.record.report.phase == Phase::Rate {
             self.free_at = self.record.report.plan.then_rate.next_at(self.free_at, requeued.len(), now);
         }
@@ -300,7 +304,7 @@ impl<'a> Run<'a> {
 
     async fn remember(&mut self, requeued: &[Redriven]) -> Result<(), RedriveError> {
         let news: Vec<Redriven> =
-            requeued.iter().filter(|redriven| !self.watch.knows(redriven.0)).copied().collect();
+            requeued.iter().filter(|redriven| !self.watch.knows_it(redriven)).cloned().collect();
         let before = self.watch.total() as usize;
         self.dead.add_redriven(&self.record.report.id, before, &news).await?;
         for redriven in news {
@@ -314,17 +318,16 @@ impl<'a> Run<'a> {
         let count = max.min(self.watch.open() as usize);
         let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next()).take(count).collect();
         for part in looked_at.chunks(FIND_MAX) {
-            let ids: Vec<JobId> = part.iter().map(|redriven| redriven.0).collect();
-            let seen = self.dead.see(self.queue(), &ids).await.ok();
+            let seen = self.dead.see_each(self.queue(), part).await.ok();
             let mut seen = seen.into_iter().flatten();
             for redriven in part {
                 let fate = match seen.next() {
                     None => Fate::Open,
-                    Some(Seen::Job(None)) => self.fate_elsewhere(*redriven).await,
+                    Some(Seen::Job(None)) => self.fate_elsewhere(redriven).await,
                     Some(Seen::Job(job)) => redriven.fate(job.as_deref()),
                     Some(Seen::Damaged) => Fate::Died,
                 };
-                self.watch.found(*redriven, fate);
+                self.watch.found(redriven.clone(), fate);
             }
         }
         let report = &mut self.record.report;
@@ -333,12 +336,14 @@ impl<'a> Run<'a> {
     }
 
     /// What became of one that its queue has no longer: who moved it away has requeued it once more.
-    async fn fate_elsewhere(&self, redriven: Redriven) -> Fate {
-        if self.queue().is_none() {
+    async fn fate_elsewhere(&self, redriven: &Redriven) -> Fate {
+        if redriven.queue.as_ref().or(self.queue()).is_none() {
             return Fate::Done;
         }
-        match self.dead.backstop.job(redriven.0).await {
-            Ok(Some(job)) if redriven.was_requeued_again(&job) => Fate::Died,
+        let is_another =
+            |queue: &QueueName| redriven.queue.is_some() && self.watch.knows(redriven.id, Some(queue));
+        match self.dead.backstop.job(redriven.id).await {
+            Ok(Some(job)) if redriven.was_requeued_again(&job) && !is_another(&job.queue) => Fate::Died,
             Ok(_) => Fate::Done,
             Err(StoreError::Corrupt { .. }) => Fate::Died,
             Err(_) => Fate::Open,

@@ -84,6 +84,8 @@ fn it_ends_when_nothing_is_left_or_somebody_wants_it_to() {
     let none_left = Observed { has_more: false, ..MORE };
     check(&report(Phase::Rate, 50, 0, 40), none_left, "done: all that fit");
     check(&report(Phase::Rate, 0, 0, 0), none_left, "done: no dead letter fits");
+    let refused = RedriveReport { refused: 2, ..report(Phase::Rate, 0, 0, 0) };
+    check(&refused, none_left, "done: none of those that fit could be requeued");
     check(&report(Phase::Rate, LETTERS_MAX, 0, 0), MORE, "done: 100000");
     for phase in [Phase::Canary, Phase::Watching, Phase::Rate] {
         check(
@@ -117,7 +119,7 @@ fn a_plan_that_makes_no_sense_is_refused() {
 
 #[test]
 fn what_became_of_a_redriven_job() {
-    let redriven = Redriven(backstop_core::JobId::named("a"), 3);
+    let redriven = Redriven { id: backstop_core::JobId::named("a"), requeues: 3, queue: None };
     let seen = |state, requeues| Job { state, requeues, ..job("1", &[]) };
     let check = |job: Option<Job>, expected| assert_eq!(redriven.fate(job.as_ref()), expected, "{job:?}");
     check(None, Fate::Done);
@@ -132,6 +134,26 @@ fn what_became_of_a_redriven_job() {
     assert!(!redriven.was_requeued(Some(&seen(State::Dead, 3))));
     assert!(redriven.was_requeued(Some(&seen(State::Dead, 4))));
     assert!(redriven.was_requeued(None));
+}
+
+#[test]
+fn a_redriven_job_is_kept_as_it_was_before_it_had_a_queue() {
+    let job = job("1", &[]);
+    for (redriven, parts) in [(Redriven::named(&job), 2), (Redriven::found(&job), 3)] {
+        let written = serde_json::to_value(&redriven).unwrap();
+        assert_eq!(written.as_array().unwrap().len(), parts, "{written}");
+        assert_eq!(serde_json::from_value::<Redriven>(written).unwrap(), redriven);
+    }
+}
+
+#[test]
+fn a_full_part_of_the_longest_queue_names_fits_into_a_cell() {
+    use backstop_core::limits::{CELL_BYTES_MAX, QUEUE_NAME_MAX};
+    let queue = "q".repeat(QUEUE_NAME_MAX).parse().unwrap();
+    let job = Job { queue, requeues: u32::MAX, ..job("1", &[]) };
+    let part = vec![Redriven::found(&job); super::record::PART_MAX];
+    let bytes = serde_json::to_vec(&part).unwrap().len();
+    assert!(bytes + 4_096 < CELL_BYTES_MAX, "{bytes}: the report is beside them");
 }
 
 #[test]

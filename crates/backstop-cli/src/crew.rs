@@ -1,5 +1,6 @@
 //! What works beside the commands that serve: the worker and the streams of a configuration.
 
+pub(crate) mod programs;
 mod source;
 mod stream;
 
@@ -69,6 +70,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// Starts it, or nothing of it.
     pub(crate) async fn start(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
+        programs::check_all(config)?;
         let worker = whole_worker(backstop, config)?;
         let mut streams = Vec::new();
         for (name, stream) in config.streams.iter().filter(|(_, stream)| stream.handler.is_some()) {

@@ -34,7 +34,8 @@ Its sweeps look for lost work, and its tables with a handler are worked off; see
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
-a signal, failed: tried again as the retry policy says, with the end of its stderr as the error.
+a signal, failed: tried again as the retry policy says, with the end of its stderr as the error. A command that is not
+there when the worker starts is refused; one that cannot be started later spends no attempt, and its jobs wait for it.
 
 The service behind --http gets the payload as the JSON body of a POST, the same as X-Backstop-Job-Id, -Queue, -Kind,
 -Attempt and -Lease, and the job's id as Idempotency-Key. It decides by its status: 2xx done; 410 or 422 dead at once;
@@ -82,6 +83,12 @@ pub(crate) struct WorkArgs {
 /// Works until it is told to stop, or until nothing is left.
 pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, Trouble> {
     let lanes = lanes(args, &context.config)?;
+    for lane in &lanes {
+        crew::programs::check(&format!("queue {}", lane.queue), &lane.handler)?;
+    }
+    if !args.until_empty {
+        crew::programs::check_tables(&context.config)?;
+    }
     let backstop = context.open().await?;
     let started = Instant::now();
     let signals = serve::Signals::listen()?;

@@ -11,7 +11,7 @@ use backstop::config::{Config, HandlerConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::tables::Table;
 use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, WorkerBuilder};
-use backstop_core::port::Shelf;
+use backstop_core::port::{Shelf, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// One queue to serve.
@@ -97,6 +97,11 @@ impl Crew {
     /// Waits until the worker has ended, which by itself it never should. Safe to drop while waiting and to call again.
     pub(crate) async fn broken(&mut self) {
         self.worker.ended().await;
+    }
+
+    /// What the store said, if the worker ended because of that.
+    pub(crate) fn refused(&self) -> Option<StoreError> {
+        self.worker.refused()
     }
 
     /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is called off and given back.

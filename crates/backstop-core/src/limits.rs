@@ -12,6 +12,8 @@ pub const ENQUEUE_JOBS_MAX: usize = 5_000;
 pub const PAYLOAD_DEPTH_MAX: usize = 128;
 /// Jobs one claim may take, over all its queues.
 pub const CLAIM_JOBS_MAX: usize = 2_000;
+/// Refusals in a row after which a worker takes the store's word for it that its claims cannot work.
+pub const CLAIM_REFUSALS_MAX: u32 = 3;
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 /// Settlements of one call.

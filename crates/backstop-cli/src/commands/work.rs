@@ -6,7 +6,7 @@ use super::policy;
 use crate::context::Context;
 use crate::crew::{self, Lane};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
+use crate::trouble::{Trouble, Verdict, refused};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::{
@@ -31,6 +31,7 @@ Examples:
 
 The schedules in backstop.toml are fired as well, by every worker and once for each instant; see `backstop schedule list --help`.
 Its sweeps look for lost work, and its tables with a handler are worked off; see `backstop sweep --help`, `backstop table check --help`.
+All of that also where queues are named or --exec says how they are served; only --until-empty leaves sweeps and tables out.
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
@@ -118,8 +119,11 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
-    let progress = serve::serve(running, signals, &backstop, &queues, until, context).await;
+    let (progress, refusal) = serve::serve(running, signals, &backstop, &queues, until, context).await;
     summarise(&worker, progress, started.elapsed(), context)?;
+    if let Some(error) = refusal {
+        return Err(refused(&error, &context.config.store));
+    }
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }

@@ -88,6 +88,7 @@ impl Dispatcher {
                 biased;
                 (asked, answer) = answer_of(&mut asking) => asking = self.answered(asked, answer),
                 () = stop.cancelled() => break,
+                () = engine.refusals.finally() => break,
                 // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
                 _ = poll.tick() => {
                     self.look_again();
@@ -238,6 +239,7 @@ impl Dispatcher {
     /// granted it.
     fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) -> Option<Asking> {
         let at = asked.at.unwrap_or_else(Instant::now);
+        self.engine.refusals.note(&answer);
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;

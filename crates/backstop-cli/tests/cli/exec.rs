@@ -114,6 +114,23 @@ fn a_command_that_goes_away_costs_no_attempt_and_is_told_of() {
 }
 
 #[test]
+fn a_running_job_that_is_cancelled_is_told_of_in_words() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let stderr = std::fs::File::create(place.path("stderr")).unwrap();
+    let args = ["work", "q", "--exec", "touch begun; sleep 60", "--lease", "1s"];
+    let child = place.command(args).stdout(std::process::Stdio::piped()).stderr(stderr).spawn().unwrap();
+    wait_until("the run's beginning", || place.path("begun").exists());
+    place.json(["job", "cancel", "a"]);
+    wait_until("a word about it", || place.read("stderr").contains("a run is called off"));
+    signal(&child, "TERM");
+    ended(child).succeeded();
+    let (stderr, id) = (place.read("stderr"), place.job("a")["id"].as_str().unwrap().to_owned());
+    assert!(stderr.contains("it was cancelled") && stderr.contains(&format!("job={id}")), "{stderr}");
+    assert!(!stderr.contains("Lease {"), "{stderr}");
+}
+
+#[test]
 fn the_command_gets_the_payload_and_the_job() {
     let place = Place::new();
     place.json(["push", "q", r#"{"b":1.50,  "a":"é"}"#, "--id", "a", "--kind", "Send mail"]);

@@ -1,5 +1,6 @@
 //! What works beside the commands that serve: the worker and the streams of a configuration.
 
+pub(crate) mod programs;
 mod source;
 mod stream;
 
@@ -10,7 +11,7 @@ use backstop::config::{Config, HandlerConfig, QueueConfig, TableConfig, USUAL_FI
 use backstop::sweeps::Sweep;
 use backstop::tables::Table;
 use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, WorkerBuilder};
-use backstop_core::port::Shelf;
+use backstop_core::port::{Shelf, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// One queue to serve.
@@ -69,6 +70,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// Starts it, or nothing of it.
     pub(crate) async fn start(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
+        programs::check_all(config)?;
         let worker = whole_worker(backstop, config)?;
         let mut streams = Vec::new();
         for (name, stream) in config.streams.iter().filter(|(_, stream)| stream.handler.is_some()) {
@@ -109,6 +111,11 @@ impl Crew {
     /// Waits until the worker has ended, which it never should unless it is asked to. Safe to drop while waiting and to call again.
     pub(crate) async fn broken(&mut self) {
         self.worker.ended().await;
+    }
+
+    /// What the store said, if the worker ended because of that.
+    pub(crate) fn refused(&self) -> Option<StoreError> {
+        self.worker.refused()
     }
 
     /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is called off and given back.

@@ -60,11 +60,11 @@ pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Troub
 
 /// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level.
 fn filter(globals: &Globals) -> EnvFilter {
-    // The Redis client warns of every try of its own; what comes of them is told by whoever made the call.
+    // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of them is told by whoever made the call.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
-        (_, 0) => "warn,redis=error",
-        (_, 1) => "info,redis=error",
+        (_, 0) => "warn,redis=error,deadpool=error",
+        (_, 1) => "info,redis=error,deadpool=error",
         _ => "debug",
     };
     let runs = if globals.log_format == LogFormat::Json { ",backstop::run=info" } else { "" };

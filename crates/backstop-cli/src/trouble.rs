@@ -5,7 +5,7 @@ mod unopened;
 use crate::output::Format;
 use backstop::config::BadConfig;
 use backstop::core::port::StoreError;
-use backstop::{BadDraft, BadWorker};
+use backstop::{Address, BadDraft, BadWorker, StoreKind};
 use serde_json::json;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -144,6 +144,21 @@ impl From<StoreError> for Trouble {
             // The message names its next step.
             _ => Self::new(error),
         }
+    }
+}
+
+/// A worker that the store refuses: what it lacks.
+pub(crate) fn refused(error: &StoreError, address: &Address) -> Trouble {
+    let trouble = Trouble::new(format!("the worker stopped, the store refuses its claims: {error}"));
+    match address.kind() {
+        Some(StoreKind::Postgres) => trouble.advise(
+            "as the owner of the schema: GRANT USAGE ON SCHEMA backstop TO worker; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA backstop TO \
+             worker; GRANT SELECT ON backstop.version TO worker (with this role's name); or backstop migrate",
+        ),
+        Some(StoreKind::Redis) => {
+            trouble.advise("backstop doctor with the same address: it tells what its user may not do")
+        }
+        Some(StoreKind::Sqlite | StoreKind::Memory) | None => trouble.advise("backstop doctor"),
     }
 }
 

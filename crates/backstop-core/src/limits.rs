@@ -12,6 +12,8 @@ pub const ENQUEUE_JOBS_MAX: usize = 5_000;
 pub const PAYLOAD_DEPTH_MAX: usize = 128;
 /// Jobs one claim may take, over all its queues.
 pub const CLAIM_JOBS_MAX: usize = 2_000;
+/// Refusals in a row after which a worker takes the store's word for it that its claims cannot work.
+pub const CLAIM_REFUSALS_MAX: u32 = 3;
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 /// Settlements of one call.
@@ -67,6 +69,10 @@ pub const STACK_CHARS_MAX: usize = 4_096;
 /// Characters of a response body.
 pub const RESPONSE_CHARS_MAX: usize = 2_048;
 
+/// How long a job goes back for whose handler's program could not be started: it may be on its way, with a deployment.
+pub const UNSTARTED_WAIT: Span = Span::secs(10);
+/// How often it is said that a handler's program cannot be started.
+pub const UNSTARTED_TOLD_EVERY: Span = Span::minutes(1);
 /// The longest wait a policy may ask for.
 pub const DELAY_MAX: Span = Span::days(3_660);
 /// The shortest lease: below it a beat that is one network round trip late would cost the job.

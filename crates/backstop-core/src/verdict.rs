@@ -12,6 +12,7 @@
 //! | failed for good | dead: `rejected` | yes |
 //! | discarded, cancelled | cancelled | yes |
 //! | snoozed, released | back to wait, as if it had not run; if it made up for a lost run, that is written down | no |
+//! | its handler's program could not be started | released, after [`crate::limits::UNSTARTED_WAIT`] | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
 //! | worker vanished, and it was not this job's doing, as [`crate::blame`] says | back to its old place, as if it had not run | no |
 

@@ -30,11 +30,24 @@ impl Wire {
     /// One command, and its answer.
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
-            Self::Server(connection) => command.query_async(connection).await,
+            Self::Server(connection) => command.query_async(connection).await.map_err(alone),
             Self::Cluster(connection) => command.query_async(connection).await,
         }
     }
 }
+
+/// What a server says that was dialled by itself and is one of many: no other try reaches the others.
+fn alone(error: RedisError) -> RedisError {
+    use redis::ServerErrorKind::{Ask, Moved};
+    match error.kind() {
+        ErrorKind::Server(Moved | Ask) => RedisError::from((ErrorKind::InvalidClientConfig, IN_A_CLUSTER)),
+        _ => error,
+    }
+}
+
+/// The next step for an address of one server that is part of a cluster.
+const IN_A_CLUSTER: &str =
+    "this server is part of a cluster; write redis+cluster://HOST:PORT instead of redis://HOST:PORT";
 
 impl Dial {
     /// A new connection.

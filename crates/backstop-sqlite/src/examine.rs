@@ -15,6 +15,8 @@ const EXAMINE_MISCOUNTED: &str = include_str!("sql/examine_miscounted.sql");
 const CHECKED_BYTES_MAX: u64 = 256 << 20;
 /// Less free space than this will not last.
 const FREE_BYTES_MIN: u64 = 1 << 30;
+/// With less than this the next writes may fail already.
+const FREE_BYTES_LAST: u64 = 16 << 20;
 /// A log as large as this was not folded in for long: somebody keeps an old reading transaction open.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
@@ -107,12 +109,17 @@ fn free_space(path: &Path) -> Finding {
     let Ok(stat) = rustix::fs::statvfs(path) else {
         return finding(Grade::Warning, "free space is unknown", None);
     };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    room(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn room(free: u64) -> Finding {
     let what = format!("{} MiB free on its disk", free >> 20);
-    if free < FREE_BYTES_MIN {
-        return finding(Grade::Warning, what, Some("free some space; a full disk takes no jobs"));
+    let advice = Some("free some space; a full disk takes no jobs");
+    match free {
+        ..FREE_BYTES_LAST => finding(Grade::Bad, what, advice),
+        FREE_BYTES_LAST..FREE_BYTES_MIN => finding(Grade::Warning, what, advice),
+        FREE_BYTES_MIN.. => finding(Grade::Good, what, None),
     }
-    finding(Grade::Good, what, None)
 }
 
 fn log(path: &Path) -> Finding {
@@ -194,4 +201,17 @@ fn streams(db: &Connection, size: u64) -> Result<Option<Finding>> {
 
 fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_takes_no_more_jobs_is_bad_and_not_only_a_warning() {
+        let grades = [0, FREE_BYTES_LAST - 1, FREE_BYTES_LAST, FREE_BYTES_MIN - 1, FREE_BYTES_MIN];
+        let grades = grades.map(|free| room(free).grade);
+        assert_eq!(grades, [Grade::Bad, Grade::Bad, Grade::Warning, Grade::Warning, Grade::Good]);
+        assert!(room(0).advice.is_some());
+    }
 }

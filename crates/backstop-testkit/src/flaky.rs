@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use backstop_core::port::{Answer, Hints, Store, StoreError};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +80,7 @@ struct Ways {
     on: bool,
     down: bool,
     next: VecDeque<Fault>,
+    forbidden: BTreeSet<&'static str>,
     injected: BTreeMap<(&'static str, Fault), u64>,
 }
 
@@ -101,6 +102,7 @@ impl Flaky {
             on: true,
             down: false,
             next: VecDeque::new(),
+            forbidden: BTreeSet::new(),
             injected: BTreeMap::new(),
         };
         Self { inner, ways: Arc::new(Mutex::new(ways)) }
@@ -133,6 +135,11 @@ impl Flaky {
         self.ways().next.push_back(fault);
     }
 
+    /// From now on this method is refused for good, as by a server that gives no right to it; every other fault of it gives way.
+    pub fn forbid(&self, method: &'static str) {
+        self.ways().forbidden.insert(method);
+    }
+
     /// How often this fault was injected.
     pub fn injected(&self, fault: Fault) -> u64 {
         let ways = self.ways();
@@ -154,6 +161,9 @@ impl Flaky {
         T: Send,
         F: Future<Output = Answer<T>> + Send,
     {
+        if self.ways().forbidden.contains(method) {
+            return Err(StoreError::misuse(method, "injected: permission denied"));
+        }
         let fate = self.ways().fate(method);
         if let Some(delay) = fate.delay_before {
             tokio::time::sleep(delay).await;

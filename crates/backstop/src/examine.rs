@@ -2,6 +2,8 @@
 
 use crate::breakers::{GuardName, GuardStatus};
 use crate::client::Backstop;
+use crate::why::told::make_room;
+use backstop_core::gate::Shut;
 use backstop_core::port::{Answer, Examination, Finding, Grade, QueueStatus};
 use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -128,10 +130,13 @@ fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
     Some(Finding {
         grade: Grade::Warning,
         what: format!("{what}; its queue holds {waiting} live jobs"),
-        advice: Some(format!(
-            "look at its cause with backstop dead groups, then backstop breaker reset {}",
-            guard.name
-        )),
+        advice: Some(match guard.shut {
+            Some(Shut::Full) => make_room(guard.name.queue()),
+            _ => format!(
+                "look at its cause with backstop dead groups, then backstop breaker reset {}",
+                guard.name
+            ),
+        }),
     })
 }
 

@@ -5,13 +5,16 @@
 //! | exits 0 | done |
 //! | exits 65 | dead at once |
 //! | exits 75 | released: runs again soon, the attempt is not spent |
-//! | exits otherwise, is killed, cannot be started | failed; the end of its stderr is the error |
+//! | exits otherwise, is killed | failed; the end of its stderr is the error |
+//! | cannot be started | released: nothing is wrong with the job, and the attempt is not spent |
 
+mod absent;
 mod find;
 mod group;
 mod tail;
 
 use crate::handler::{Handler, Run};
+use absent::Absence;
 use async_trait::async_trait;
 use backstop_core::Span;
 use backstop_core::failure::{Cause, ErrorReport};
@@ -44,6 +47,7 @@ pub struct Exec {
     program: OsString,
     args: Vec<OsString>,
     stdout: ExecOutput,
+    absence: Absence,
 }
 
 /// Where what a command writes to its stdout goes.
@@ -60,7 +64,7 @@ impl Exec {
     /// A program and its arguments, started without a shell.
     pub fn new<A: Into<OsString>>(program: impl Into<OsString>, args: impl IntoIterator<Item = A>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Self { program: program.into(), args, stdout: ExecOutput::default() }
+        Self { program: program.into(), args, stdout: ExecOutput::default(), absence: Absence::default() }
     }
 
     /// A line for the shell, `sh -c`.
@@ -77,7 +81,11 @@ impl Exec {
 
     /// Whether its program is there and can be started, as far as can be told without starting it.
     pub fn check(&self) -> Result<(), BadExec> {
-        find::check(&self.program, std::env::var_os("PATH").as_deref())
+        find::check(&self.program, std::env::var_os("PATH").as_deref())?;
+        match self.args.as_slice() {
+            [flag, line, ..] if self.program == "sh" && flag == "-c" => find::check_line(line),
+            _ => Ok(()),
+        }
     }
 
     fn command(&self, run: &Run) -> Command {
@@ -111,7 +119,8 @@ impl Handler for Exec {
     async fn run(&self, run: Run) -> Ending {
         let mut child = match self.command(&run).spawn() {
             Ok(child) => child,
-            Err(error) => return not_started(&self.program, &error),
+            Err(error) if absent::is_the_jobs_doing(&error) => return not_run(&self.program, &error),
+            Err(error) => return self.absence.ending(&run, &self.program, &error),
         };
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let mut group = Group::led_by(child);
@@ -126,7 +135,7 @@ impl Handler for Exec {
         };
         match status {
             Some(Ok(status)) => ending(status, &tail),
-            Some(Err(error)) => not_started(&self.program, &error),
+            Some(Err(error)) => not_run(&self.program, &error),
             // Whatever it answers to SIGTERM is no answer about the job: some exit 0 on it with the work undone.
             None => {
                 group.end().await;
@@ -194,15 +203,10 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
     }
 }
 
-/// Tried again like any failure: the command may be installed, or the machine have room, by then.
-fn not_started(program: &OsStr, error: &io::Error) -> Ending {
-    let program = program.to_string_lossy();
-    let message = match error.kind() {
-        io::ErrorKind::NotFound => format!("command not found: {program}; is it installed, and on PATH?"),
-        io::ErrorKind::PermissionDenied => format!("{program} may not be run: {error}; is it executable?"),
-        _ => format!("{program} could not be run: {error}"),
-    };
-    Ending::failed(ErrorReport { error_type: Some("NotStarted".to_owned()), ..ErrorReport::message(message) })
+/// What the system said about this run alone.
+fn not_run(program: &OsStr, error: &io::Error) -> Ending {
+    let message = format!("{} could not be run: {error}", program.to_string_lossy());
+    Ending::failed(ErrorReport { error_type: Some("NotRun".to_owned()), ..ErrorReport::message(message) })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 mod ask;
 pub mod record;
-mod told;
+pub(crate) mod told;
 
 pub use ask::Explained;
 

@@ -718,3 +718,24 @@ async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
     let mut running = worker.start().expect("it starts");
     tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops by itself");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_claims_are_refused_for_good_stops_and_says_why() {
+    let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    let clock = Arc::new(VirtualClock::start());
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
+    let start = || {
+        let worker = backstop.worker().services(Services::CallersRuntime);
+        worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().expect("it starts")
+    };
+    let patience = Duration::from_secs(600);
+    store.set_down(true);
+    let mut through_an_outage = start();
+    assert!(tokio::time::timeout(patience, through_an_outage.ended()).await.is_err(), "an outage passes");
+    assert_eq!(through_an_outage.refused(), None);
+    store.set_down(false);
+    store.forbid("claim");
+    tokio::time::timeout(patience, through_an_outage.ended()).await.expect("it stops");
+    let refused = through_an_outage.refused().expect("it says why");
+    assert!(refused.to_string().contains("permission denied"), "{refused}");
+}

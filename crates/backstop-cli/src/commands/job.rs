@@ -167,7 +167,14 @@ fn ambiguous(found: &[Job]) -> Trouble {
 }
 
 /// There is no such job.
-fn not_found(id: JobId) -> Trouble {
-    Trouble::new(format!("there is no job {id}; it may have been deleted, or pruned after it ended"))
+fn not_found(typed: &str) -> Trouble {
+    let job = called(typed);
+    Trouble::new(format!("there is no job {job}; it may have been deleted, or pruned after it ended"))
         .advise("backstop job list")
+}
+
+/// A job as it was asked for, with the id that this means where that is another text.
+pub(crate) fn called(typed: &str) -> String {
+    let id = JobId::from_text(typed).to_string();
+    if id.eq_ignore_ascii_case(typed) { id } else { format!("{typed} ({id})") }
 }

@@ -3,7 +3,7 @@
 use super::work::serve::Signals;
 use crate::context::Context;
 use crate::crew::Crew;
-use crate::trouble::{Trouble, Verdict};
+use crate::trouble::{Trouble, Verdict, refused};
 use backstop::Backstop;
 use backstop::config::{Config, Transport};
 use backstop_server::App;
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
         retired: JoinSet::new(),
         force: CancellationToken::new(),
     };
-    Ok(house.keep(signals, hangups).await)
+    house.keep(signals, hangups).await
 }
 
 /// What is under way.
@@ -89,17 +89,21 @@ struct House<'a> {
 }
 
 impl House<'_> {
-    async fn keep(mut self, mut signals: Signals, mut hangups: Signal) -> Verdict {
+    async fn keep(mut self, mut signals: Signals, mut hangups: Signal) -> Result<Verdict, Trouble> {
         let verdict = loop {
             tokio::select! {
-                () = signals.next() => break Verdict::Fine,
+                () = signals.next() => break Ok(Verdict::Fine),
                 Some(()) = hangups.recv() => self.reload().await,
                 () = self.crew.broken() => {
                     if self.crew.was_asked_to_stop() && self.rest() {
                         continue;
                     }
                     self.context.output.warn("the worker ended unexpectedly; the server stops with it");
-                    break Verdict::FallsShort;
+                    let store = &self.app.config().store;
+                    break match self.crew.refused() {
+                        Some(error) => Err(refused(&error, store)),
+                        None => Ok(Verdict::FallsShort),
+                    };
                 }
                 Some(_) = self.retired.join_next() => {}
             }

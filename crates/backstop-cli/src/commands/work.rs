@@ -6,7 +6,7 @@ use super::policy;
 use crate::context::Context;
 use crate::crew::{self, Lane};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
+use crate::trouble::{Trouble, Verdict, refused};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::{
@@ -31,10 +31,12 @@ Examples:
 
 The schedules in backstop.toml are fired as well, by every worker and once for each instant; see `backstop schedule list --help`.
 Its sweeps look for lost work, and its tables with a handler are worked off; see `backstop sweep --help`, `backstop table check --help`.
+All of that also where queues are named or --exec says how they are served; only --until-empty leaves sweeps and tables out.
 
 The command gets the payload on stdin and BACKSTOP_JOB_ID, _QUEUE, _KIND, _ATTEMPT and _LEASE in its environment.
 It decides by its exit code: 0 done; 65 dead at once; 75 try again soon, the attempt is not spent; anything else, or
-a signal, failed: tried again as the retry policy says, with the end of its stderr as the error.
+a signal, failed: tried again as the retry policy says, with the end of its stderr as the error. A command that is not
+there when the worker starts is refused; one that cannot be started later spends no attempt, and its jobs wait for it.
 
 The service behind --http gets the payload as the JSON body of a POST, the same as X-Backstop-Job-Id, -Queue, -Kind,
 -Attempt and -Lease, and the job's id as Idempotency-Key. It decides by its status: 2xx done; 410 or 422 dead at once;
@@ -82,6 +84,12 @@ pub(crate) struct WorkArgs {
 /// Works until it is told to stop, or until nothing is left.
 pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, Trouble> {
     let lanes = lanes(args, &context.config)?;
+    for lane in &lanes {
+        crew::programs::check(&format!("queue {}", lane.queue), &lane.handler)?;
+    }
+    if !args.until_empty {
+        crew::programs::check_tables(&context.config)?;
+    }
     let backstop = context.open().await?;
     let started = Instant::now();
     let signals = serve::Signals::listen()?;
@@ -111,8 +119,11 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     }
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
-    let progress = serve::serve(running, signals, &backstop, &queues, until, context).await;
+    let (progress, refusal) = serve::serve(running, signals, &backstop, &queues, until, context).await;
     summarise(&worker, progress, started.elapsed(), context)?;
+    if let Some(error) = refusal {
+        return Err(refused(&error, &context.config.store));
+    }
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }

@@ -31,9 +31,15 @@ fn unanswered(error: StoreError, address: &Address) -> Trouble {
         (Some(StoreKind::Postgres), _) => {
             "psql with the same address: is the server up, does it let this role in from here, is the name right?"
         }
-        // The message names its next step.
+        (Some(StoreKind::Redis), StoreError::Misuse { cause, .. }) if cause.contains("redis+cluster://") => {
+            let shown = address.to_string();
+            let (scheme, place) = shown.split_once("://").unwrap_or(("redis", "HOST:PORT"));
+            let hosts = place.split(['/', '?']).next().unwrap_or_default();
+            return Trouble::new(format!("{address}: {error}"))
+                .advise(format!("--store {scheme}+cluster://{hosts}"));
+        }
         (Some(StoreKind::Redis), StoreError::Misuse { .. }) => {
-            return Trouble::new(format!("{address}: {error}"));
+            "the right user and password: --store redis://USER:PASSWORD@HOST:PORT; redis-cli -u with the same address and PING tells"
         }
         (Some(StoreKind::Redis), _) => {
             "redis-cli -u with the same address and PING: is the server up, is the password right?"

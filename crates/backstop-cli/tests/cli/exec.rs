@@ -1,6 +1,6 @@
 //! The exec contract, from the exit code of a real command to the state of its job.
 
-use crate::place::{Place, ended, json_args, wait_until};
+use crate::place::{Place, ended, json_args, signal, wait_until};
 use serde_json::{Value, json};
 
 /// Pushes one job, runs it with a shell line until the queue is empty, and answers the job.
@@ -60,12 +60,74 @@ fn a_signal_is_a_failure() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_a_failure_that_names_it() {
+fn a_command_that_is_not_there_is_refused_before_any_job_is_claimed() {
     let place = Place::new();
     place.json(["push", "q", "1", "--id", "a"]);
-    place.run(["work", "q", "--max-attempts", "1", "--until-empty", "--", "no-such-command", "x"]).exits(1);
-    let message = place.job("a")["errors"][0]["message"].as_str().unwrap().to_owned();
-    assert!(message.starts_with("command not found: no-such-command"), "{message}");
+    let about = |why| ["the handler of queue q cannot be started", why, "try: correct the command"];
+    let lines: [&[&str]; 3] = [
+        &["--", "no-such-command", "x"],
+        &["--exec", "no-such-command x"],
+        &["--exec", "./no-such-command | cat"],
+    ];
+    for (flags, why) in lines.into_iter().zip([
+        "`no-such-command` in PATH",
+        "`no-such-command` in PATH",
+        "no file ./no-such-command",
+    ]) {
+        place.run(["work", "q"].iter().chain(flags)).complains(2, &about(why));
+    }
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"./send-mial\"] }\n");
+    place.run(["work"]).complains(2, &about("no file ./send-mial"));
+    place.run(["serve", "--listen", "127.0.0.1:0"]).complains(2, &about("no file ./send-mial"));
+    place.write("backstop.toml", "[streams.s]\nhandler = { exec = [\"./send-mial\"] }\n");
+    place.run(["serve", "--listen", "127.0.0.1:0"]).complains(2, &["the handler of stream s", "./send-mial"]);
+    place.run(["stream", "serve", "s"]).complains(2, &["the handler of stream s", "./send-mial"]);
+    place.write("backstop.toml", "");
+    let job = place.job("a");
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("ready"), &json!(0)));
+}
+
+#[test]
+fn a_command_that_goes_away_costs_no_attempt_and_is_told_of() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    place.write("gone-after-one", "#!/bin/sh\nrm \"$0\"\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.path("gone-after-one"), executable).unwrap();
+    let stderr = std::fs::File::create(place.path("stderr")).unwrap();
+    let args = ["work", "q", "--max-attempts", "1", "--concurrency", "1", "--", "./gone-after-one"];
+    let child = place.command(args).stdout(std::process::Stdio::piped()).stderr(stderr).spawn().unwrap();
+    wait_until("the first job's end", || place.job("a")["state"] == "done");
+    place.json(["push", "q", "1", "--id", "b"]);
+    wait_until("the second going back", || place.job("b")["state"] == "scheduled");
+    let job = place.job("b");
+    assert_eq!((&job["attempt"], &job["errors"]), (&json!(0), &json!([])));
+    signal(&child, "TERM");
+    assert_eq!(
+        ended(child).exits(0).stdout.matches("dead").count(),
+        1,
+        "none dead is all that is said of the dead"
+    );
+    let stderr = place.read("stderr");
+    assert_eq!(stderr.matches("./gone-after-one cannot be started").count(), 1, "{stderr}");
+    assert!(stderr.contains("spend no attempt") && stderr.contains("in its place"), "{stderr}");
+}
+
+#[test]
+fn a_running_job_that_is_cancelled_is_told_of_in_words() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let stderr = std::fs::File::create(place.path("stderr")).unwrap();
+    let args = ["work", "q", "--exec", "touch begun; sleep 60", "--lease", "1s"];
+    let child = place.command(args).stdout(std::process::Stdio::piped()).stderr(stderr).spawn().unwrap();
+    wait_until("the run's beginning", || place.path("begun").exists());
+    place.json(["job", "cancel", "a"]);
+    wait_until("a word about it", || place.read("stderr").contains("a run is called off"));
+    signal(&child, "TERM");
+    ended(child).succeeded();
+    let (stderr, id) = (place.read("stderr"), place.job("a")["id"].as_str().unwrap().to_owned());
+    assert!(stderr.contains("it was cancelled") && stderr.contains(&format!("job={id}")), "{stderr}");
+    assert!(!stderr.contains("Lease {"), "{stderr}");
 }
 
 #[test]

@@ -122,7 +122,15 @@ fn jobs_can_be_cancelled_and_deleted() {
         (Some("cancelled"), Some("operator"))
     );
     assert_eq!(place.json(["job", "delete", "a"])["count"], 1);
-    place.run(["job", "show", "a"]).complains(1, &["error: there is no job", "try: backstop job list"]);
+    place.run(["job", "show", "a"]).complains(1, &["error: there is no job a (", "try: backstop job list"]);
+    let id = "019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c";
+    place.run(["job", "show", id]).complains(1, &[&format!("there is no job {id};")]);
+    place.run(["dead", "show", "nosuch"]).complains(1, &["there is no dead letter nosuch ("]);
+    assert!(
+        place.run(["job", "why", "nosuch"]).exits(1).stdout.starts_with("there is no such job: nosuch (")
+    );
+    let answer = place.run(["job", "cancel", "nosuch"]).exits(1);
+    assert!(answer.stderr.contains("nosuch ("), "{answer:?}");
     assert_eq!(place.json(["job", "delete", "--all", "--yes"])["count"], 3);
     assert_eq!(place.json(["job", "list"])["jobs"], json!([]));
 }

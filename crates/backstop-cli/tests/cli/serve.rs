@@ -251,6 +251,13 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     wait_until("the new handler's run", || served.state("of_b") == "done");
     wait_until("the note of it", || reloads(&place).len() == 1);
     served.push("a", "of_a");
+    place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"./send-mial\"] }\n");
+    signal(&served.child, "HUP");
+    wait_until("the note of the program that is not there", || {
+        reloads(&place)
+            .iter()
+            .any(|entry| entry["error"].as_str().is_some_and(|why| why.contains("./send-mial")))
+    });
     place.write("backstop.toml", "[queues.b]\nhandlerr = 1\n");
     signal(&served.child, "HUP");
     served.push("b", "again");
@@ -262,7 +269,7 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     // Commands read that file too.
     place.write("backstop.toml", "");
     let reloads = reloads(&place);
-    assert_eq!((reloads.len(), &reloads[0]["count"]), (2, &json!(0)), "{reloads:?}");
+    assert_eq!((reloads.len(), &reloads[0]["count"]), (3, &json!(0)), "{reloads:?}");
     assert!(reloads[0]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
 }
 

@@ -120,7 +120,7 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
     match engine.store().beat(beat, now).await {
         Ok(lost) => {
             engine.held.extended(&leases, sent);
-            call_off(engine, lost, "its lease was lost");
+            call_off(engine, lost, "its lease ended: it was cancelled, or another worker has it");
             true
         }
         Err(error) => {
@@ -133,7 +133,8 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
 fn call_off(engine: &Engine, leases: Vec<Lease>, why: &str) {
     // A lease may have been settled while the beat was under way; only what still waits or runs here was lost.
     for lease in engine.held.lose(leases) {
-        tracing::warn!(?lease, "a run is called off: {why}");
+        let Lease { queue, job, .. } = &lease;
+        tracing::warn!(%job, %queue, "a run is called off: {why}");
         engine.tally.lost();
     }
 }

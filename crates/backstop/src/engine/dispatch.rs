@@ -103,6 +103,7 @@ impl Dispatcher {
                     self.answered(asked, answer);
                 }
                 () = stop.cancelled() => break,
+                () = engine.refusals.finally() => break,
                 // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
                 _ = poll.tick() => {
                     self.look_again();
@@ -258,6 +259,7 @@ impl Dispatcher {
     fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) {
         let at = asked.at.unwrap_or_else(Instant::now);
         self.set_unanswered(&asked, false);
+        self.engine.refusals.note(&answer);
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;

@@ -10,7 +10,7 @@ use backstop_core::blame::is_suspect;
 use backstop_core::breaker::Sign;
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending, Settlement, judge};
-use backstop_core::{Leased, Outcome, Span, Time};
+use backstop_core::{Lease, Leased, Outcome, Span, Time};
 use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -143,7 +143,8 @@ async fn note_begun(engine: &Engine, leased: &Leased) -> Begun {
         Ok(lost) if lost.is_empty() => Begun::Noted,
         Ok(_) => Begun::Lost,
         Err(error) => {
-            tracing::warn!(%error, lease = ?leased.lease, "it could not be noted that this run begins; it is given back");
+            let Lease { queue, job, .. } = &leased.lease;
+            tracing::warn!(%error, %job, %queue, "it could not be noted that this run begins; it is given back");
             Begun::Unknown
         }
     }

@@ -31,6 +31,7 @@ pub(crate) mod overlaps;
 pub(crate) mod progress;
 pub(crate) mod rates;
 pub(crate) mod recover;
+pub(crate) mod refusals;
 pub(crate) mod running;
 pub(crate) mod settle;
 pub(crate) mod suspects;
@@ -57,6 +58,7 @@ use overlaps::Overlaps;
 use progress::Tally;
 use rates::Rates;
 use recover::Accused;
+use refusals::Refusals;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -101,6 +103,8 @@ pub(crate) struct Engine {
     pub(crate) rates: Rates,
     pub(crate) suspects: Suspects,
     pub(crate) orders: Orders,
+    /// Whether the store refuses what this worker lives on.
+    pub(crate) refusals: Refusals,
 }
 
 /// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
@@ -155,6 +159,7 @@ impl Engine {
             rates: Rates::default(),
             suspects: Suspects::default(),
             orders: Orders::default(),
+            refusals: Refusals::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use super::sweep::sweep_loop;
 use super::table::table_loop;
 use super::timetable::timetable_loop;
 use crate::worker::{BadWorker, Services};
+use backstop_core::port::StoreError;
 use backstop_core::{Span, WorkerName};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -66,6 +67,12 @@ impl Running {
         self.engine.orders.was_asked_to_stop()
     }
 
+    /// Why it stopped, or is about to, by itself: the store refuses its claims for good, for lack of rights or of the right schema.
+    /// An outage of the store stops no worker.
+    pub fn refused(&self) -> Option<StoreError> {
+        self.engine.refusals.last_word()
+    }
+
     /// Tells it to stop: no more claims, running jobs may end, the rest is given back.
     pub fn stop(&self) {
         self.stop.cancel();
@@ -93,10 +100,13 @@ impl Running {
         }
     }
 
-    /// Stops on Ctrl-C, at once on the second.
-    pub async fn until_ctrl_c(self) -> Progress {
-        if tokio::signal::ctrl_c().await.is_err() {
-            tracing::error!("Ctrl-C cannot be listened for; the worker stops");
+    /// Stops on Ctrl-C, at once on the second; ends as well if the worker has stopped by itself, see [`Running::refused`].
+    pub async fn until_ctrl_c(mut self) -> Progress {
+        tokio::select! {
+            () = self.ended() => {}
+            heard = tokio::signal::ctrl_c() => if heard.is_err() {
+                tracing::error!("Ctrl-C cannot be listened for; the worker stops");
+            }
         }
         self.stop();
         let (force, stop) = (self.force.clone(), self.stop.clone());

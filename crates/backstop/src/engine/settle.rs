@@ -161,7 +161,8 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             Ok(Settled::Stale) => {
                 engine.guards.forget(lease);
                 engine.overlaps.confirm(lease);
-                tracing::warn!(?lease, "a run ended after its lease was lost; its outcome does not count");
+                let Lease { queue, job, .. } = lease;
+                tracing::warn!(%job, %queue, "a run ended that was no longer this worker's: its job was cancelled or taken over; its outcome does not count");
                 if was_held {
                     engine.tally.lost();
                 }
@@ -170,7 +171,8 @@ fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>)
             Err(error) => {
                 engine.guards.forget(lease);
                 engine.overlaps.dismiss(lease);
-                tracing::error!(%error, ?lease, "the store refused to settle; the job will run again");
+                let Lease { queue, job, .. } = lease;
+                tracing::error!(%error, %job, %queue, "the store refused to settle; the job will run again");
             }
         }
     }

@@ -4,6 +4,7 @@
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Where the system looks without a `PATH`.
 const PATH_USUAL: &str = "/bin:/usr/bin";
@@ -48,6 +49,36 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
     }
 }
 
+/// Checks what a line for the shell begins with, where that is plainly a program: a path as it is; a bare name by asking the shell, which
+/// alone knows its own words. A line that begins with anything else is the shell's affair.
+pub(super) fn check_line(line: &OsStr) -> Result<(), BadExec> {
+    let Some(word) = line.to_str().and_then(first_word) else { return Ok(()) };
+    if word.contains('/') {
+        return check(OsStr::new(word), None);
+    }
+    let asked =
+        Command::new("sh").args(["-c", "command -v \"$1\"", "sh", word]).stdin(Stdio::null()).output();
+    match asked {
+        Ok(answer) if !answer.status.success() => {
+            let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_USUAL.into());
+            Err(BadExec::NotInPath(word.to_owned(), path.to_string_lossy().into_owned()))
+        }
+        // A shell that does not answer is no reason to refuse a line.
+        _ => Ok(()),
+    }
+}
+
+/// The first word of a line, unless the shell would make something else of it.
+fn first_word(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_-./+".contains(letter);
+    let (word, rest) = line.split_at(line.find(|letter| !is_plain(letter)).unwrap_or(line.len()));
+    let ends = rest.chars().next().is_none_or(|next| next.is_whitespace() || ";|&".contains(next));
+    // `name ()` defines what it names.
+    let is_defined = rest.trim_start().starts_with('(');
+    (ends && !is_defined && word.starts_with(|letter: char| letter != '-')).then_some(word)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Program,
@@ -89,5 +120,29 @@ mod tests {
         assert!(found(Path::new("no-such")).unwrap_err().contains("`no-such` in PATH (/nowhere"));
         assert!(found(Path::new("./no-such")).unwrap_err().contains("no file ./no-such (looked for from /"));
         assert_eq!(check(OsStr::new("sh"), None), Ok(()));
+    }
+
+    #[test]
+    fn a_line_for_the_shell_is_checked_where_it_begins_with_a_program() {
+        let found = |line: &str| check_line(OsStr::new(line)).map_err(|error| error.to_string());
+        for good in [
+            "",
+            "exit 0",
+            "true; no-such-program",
+            "[ -e x ] && exit 0",
+            "if true; then exit 3; fi",
+            "NAME=value no-such-program",
+            "no-such-program() { true; }; no-such-program",
+            "no-such-program () { true; }",
+            "\"./no such\" x",
+            "$HOME/no-such",
+            "> seen cat",
+            "/bin/sh -c true",
+        ] {
+            assert_eq!(found(good), Ok(()), "{good}");
+        }
+        assert!(found("./no-such --flag").unwrap_err().contains("no file ./no-such (looked for from /"));
+        assert!(found("/etc/passwd").unwrap_err().contains("cannot be executed"));
+        assert!(found(" no-such-program | cat").unwrap_err().contains("`no-such-program` in PATH"));
     }
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::handler::States;
 use backstop_core::failure::History;
 use backstop_core::lease::LeaseNumber;
+use backstop_core::limits::UNSTARTED_WAIT;
 use backstop_core::terms::Terms;
 use backstop_core::{JobId, Kind, Lease, Leased, Payload, Priority, QueueName, Time};
 use std::path::Path;
@@ -112,12 +113,23 @@ async fn arguments_need_no_quoting_without_a_shell() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_tried_again() {
-    let (error, advice) = failed(run(Exec::new("no-such-command-here", [""; 0]), b"{}").await);
-    assert!(error.message.starts_with("command not found: no-such-command-here;"), "{}", error.message);
-    assert_eq!(advice, Advice::Retry);
-    let (error, _) = failed(run(Exec::new("/etc/passwd", [""; 0]), b"{}").await);
-    assert!(error.message.contains("/etc/passwd") && error.message.contains("executable"), "{error:?}");
+async fn a_command_that_cannot_be_started_gives_its_job_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let without_interpreter = folder.path().join("script");
+    std::fs::write(&without_interpreter, "#!/no/such/interpreter\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&without_interpreter, mode).unwrap();
+    for program in ["no-such-command-here".as_ref(), Path::new("/etc/passwd"), &without_interpreter] {
+        let ending = run(Exec::new(program, [""; 0]), b"{}").await;
+        assert_eq!(ending, Ending::Released(UNSTARTED_WAIT), "{}", program.display());
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_no_command_can_be_told_of_fails() {
+    let (error, advice) = failed(run(Exec::new("true", ["\0"]), b"{}").await);
+    assert!(error.message.starts_with("true could not be run: "), "{}", error.message);
+    assert_eq!((error.error_type.as_deref(), advice), (Some("NotRun"), Advice::Retry));
 }
 
 #[tokio::test]

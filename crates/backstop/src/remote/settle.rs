@@ -11,7 +11,7 @@ use backstop_core::failure::Context;
 use backstop_core::limits::{DELAY_MAX, FIND_MAX};
 use backstop_core::port::{Answer, Settled};
 use backstop_core::verdict::{Ending, Settlement, judge};
-use backstop_core::{Job, JobId, Kind, Leased, Outcome, QueueName, State, Time, WorkerName};
+use backstop_core::{Job, JobId, Kind, Lease, Leased, Outcome, QueueName, State, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run that ended.
@@ -83,7 +83,8 @@ impl Remote<'_> {
     fn account(&self, judged: &Judged, answer: Settled, news: &mut News, back: &mut Vec<Settlement>) -> Said {
         let queue = &judged.settlement.lease.queue;
         if answer == Settled::Stale {
-            tracing::warn!(lease = ?judged.settlement.lease, "a run elsewhere ended after its lease was lost; its outcome does not count");
+            let Lease { queue, job, .. } = &judged.settlement.lease;
+            tracing::warn!(%job, %queue, "a run elsewhere ended that was no longer its worker's: its job was cancelled or taken over; its outcome does not count");
             return Said::Stale;
         }
         if judged.is_repeated {

@@ -2,11 +2,11 @@
 
 use super::{DeadRecord, Why};
 use crate::streams::letters_of;
-use backstop_core::Job;
 use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use backstop_core::redact::Redaction;
 use backstop_core::verdict::Reason;
+use backstop_core::{Job, QueueName};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -92,9 +92,7 @@ impl Why {
             Self::NotFound => "backstop job list".to_owned(),
             Self::Paused { .. } => format!("backstop queue resume {queue}"),
             Self::BreakerOpen { .. } => format!("backstop breaker reset {queue}, once the service is well"),
-            Self::GateShut { shut: Shut::Full, .. } => format!(
-                "backstop dead requeue, move, export or delete letters of --queue {queue}; the kind then goes on by itself"
-            ),
+            Self::GateShut { shut: Shut::Full, .. } => make_room(queue),
             Self::GateShut { gate, .. } => {
                 format!("backstop dead groups --queue {queue}, then backstop breaker reset {gate}")
             }
@@ -307,4 +305,11 @@ fn suffix(f: &mut fmt::Formatter<'_>, lead: &str, value: Option<&impl fmt::Displ
 
 pub(super) fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What opens a gate that is shut for want of room; it opens by itself then.
+pub(crate) fn make_room(queue: &QueueName) -> String {
+    format!(
+        "backstop dead requeue, move, export or delete letters of --queue {queue}; the kind then goes on by itself"
+    )
 }

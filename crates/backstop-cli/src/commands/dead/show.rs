@@ -1,7 +1,7 @@
 //! `backstop dead show`: everything about one dead letter.
 
 use super::letters;
-use crate::commands::job::IdArg;
+use crate::commands::job::{IdArg, called};
 use crate::context::Context;
 use crate::output::words::{instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
@@ -10,19 +10,19 @@ use backstop::{JobId, Time};
 
 /// Shows one.
 pub(super) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
-    let id = JobId::from_text(args.id());
+    let (typed, id) = (called(args.id()), JobId::from_text(args.id()));
     let backstop = context.look().await?;
     let job = args.job(&backstop).await?;
     match letters(&backstop, context).shown(job.as_ref()) {
         Shown::Letter(letter) if context.output.is_json() => context.output.json(&letter)?,
         Shown::Letter(letter) => tell(&letter, backstop.now(), context)?,
         Shown::Elsewhere(state) => {
-            return Err(Trouble::new(format!("job {id} is {state}, not dead"))
+            return Err(Trouble::new(format!("job {typed} is {state}, not dead"))
                 .advise(format!("backstop job show {id}")));
         }
         Shown::NotFound => {
             return Err(Trouble::new(format!(
-                "there is no dead letter {id}; it may have been deleted, or pruned"
+                "there is no dead letter {typed}; it may have been deleted, or pruned"
             ))
             .advise("backstop dead list"));
         }

@@ -1,6 +1,6 @@
 //! Does something to many jobs, however many there are.
 
-use super::SelectionArgs;
+use super::{SelectionArgs, called};
 use crate::commands::confirm;
 use crate::context::Context;
 use crate::output::words::counted;
@@ -64,7 +64,9 @@ async fn amend(
     } else {
         context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(action)))?;
         for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
-            context.output.warn(format!("{}: {}", refused.id, refused.why));
+            let typed = args.ids.iter().find(|typed| JobId::from_text(typed) == refused.id);
+            let job = typed.map_or_else(|| refused.id.to_string(), |typed| called(typed));
+            context.output.warn(format!("{job}: {}", refused.why));
         }
         if amended.refused.len() > REFUSED_TOLD_MAX {
             context.output.warn(format!("… and {} more refused", amended.refused.len() - REFUSED_TOLD_MAX));

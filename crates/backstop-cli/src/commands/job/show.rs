@@ -4,7 +4,7 @@ use super::{IdArg, not_found};
 use crate::context::Context;
 use crate::output::words::{about, instant, one_line, relative, span};
 use crate::trouble::{Trouble, Verdict};
-use backstop::{JobId, State, Time};
+use backstop::{State, Time};
 use backstop_core::Job;
 use backstop_core::failure::Failure;
 use backstop_server::wire::job::JobShape;
@@ -12,7 +12,7 @@ use backstop_server::wire::job::JobShape;
 /// Shows one job.
 pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let job = args.job(&backstop).await?.ok_or_else(|| not_found(JobId::from_text(&args.id)))?;
+    let job = args.job(&backstop).await?.ok_or_else(|| not_found(&args.id))?;
     let max_attempts = context.config.max_attempts(&job);
     if context.output.is_json() {
         context.output.json(&JobShape::new(&job, max_attempts, &context.config.redaction))?;

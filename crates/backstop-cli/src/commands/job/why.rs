@@ -1,6 +1,6 @@
 //! `backstop job why`: the one gate a job stands before, and what opens it.
 
-use super::IdArg;
+use super::{IdArg, called};
 use crate::context::Context;
 use crate::output::words::to_the_millisecond;
 use crate::trouble::{Trouble, Verdict};
@@ -18,7 +18,13 @@ pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trou
     if context.output.is_json() {
         context.output.json(&WhyShape::new(&explained))?;
     } else {
-        context.output.line(to_the_millisecond(&explained.why.to_string()))?;
+        let why = match &explained.why {
+            Why::NotFound => {
+                format!("there is no such job: {}; it may have been deleted or pruned", called(&args.id))
+            }
+            why => why.to_string(),
+        };
+        context.output.line(to_the_millisecond(&why))?;
         if let Some(next) = explained.next_step() {
             context.output.line(format!("  try: {}", context.output.paint().command(next)))?;
         }

@@ -4,6 +4,7 @@ use crate::commands::work::serve::Signals;
 use crate::commands::work::service;
 use crate::context::Context;
 use crate::crew::ServedStream;
+use crate::crew::programs;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, StreamConfig};
 use backstop::streams::{Count, Counts, Standing, Stream, WhichKeys};
@@ -53,6 +54,10 @@ pub(crate) struct ServeArgs {
 
 pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = config(args, context)?;
+    config
+        .handler
+        .iter()
+        .try_for_each(|handler| programs::check(&format!("stream {}", args.stream), handler))?;
     let backstop = context.open().await?;
     let before = counts(&backstop, &args.stream).await?;
     let mut signals = Signals::listen()?;

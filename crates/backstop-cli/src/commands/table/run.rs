@@ -3,6 +3,7 @@
 use super::{TableArgs, failed};
 use crate::commands::work::{self, serve::Signals};
 use crate::context::Context;
+use crate::crew::programs;
 use crate::output::progress;
 use crate::output::words::{about, count, one_line};
 use crate::trouble::{Trouble, Verdict};
@@ -109,6 +110,7 @@ fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
             format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}"),
         ));
     }
+    config.handler.iter().try_for_each(|handler| programs::check(&format!("table {name}"), handler))?;
     config.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
 }
 

@@ -5,7 +5,7 @@ use crate::output::progress;
 use crate::output::words::count;
 use crate::trouble::Trouble;
 use backstop::{Backstop, Progress, QueueName, Running, State};
-use backstop_core::port::{Answer, Gate};
+use backstop_core::port::{Answer, Gate, StoreError};
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,7 +24,8 @@ pub(super) enum Until {
     Empty,
 }
 
-/// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a second signal.
+/// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a second signal. What the store said, if it
+/// stopped because of that.
 pub(super) async fn serve(
     mut running: Running,
     mut signals: Signals,
@@ -32,7 +33,7 @@ pub(super) async fn serve(
     queues: &[QueueName],
     until: Until,
     context: &Context,
-) -> Progress {
+) -> (Progress, Option<StoreError>) {
     let mut watch = Watch::new(context);
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -54,7 +55,7 @@ pub(super) async fn serve(
     if running.was_asked_to_stop() {
         context.output.announce("stopped: an operator asked for it");
     }
-    running.progress()
+    (running.progress(), running.refused())
 }
 
 /// How far a worker is on its way out.

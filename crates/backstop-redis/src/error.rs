@@ -83,9 +83,7 @@ pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError
             doing,
             format!("Redis cannot write to its disk; free some space on it ({error})"),
         ),
-        Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => {
-            StoreError::misuse(doing, error)
-        }
+        Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => StoreError::misuse(doing, error),
         Kind::Refused => StoreError::misuse(
             doing,
             format!("Redis refuses; check user, password and rights in the address ({error})"),

@@ -60,7 +60,7 @@ pub struct WorkerInfo {
     pub status: WorkerStatus,
     /// What it tells of itself.
     pub about: About,
-    /// How many of its places are taken; of a worker elsewhere, the jobs it holds.
+    /// How many of its places are taken, as it told in the last ten seconds; of a worker elsewhere, the jobs it holds.
     pub taken: u64,
     /// The kinds it knows, for each queue of which it does not know every kind.
     pub kinds: BTreeMap<QueueName, BTreeSet<Kind>>,
@@ -121,7 +121,8 @@ impl WorkerInfo {
         let card = card.unwrap_or_default();
         let asked = order.filter(|order| card.run.as_ref().is_none_or(|run| order.is_for(run)));
         Self {
-            taken: card.taken.map_or(status.running, u64::from),
+            // The card may be older than the beats.
+            taken: card.taken.map_or(status.running, u64::from).min(status.running),
             status,
             about: card.about,
             kinds: known.into_queues(),

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
 use backstop::workers::{About, Health, LISTED, WorkerInfo};
-use backstop_core::order::{Order, Ordered};
+use backstop_core::order::{Asked, Duty, Order, Ordered};
 use backstop_core::port::WorkerStatus;
 use backstop_core::{QueueName, Time, WorkerName};
 
@@ -72,7 +72,7 @@ struct Acts {
 impl Acts {
     fn of(worker: &WorkerInfo, health: Health) -> Self {
         let is_asked = worker.asked.is_some();
-        let is_ending = worker.duty == backstop_core::order::Duty::Stopping;
+        let is_ending = worker.duty == Duty::Stopping;
         Self {
             quiet: health.is_there() && !is_asked && !is_ending,
             resume: is_asked && !is_ending && health.is_there(),
@@ -111,6 +111,9 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 impl Row {
     fn of(view: &View, number: usize, worker: &WorkerInfo, health: Health, now: Time) -> Self {
         let (status, about) = (&worker.status, &worker.about);
+        // What has stopped runs for no time, and in no place.
+        let since = about.since.filter(|_| health.is_there());
+        let places = about.places.filter(|places| *places > 0 && health.is_there());
         let queue =
             |name: &QueueName| (name.to_string(), view.at(&format!("/queues/{}", part(name.as_str()))));
         Self {
@@ -127,8 +130,8 @@ impl Row {
                 .map(|(queue, kinds)| (queue.to_string(), named(kinds)))
                 .collect(),
             seen: When::new(status.seen_at, now),
-            started: about.since.map(|since| (text::span(now.since(since)), text::second(since))),
-            places: about.places.filter(|places| *places > 0).map_or_else(String::new, |places| {
+            started: since.map(|since| (text::span(now.since(since)), text::second(since))),
+            places: places.map_or_else(String::new, |places| {
                 format!("{} of {}", text::count(worker.taken), text::count(places.into()))
             }),
             running: status.running,
@@ -146,7 +149,11 @@ impl Row {
 }
 
 fn asked_by(order: &backstop_core::order::Standing) -> String {
-    format!("asked to {} by {}", order.asked.as_str(), text::name(&order.by))
+    let what = match order.asked {
+        Asked::Quiet => "be quiet",
+        Asked::Stop => "stop",
+    };
+    format!("asked to {what} by {}", text::name(&order.by))
 }
 
 /// Host, process and version, as far as they are told.

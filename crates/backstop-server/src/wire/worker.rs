@@ -50,7 +50,7 @@ pub struct WorkerShape<'a> {
     started_at: Option<Time>,
     /// How many jobs it can run at once, over all its queues.
     concurrency: Option<u32>,
-    /// How many of these places are taken. It may hold more jobs, claimed ahead.
+    /// How many of these places are taken, as it told in the last ten seconds. It may hold more jobs, claimed ahead.
     taken: u64,
     /// How much memory its process has in use.
     memory_bytes: Option<u64>,

@@ -75,7 +75,7 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     }
     assert_eq!(site.post("/workers/quiet", "name=web%2F1").await.location, "/workers");
     let page = site.page("/workers").await;
-    for said in [">quiet<", "asked to quiet by token ada", "Resume web/1", "Yes, stop web/1"] {
+    for said in [">quiet<", "asked to be quiet by token ada", "Resume web/1", "Yes, stop web/1"] {
         assert!(page.contains(said), "{said} in {page}");
     }
     assert!(!page.contains("Yes, quiet web/1"), "{page}");

@@ -6,14 +6,10 @@ use backstop_core::port::{Seize, Settled, Store};
 use backstop_core::{Outcome, Span, State, Time};
 use std::sync::Arc;
 
-/// Who has a job, and since when.
-async fn held(scene: &Scene, name: &str) -> Option<(String, Option<Time>)> {
-    let held_by = scene.job(name).await.held_by;
-    held_by.map(|claimant| (claimant.worker.as_str().to_owned(), claimant.since))
-}
-
-fn by(worker: &str, since: Time) -> Option<(String, Option<Time>)> {
-    Some((worker.to_owned(), Some(since)))
+/// This worker has the job, since then.
+async fn check(scene: &Scene, name: &str, worker: &str, since: Time) {
+    let claimant = scene.job(name).await.held_by.expect("somebody has it");
+    assert_eq!((claimant.worker.as_str(), claimant.since), (worker, Some(since)), "{name}");
 }
 
 /// Whoever looks at it in whichever way is told the moment of the claim; what does not run has none.
@@ -27,9 +23,9 @@ pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     scene.claim_one("q").await;
     scene.now = at(8);
     let (first, second) = (at(3).after(Span::micros(1)), at(5));
-    assert_eq!(held(&scene, "a").await, by(WORKER, first));
-    assert_eq!(held(&scene, "b").await, by(WORKER, second));
-    assert_eq!((held(&scene, "c").await, held(&scene, "later").await), (None, None));
+    check(&scene, "a", WORKER, first).await;
+    check(&scene, "b", WORKER, second).await;
+    assert_eq!((scene.job("c").await.held_by, scene.job("later").await.held_by), (None, None));
     for running in [filter(Some("q"), Some(State::Running)), filter(None, Some(State::Running))] {
         let listed: Vec<_> =
             scene.list(&running).await.iter().map(|job| (job.id, job.started_at())).collect();
@@ -52,7 +48,7 @@ pub async fn a_claim_begins_at_once_in_all_its_queues(store: Arc<dyn Store>) {
     let claim = scene.claim_of(&[("q", 5), ("other", 5)]);
     assert_eq!(scene.claim_as(&claim).await.len(), 3);
     for name in ["a", "b", "c"] {
-        assert_eq!(held(&scene, name).await, by(WORKER, at(7)), "{name}");
+        check(&scene, name, WORKER, at(7)).await;
     }
 }
 
@@ -69,11 +65,11 @@ pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn S
     scene.now = at(20);
     assert_eq!(scene.claim_as(&claim).await.len(), 2);
     for name in ["a", "b"] {
-        assert_eq!(held(&scene, name).await, by(WORKER, at(0)), "{name}");
+        check(&scene, name, WORKER, at(0)).await;
     }
     assert_eq!(scene.job("a").await.held_by.map(|claimant| claimant.until), Some(at(60)));
     assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
-    assert_eq!(held(&scene, "b").await, by(WORKER, at(0)), "a neighbour that ends changes nothing");
+    check(&scene, "b", WORKER, at(0)).await;
 }
 
 /// Whoever takes a job over has had it since then, also if it asks twice.
@@ -86,10 +82,10 @@ pub async fn a_seized_job_begins_with_its_seizer(store: Arc<dyn Store>) {
     assert_eq!(scene.seize_as(&seize).await.len(), 1);
     scene.now = at(110);
     assert_eq!(scene.seize_as(&seize).await.len(), 1);
-    assert_eq!(held(&scene, "a").await, by("rescuer", at(100)));
+    check(&scene, "a", "rescuer", at(100)).await;
     scene.now = at(100).after(LEASE).after(Span::micros(1));
     assert_eq!(scene.seize("another").await.len(), 1);
-    assert_eq!(held(&scene, "a").await, by("another", scene.now));
+    check(&scene, "a", "another", scene.now).await;
 }
 
 /// What is left of a claim that was taken over in part still has its own beginning.
@@ -101,9 +97,9 @@ pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<d
     scene.now = at(100);
     let seize = Seize { max: 2, ..scene.seize_of("rescuer") };
     assert_eq!(scene.seize_as(&seize).await.len(), 2);
-    assert_eq!(held(&scene, "a").await, by("rescuer", at(100)));
-    assert_eq!(held(&scene, "b").await, by("rescuer", at(100)));
-    assert_eq!(held(&scene, "c").await, by(WORKER, at(2)));
+    check(&scene, "a", "rescuer", at(100)).await;
+    check(&scene, "b", "rescuer", at(100)).await;
+    check(&scene, "c", WORKER, at(2)).await;
 }
 
 /// An end of whichever kind ends it, and the next claim begins anew.
@@ -127,6 +123,6 @@ pub async fn what_no_longer_runs_has_no_beginning(store: Arc<dyn Store>) {
     scene.now = at(9);
     scene.promote().await;
     assert_eq!(scene.claim("q", 9).await.len(), 2);
-    assert_eq!(held(&scene, "released").await, by(WORKER, at(9)));
-    assert_eq!(held(&scene, "failed").await, by(WORKER, at(9)));
+    check(&scene, "released", WORKER, at(9)).await;
+    check(&scene, "failed", WORKER, at(9)).await;
 }

@@ -95,12 +95,10 @@ pub(crate) async fn order_loop(engine: &Engine, stop: &CancellationToken, worker
             () = tokio::time::sleep(LOOK_PERIOD) => {}
         }
     }
-    match tokio::time::timeout(LAST_NEWS, withdraw(&engine.backstop, &engine.name, &engine.run)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "what this worker told is still to be read; it is forgotten in a day")
-        }
-        Err(_) => tracing::debug!("what this worker told is still to be read; it is forgotten in a day"),
+    let withdrawn =
+        tokio::time::timeout(LAST_NEWS, withdraw(&engine.backstop, &engine.name, &engine.run)).await;
+    if !matches!(withdrawn, Ok(Ok(()))) {
+        tracing::debug!(?withdrawn, "what this worker told is still to be read; it is forgotten in a day");
     }
 }
 

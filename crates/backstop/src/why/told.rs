@@ -6,7 +6,7 @@ use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use backstop_core::redact::Redaction;
 use backstop_core::verdict::Reason;
-use backstop_core::{Job, QueueName};
+use backstop_core::{Job, QueueName, WorkerName};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -203,16 +203,7 @@ impl fmt::Display for Why {
                 )
             }
             Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),
-            Self::Quiet { workers: 1, first } => {
-                write!(
-                    f,
-                    "it is ready, but {first}, which serves its queue, takes no new jobs: it was asked not to, or stops"
-                )
-            }
-            Self::Quiet { workers, .. } => write!(
-                f,
-                "it is ready, but all {workers} workers that serve its queue take no new jobs: they were asked not to, or stop"
-            ),
+            Self::Quiet { workers, first } => f.write_str(&at_rest(*workers, first)),
             Self::UnknownKind { kind, workers: 1 } => {
                 write!(
                     f,
@@ -268,6 +259,18 @@ impl fmt::Display for DeadRecord {
             Some(behind) => write!(f, "stands still there with {} behind it", counted(*behind, "record")),
             None => f.write_str("went on past it"),
         }
+    }
+}
+
+/// That nobody who serves a queue takes new jobs.
+fn at_rest(workers: u64, first: &WorkerName) -> String {
+    match workers {
+        1 => format!(
+            "it is ready, but {first}, which serves its queue, takes no new jobs: it was asked not to, or stops"
+        ),
+        _ => format!(
+            "it is ready, but all {workers} workers that serve its queue take no new jobs: they were asked not to, or stop"
+        ),
     }
 }
 

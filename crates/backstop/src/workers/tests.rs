@@ -117,7 +117,7 @@ async fn a_worker_is_shown_as_its_beats_and_its_card_say() {
     assert_eq!(health(&test).await, Health::Stopped, "it said goodbye");
     tell(&test, "a", Duty::Working).await;
     assert_eq!(health(&test).await, Health::Live, "it keeps house");
-    assert_eq!(seen(&test).await.taken, 2);
+    assert_eq!(seen(&test).await.taken, 0, "a card may be older than what the store knows");
     tell(&test, "a", Duty::Stopping).await;
     assert_eq!(health(&test).await, Health::Stopping, "by a signal");
     test.clock.advance(Span::secs(31));

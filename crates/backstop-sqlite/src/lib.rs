@@ -272,6 +272,10 @@ impl Store for SqliteStore {
         self.writer.alone("migrating", migrate::migrate).await
     }
 
+    async fn is_new(&self) -> Answer<bool> {
+        Ok(false)
+    }
+
     async fn time(&self) -> Answer<Time> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Time::default().after(since_1970.into()))

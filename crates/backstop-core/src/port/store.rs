@@ -16,9 +16,7 @@ pub trait Store: Backlog + Operator + Cells + Streams {
 
     /// Whether there is nothing of it yet, so that [`Store::migrate`] would make it. Writes nothing. One that exists as soon as it is
     /// open says no.
-    async fn is_new(&self) -> Answer<bool> {
-        Ok(false)
-    }
+    async fn is_new(&self) -> Answer<bool>;
 
     /// The time by the store's clock: one time line for everybody who uses the store.
     async fn time(&self) -> Answer<Time>;

@@ -30,16 +30,22 @@ fn worker(backstop: &Backstop) -> WorkerBuilder {
 }
 
 async fn order(backstop: &Backstop, order: Order) -> Ordered {
-    backstop.changes("ada").order(&WorkerName::new("w"), order).await.unwrap().unwrap().ordered
+    backstop
+        .changes("ada")
+        .order(&WorkerName::new("w"), order)
+        .await
+        .expect("an answer")
+        .expect("a worker")
+        .ordered
 }
 
 async fn seen(backstop: &Backstop) -> WorkerInfo {
-    backstop.workers(LISTED).await.unwrap().remove(0)
+    backstop.workers(LISTED).await.expect("workers").remove(0)
 }
 
 async fn becomes(backstop: &Backstop, health: Health) {
     for _ in 0..1_000 {
-        let workers = backstop.workers(LISTED).await.unwrap();
+        let workers = backstop.workers(LISTED).await.expect("workers");
         if workers.first().is_some_and(|worker| worker.health(backstop.now()) == health) {
             return;
         }
@@ -49,7 +55,7 @@ async fn becomes(backstop: &Backstop, health: Health) {
 }
 
 async fn state(backstop: &Backstop, id: JobId) -> State {
-    backstop.job(id).await.unwrap().unwrap().state
+    backstop.job(id).await.expect("an answer").expect("the job").state
 }
 
 async fn state_becomes(backstop: &Backstop, id: JobId, wanted: State) {
@@ -63,7 +69,7 @@ async fn state_becomes(backstop: &Backstop, id: JobId, wanted: State) {
 }
 
 async fn push(backstop: &Backstop, id: &str) -> JobId {
-    backstop.draft("q").id(id).push().await.unwrap().id
+    backstop.draft("q").id(id).push().await.expect("pushed").id
 }
 
 /// Longer than an order takes to be heard.

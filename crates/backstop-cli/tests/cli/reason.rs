@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const CHANGING: &str = "job retry · job cancel · job delete · queue pause · queue resume · queue clear
     · dead requeue · dead move · dead delete · dead clear · dead import · dead redrive · breaker reset · breaker open
     · stream forget · stream enable · stream resume · schedule trigger · schedule pause · schedule resume · sweep
-    · token create · token revoke";
+    · token create · token revoke · worker quiet · worker resume · worker stop";
 
 #[test]
 fn each_command_that_changes_something_takes_a_reason_and_no_other_does() {

@@ -240,11 +240,12 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
     let worker = backstop.worker().services(Services::CallersRuntime).timing(timing);
     let worker = worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().unwrap();
     pass(Span::hours(27)).await;
+    worker.stop();
+    worker.stopped().await;
     let all = CellQuery { prefix: String::new(), after: None, limit: 10 };
     let left: Vec<String> =
         backstop.store().list_cells(all).await.unwrap().into_iter().map(|cell| cell.name).collect();
     assert_eq!(left, ["done/young"]);
-    worker.stop();
 }
 
 /// An address of each kind of store, with nothing in it; the folder is that of SQLite's file.

@@ -96,23 +96,23 @@ async fn a_row_is_known_by_its_first_column_if_none_is_called_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_writes_is_refused() {
     for database in Database::all() {
-        orders(&database);
-        let returning = database.dialect(
-            "DELETE FROM orders WHERE created_at <= :cutoff RETURNING id, note, half, big",
-            "WITH gone AS (DELETE FROM orders WHERE created_at <= :cutoff RETURNING *) SELECT * FROM gone",
-            "DELETE FROM orders WHERE created_at <= :cutoff RETURNING id, note, half, big",
-        );
         for sql in [
-            returning,
-            "DELETE FROM orders WHERE created_at <= :cutoff",
+            "DELETE FROM orders WHERE created_at <= :cutoff RETURNING id, note, half, big",
             "UPDATE orders SET note = 'x' WHERE created_at <= :cutoff",
             "CREATE TABLE made AS SELECT * FROM orders WHERE created_at <= :cutoff",
         ] {
-            let refused = refusal(&database, sql).await.to_string();
-            assert!(!refused.is_empty());
-            assert_eq!(database.count("orders"), 5, "{sql}: {refused}");
+            let refused = Query::new(&database.url(), sql, "order:{id}", None).expect_err(sql).to_string();
+            assert!(refused.contains("must be a SELECT"), "{sql}: {refused}");
         }
-        assert_eq!(database.count("orders WHERE note = 'x'"), 0);
+        // What begins like one and writes all the same is refused by the database, or by its read-only transaction.
+        orders(&database);
+        let hidden = database.dialect(
+            "WITH old AS (SELECT :cutoff AS at) DELETE FROM orders WHERE created_at <= (SELECT at FROM old) RETURNING id, note, half, big",
+            "WITH gone AS (DELETE FROM orders WHERE created_at <= :cutoff RETURNING *) SELECT * FROM gone",
+            "WITH old AS (SELECT :cutoff AS at) DELETE FROM orders WHERE created_at <= (SELECT at FROM old)",
+        );
+        let refused = refusal(&database, hidden).await.to_string();
+        assert_eq!(database.count("orders"), 5, "{hidden}: {refused}");
     }
     let refused = Query::new("sqlite:x.db", "SELECT :cutoff; DROP TABLE orders", "k:{id}", None);
     assert!(refused.expect_err("two statements").to_string().contains("one statement"));
@@ -143,7 +143,7 @@ async fn a_wrong_query_says_what_is_wrong_and_enqueues_nothing() {
         let unknown =
             refusal(&database, "SELECT id FROM nowhere WHERE created_at <= :cutoff").await.to_string();
         assert!(unknown.contains("nowhere"), "{unknown}");
-        let broken = refusal(&database, "SELEC id WHERE :cutoff").await.to_string();
+        let broken = refusal(&database, "SELECT id FROM WHERE :cutoff").await.to_string();
         assert!(broken.to_lowercase().contains("syntax"), "{broken}");
         // The payload asks for columns that are not there; told also where no row is found.
         let none = "SELECT id FROM orders WHERE created_at <= :cutoff AND id < 0";

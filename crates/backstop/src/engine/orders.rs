@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How often orders are looked for.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
-/// How often is told what changes all the time.
+/// How often is looked whether there is something to tell.
 const TELL_PERIOD: Duration = Duration::from_secs(10);
-/// How often a card is put down although it says nothing new: somebody may have taken it away.
-const AGAIN_PERIOD: Duration = Duration::from_mins(5);
+/// How often a card is put down although it says nothing new: memory is no news by itself, and somebody may have taken the card away.
+const AGAIN_PERIOD: Duration = Duration::from_mins(1);
 /// How long the last news of a worker that stops may take.
 const LAST_NEWS: Duration = Duration::from_secs(2);
 
@@ -147,7 +147,7 @@ impl Told {
         let card = engine.card();
         if let Some(last) = &mut self.0 {
             last.looked = now;
-            if last.card == card && now - last.written < AGAIN_PERIOD {
+            if last.card.says_as_much_as(&card) && now - last.written < AGAIN_PERIOD {
                 return;
             }
         }

@@ -36,7 +36,7 @@ pub(crate) async fn run(command: &ConfigCommand, context: &Context) -> Result<Ve
 
 /// What the file describes well, and could not be used here.
 #[derive(Serialize)]
-struct Problem {
+struct Flaw {
     file: String,
     key: String,
     line: Option<usize>,
@@ -44,10 +44,10 @@ struct Problem {
 }
 
 /// What could not be used: the store, the address that is listened on, handlers whose program is not there.
-fn problems(context: &Context) -> Vec<Problem> {
+fn problems(context: &Context) -> Vec<Flaw> {
     let path = context.file().unwrap_or_default();
     let (file, text) = (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
-    let problem = |keys: &[&str], problem: String| Problem {
+    let problem = |keys: &[&str], problem: String| Flaw {
         file: file.clone(),
         key: keys.join("."),
         line: line_of(&text, keys),
@@ -70,12 +70,12 @@ fn problems(context: &Context) -> Vec<Problem> {
     problems
 }
 
-fn tell(problems: &[Problem], context: &Context) -> Result<Verdict, Trouble> {
+fn tell(problems: &[Flaw], context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
         context.output.json(&json!({ "valid": false, "problems": problems }))?;
         return Ok(Verdict::FallsShort);
     }
-    for Problem { file, key, line, problem } in problems {
+    for Flaw { file, key, line, problem } in problems {
         let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
         context.output.line(format!("{file}{line}: {key}: {problem}"))?;
     }

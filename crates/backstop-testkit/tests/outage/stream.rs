@@ -61,13 +61,13 @@ impl Stream {
         Self::start_with(store, &[QUEUE], 1).await
     }
 
-    /// The same, with several queues that so many workers work, each on connections of its own.
+    /// The same, with several queues that so many workers work: the first on the connections of the producers, the others on their own.
     pub(crate) async fn start_with(store: &str, queues: &[&'static str], workers: usize) -> Self {
         let backstop = Backstop::open(store).await.expect("the store opens");
         let (recorder, enough) = (Recorder::default(), Arc::<AtomicBool>::default());
         let flows = queues.iter().map(|queue| Flow { queue, ended: Arc::default() }).collect::<Vec<_>>();
-        let mut running = Vec::new();
-        for _ in 0..workers {
+        let mut running = vec![start_worker(&backstop, &flows, &recorder)];
+        for _ in 1..workers {
             let own = Backstop::open(store).await.expect("the store opens");
             running.push(start_worker(&own, &flows, &recorder));
         }

@@ -66,7 +66,7 @@ mod tests {
         let copy = absence.clone();
         let every = Duration::from(UNSTARTED_TOLD_EVERY);
         assert!(absence.is_to_be_told(start));
-        assert!(!copy.is_to_be_told(start + every - Duration::from_millis(1)));
+        assert!(!copy.is_to_be_told(start + every.saturating_sub(Duration::from_millis(1))));
         assert!(copy.is_to_be_told(start + every));
         assert!(!absence.is_to_be_told(start + every));
     }

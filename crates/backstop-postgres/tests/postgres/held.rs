@@ -137,6 +137,9 @@ const ASKED_FOR: [&str; 15] = [
 ];
 const LISTS: [&str; 2] = ["streams", "workers"];
 
+/// Passes over all calls, each of which is looked at several times in every one.
+const PASSES_MAX: usize = 5;
+
 #[tokio::test]
 async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
     let (_store, schema) = fresh_store().await;
@@ -152,13 +155,26 @@ async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
     churn(&client, 1, ROUNDS[0]).await;
     let first = all_blocks(&inside, ROUNDS[0]).await;
     churn(&client, ROUNDS[0] + 1, ROUNDS[1]).await;
-    let last = all_blocks(&inside, ROUNDS[1]).await;
+    let mut last = all_blocks(&inside, ROUNDS[1]).await;
+    // A server that is busy with everybody's schemas forgets plans between any two looks; what is walked over is there in all of them.
+    for _ in 1..PASSES_MAX {
+        if grown(&first, &last).is_empty() {
+            break;
+        }
+        let again = all_blocks(&inside, ROUNDS[1]).await;
+        last = std::iter::zip(last, again).map(|(one, other)| one.min(other)).collect();
+    }
     idle.batch_execute("COMMIT").await.expect("it was open to the end");
-    let grown: Vec<String> = std::iter::zip(CALLS, std::iter::zip(first, last))
-        .filter(|(_, (first, last))| *last > first * 3 / 2 + 5)
-        .map(|((before, call), (first, last))| format!("{first} blocks, then {last}: {before:?} {call}"))
-        .collect();
+    let grown = grown(&first, &last);
     assert!(grown.is_empty(), "{}", grown.join("\n"));
+}
+
+/// Calls that look at more than they did.
+fn grown(first: &[i64], last: &[i64]) -> Vec<String> {
+    std::iter::zip(CALLS, std::iter::zip(first, last))
+        .filter(|(_, (first, last))| **last > *first * 3 / 2 + 5)
+        .map(|((before, call), (first, last))| format!("{first} blocks, then {last}: {before:?} {call}"))
+        .collect()
 }
 
 async fn churn(client: &Client, first: i64, last: i64) {

@@ -169,6 +169,7 @@ Examples:
   backstop bench --quick
   backstop bench streams
   backstop bench pages --jobs 1000000
+  backstop bench pages --store postgres://app@localhost/shop
   backstop bench tables --url postgres://app@localhost/shop
   backstop bench --jobs 50000 --json
   backstop bench --store postgres://app@localhost/shop --held-snapshot

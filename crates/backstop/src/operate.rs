@@ -2,6 +2,8 @@
 //!
 //! Dead letters have their own handle, [`crate::dead`], which keeps to the same.
 
+mod all_queues;
+
 use crate::audit::{Audit, Reason, each_in_short};
 use crate::breakers::GuardName;
 use crate::client::Backstop;
@@ -195,6 +197,7 @@ impl Changes {
 
     async fn set_gate(&self, what: &str, queue: &QueueName, gate: Gate) -> Answer<()> {
         let change = async {
+            self.single_out(queue).await?;
             self.backstop.store().set_gate(queue.clone(), gate, self.backstop.now()).await?;
             Ok((1, ()))
         };

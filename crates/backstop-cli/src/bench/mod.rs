@@ -81,7 +81,7 @@ pub enum Subject {
     Http,
     /// Finding what is due in a large table of a user's, without the suggested indexes and with them
     Tables,
-    /// Every page of the dashboard on a large store of its own, and what somebody who looks costs those who work; exits 1 if a page takes
+    /// Every page of the dashboard on a large store, in a file, a schema or under keys of its own, and what somebody who looks costs those who work; exits 1 if a page takes
     /// over 200 ms, or claims slow down by more than 5 %
     Pages,
 }
@@ -89,7 +89,7 @@ pub enum Subject {
 impl Subject {
     /// Whether it is measured in the store that was named; the others make one of their own.
     pub const fn is_about_the_store(self) -> bool {
-        matches!(self, Self::Jobs | Self::Streams)
+        matches!(self, Self::Jobs | Self::Streams | Self::Pages)
     }
 }
 
@@ -166,13 +166,9 @@ async fn measure(
             let report = if json { figures.json()? } else { figures.text() };
             Measured { report, falls_short: !args.quick && figures.falls_short() }
         }
-        Subject::Pages => {
-            let figures = pages::measure(args, bar).await?;
-            let report = if json { figures.json()? } else { figures.text() };
-            // A few seconds show that it runs, and nothing else.
-            Measured { report, falls_short: !args.quick && figures.falls_short() }
+        Subject::Jobs | Subject::Streams | Subject::Pages => {
+            measure_store(args, named, durability, json, bar).await?
         }
-        Subject::Jobs | Subject::Streams => measure_store(args, named, durability, json, bar).await?,
     })
 }
 
@@ -185,18 +181,28 @@ async fn measure_store(
 ) -> Result<Measured> {
     let place = Place::choose(named)?;
     let backstop = Backstop::open_with(place.measured().as_written(), durability).await?;
-    let measured = if args.subject == Subject::Streams {
-        let store = place.kind().word();
-        let figures = streams::measure(&backstop, args, bar).await;
-        let report =
-            figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) });
-        report.map(Measured::from)
-    } else {
-        let report = measure_all(&place, &backstop, durability, args, bar).await;
-        report.and_then(|report| {
-            let falls_short = !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
-            Ok(Measured { report: if json { report.json()? } else { report.text() }, falls_short })
-        })
+    let measured = match args.subject {
+        Subject::Streams => {
+            let store = place.kind().word();
+            let figures = streams::measure(&backstop, args, bar).await;
+            let report =
+                figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) });
+            report.map(Measured::from)
+        }
+        Subject::Pages => {
+            pages::measure(&place, &backstop, durability, args, bar).await.and_then(|figures| {
+                // A few seconds show that it runs, and nothing else.
+                let falls_short = !args.quick && figures.falls_short();
+                Ok(Measured { report: if json { figures.json()? } else { figures.text() }, falls_short })
+            })
+        }
+        Subject::Jobs | Subject::Http | Subject::Tables => {
+            let report = measure_all(&place, &backstop, durability, args, bar).await;
+            report.and_then(|report| {
+                let falls_short = !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
+                Ok(Measured { report: if json { report.json()? } else { report.text() }, falls_short })
+            })
+        }
     };
     bar.set_message("cleaning up");
     let cleaned = place.clean_up(&backstop).await;

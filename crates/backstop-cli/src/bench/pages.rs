@@ -7,10 +7,10 @@ mod ground;
 use super::BenchArgs;
 use super::figures::{Rate, median_time};
 use super::http::{Client, config, library_push, library_work, rounds, serve};
-use super::place::written;
+use super::place::Place;
 use addresses::Address;
 use anyhow::{Context, Result, anyhow};
-use backstop::Backstop;
+use backstop::{Backstop, Durability, StoreKind};
 use backstop_server::App;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use ground::Ground;
@@ -35,6 +35,8 @@ const CYCLE_JOBS: usize = 500_000;
 /// What was measured.
 #[derive(Debug, Serialize)]
 pub(super) struct Pages {
+    #[serde(skip)]
+    store: StoreKind,
     jobs: usize,
     dead: usize,
     fill_seconds: f64,
@@ -63,17 +65,25 @@ struct Claims {
     shown: usize,
 }
 
-/// Fills a file that is gone afterwards, goes through all addresses, and then works beside somebody who does.
-pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Pages> {
-    let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
-    let url = format!("sqlite:{}", folder.path().join("bench.db").display());
+/// Fills a store that is gone afterwards, goes through all addresses, and then works beside somebody who does.
+pub(super) async fn measure(
+    place: &Place,
+    filled: &Backstop,
+    durability: Durability,
+    args: &BenchArgs,
+    bar: &ProgressBar,
+) -> Result<Pages> {
     let filling = Instant::now();
-    let ground = Ground::fill(&url, folder.path(), args, bar).await?;
+    let ground = Ground::fill(filled, place.folder(), args, bar).await?;
     let fill_seconds = filling.elapsed().as_secs_f64();
-    // What was written is not to be on its way to the disk while pages are measured.
-    written().await?;
-    // Opened anew: the first page finds nothing that was read before.
-    let backstop = Backstop::open(&url).await?;
+    place.calm().await?;
+    // Opened anew: the first page finds nothing that was read before. What is in memory is where it was filled.
+    let backstop = match place.kind() {
+        StoreKind::Memory => filled.clone(),
+        StoreKind::Sqlite | StoreKind::Postgres | StoreKind::Redis => {
+            Backstop::open_with(place.measured().as_written(), durability).await?
+        }
+    };
     let mut serving = serve(&App::new(backstop.clone(), config(ground.config())?, "")).await?;
     let timed = time_all(&ground, serving.address(), bar).await?;
     let shown: Vec<String> = timed
@@ -84,7 +94,7 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Pages
     let claims = claims(&backstop, serving.address(), &shown, args, bar).await?;
     serving.stop();
     serving.ended().await;
-    Ok(Pages { jobs: args.jobs(), dead: args.dead, fill_seconds, timed, claims })
+    Ok(Pages { store: place.kind(), jobs: args.jobs(), dead: args.dead, fill_seconds, timed, claims })
 }
 
 /// Asks for each address, and for the page behind its first where there is one.
@@ -178,7 +188,7 @@ impl Pages {
 
     pub(super) fn json(&self) -> Result<String> {
         let report = json!({
-            "store": "sqlite",
+            "store": self.store.word(),
             "page_max_ms": PAGE_MAX.as_millis(),
             "ratio_min": SHARE_MIN,
             "figures": self,
@@ -204,8 +214,9 @@ impl Pages {
         let over = self.timed.iter().filter(|page| page.is_over).count();
         let Claims { alone, beside, ratio, shown } = &self.claims;
         format!(
-            "{table}\n{} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
+            "{table}\n{} with {} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
              Claims and ends: {} a second alone, {} beside somebody who looked at {shown} pages, one every {} ms: {ratio:.3}, and at least {SHARE_MIN} is promised.\n",
+            self.store.word(),
             self.jobs,
             self.dead,
             self.fill_seconds,

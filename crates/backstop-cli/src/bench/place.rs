@@ -1,12 +1,11 @@
 //! Where it is measured: a file, a schema or keys of its own, so that nobody's jobs are touched, and how they are removed.
 
-use super::measure::{QUEUE, QUEUE_GONE};
-use super::server;
+use super::server::{self, Unlinked};
 use anyhow::{Context, Result};
-use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::amend::{Action, Selection};
 use backstop::core::limits::AMEND_MAX;
 use backstop::core::port::Amendment;
-use backstop::{Address, Backstop, OpenError, QueueName, StoreKind};
+use backstop::{Address, Backstop, OpenError, StoreKind};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -98,8 +97,10 @@ impl Place {
             Leaves::Schemas => self.drop_schemas().await,
             Leaves::Keys => {
                 // Where nobody but the store finds the keys, their jobs are gone at least.
-                clear_all(backstop).await?;
-                server::unlink_all(&self.named, &self.name).await
+                match server::unlink_all(&self.named, &self.name).await? {
+                    Unlinked::All => Ok(()),
+                    Unlinked::Nothing => clear(backstop).await,
+                }
             }
         }
     }
@@ -112,19 +113,13 @@ impl Place {
 }
 
 /// Waits until what was written is on the disk.
-pub(super) async fn written() -> Result<()> {
+async fn written() -> Result<()> {
     Ok(tokio::task::spawn_blocking(rustix::fs::sync).await?)
 }
 
-/// Removes the jobs of our queues.
-async fn clear_all(backstop: &Backstop) -> Result<()> {
-    clear(backstop, QUEUE).await?;
-    clear(backstop, QUEUE_GONE).await
-}
-
-async fn clear(backstop: &Backstop, queue: &str) -> Result<()> {
-    let filter = Filter { queue: Some(QueueName::new(queue)?), ..Filter::default() };
-    let (selection, action) = (Selection::Matching(filter), Action::Delete);
+/// Removes all jobs.
+async fn clear(backstop: &Backstop) -> Result<()> {
+    let (selection, action) = (Selection::All, Action::Delete);
     let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
     loop {
         amendment.cursor = backstop.store().amend(amendment.clone(), backstop.now()).await?.next;

@@ -10,7 +10,7 @@ use backstop::breakers::GuardStatus;
 use backstop::operate::WAITING;
 use backstop::{QueueName, State, Time};
 use backstop_core::port::{Gate, QueueStatus};
-use backstop_server::wire::queue::{PausedShape, QueueShape, QueuesShape};
+use backstop_server::wire::queue::{AllQueuesShape, PausedShape, QueueShape, QueuesShape};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -28,14 +28,17 @@ Examples:
 Examples:
   backstop queue pause emails
   backstop queue pause emails --reason 'the mail server moves'
+  backstop queue pause --all --reason 'the data centre moves'
 
-Running jobs end as usual. `backstop queue resume` opens the queue again.")]
-    Pause(QueueArg),
+Running jobs end as usual. `backstop queue resume` opens the queue again, and `resume --all` those that `pause --all` has paused; a
+queue that comes into being meanwhile is open.")]
+    Pause(GateArgs),
     /// Give a paused queue's jobs out again
     #[command(after_help = "\
 Examples:
-  backstop queue resume emails")]
-    Resume(QueueArg),
+  backstop queue resume emails
+  backstop queue resume --all                          those that `pause --all` has paused")]
+    Resume(GateArgs),
     /// Remove the waiting jobs of a queue: scheduled, ready and retrying
     #[command(after_help = "\
 Examples:
@@ -46,11 +49,15 @@ Running, done, dead and cancelled jobs stay. What is removed cannot be brought b
     Clear(ClearArgs),
 }
 
-/// Which queue.
+/// Which queue, or all.
 #[derive(Args, Debug)]
-pub(crate) struct QueueArg {
+pub(crate) struct GateArgs {
     /// The queue
-    queue: QueueName,
+    #[arg(required_unless_present = "all")]
+    queue: Option<QueueName>,
+    /// Every queue there is
+    #[arg(long, conflicts_with = "queue")]
+    all: bool,
     #[command(flatten)]
     because: Because,
 }
@@ -145,8 +152,9 @@ pub(super) fn gate(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone
     }
 }
 
-async fn set_gate(args: &QueueArg, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
-    let (backstop, queue) = (context.open().await?, &args.queue);
+async fn set_gate(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
+    let Some(queue) = &args.queue else { return set_all_gates(args, gate, context).await };
+    let backstop = context.open().await?;
     let (changes, is_paused) = (args.because.changes(&backstop), gate == Gate::Paused);
     if is_paused {
         let queues = backstop.store().queues(backstop.now()).await?;
@@ -164,6 +172,24 @@ async fn set_gate(args: &QueueArg, gate: Gate, context: &Context) -> Result<Verd
     } else {
         context.output.line(format!("{queue} is open"))?;
     }
+    Ok(Verdict::Fine)
+}
+
+async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
+    let backstop = context.look().await?;
+    let changes = args.because.changes(&backstop);
+    let (queues, done) = match gate {
+        Gate::Paused => (changes.pause_all().await?, "paused; they take jobs in and keep them"),
+        Gate::Open => (changes.resume_all().await?, "opened"),
+    };
+    if context.output.is_json() {
+        context.output.json(&AllQueuesShape::new(queues))?;
+        return Ok(Verdict::Fine);
+    }
+    for queue in &queues {
+        context.output.line(queue)?;
+    }
+    context.output.note(format!("{} {done}", counted(queues.len() as u64, "queue")));
     Ok(Verdict::Fine)
 }
 

@@ -134,6 +134,8 @@ fn jobs_and_queues(walk: &mut Walk) {
         ("queue pause parcels", "parcels is paused"),
         ("job why first", "paused"),
         ("queue resume parcels", "parcels is open"),
+        ("queue pause --all", "parcels"),
+        ("queue resume --all", "parcels"),
         ("work parcels --exec true --until-empty", "1 done"),
         ("job show first", " done"),
         ("push parcels 2 --id second", "inserted"),
@@ -287,6 +289,7 @@ fn measurements_and_drills(walk: &mut Walk) {
     walk.through(&[
         (&format!("bench {size}"), "full cycle, 8 handlers"),
         ("bench streams --quick", "records in order"),
+        ("bench pages --jobs 1000 --dead 50 --repeat 1", "addresses take over 200 ms"),
         ("drill --lease 1s", "promised within"),
     ]);
 }

@@ -32,6 +32,21 @@ fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
 }
 
 #[test]
+fn all_queues_are_paused_together_and_those_are_resumed() {
+    let place = Place::new();
+    for queue in ["a", "b"] {
+        place.json(["push", queue, "1"]);
+    }
+    place.json(["queue", "pause", "b"]);
+    assert_eq!(place.json(["queue", "pause", "--all"]), json!({ "count": 1, "queues": ["a"] }));
+    assert_eq!(place.run(["queue", "resume", "--all"]).succeeded().stdout, "a\n");
+    let queues = place.json(["queue", "list"]);
+    assert_eq!([&queues["queues"][0]["paused"], &queues["queues"][1]["paused"]], [false, true]);
+    place.run(["queue", "pause"]).exits(2);
+    place.run(["queue", "pause", "a", "--all"]).exits(2);
+}
+
+#[test]
 fn clear_removes_what_waits_and_nothing_else() {
     let place = Place::new();
     place.json(["push", "q", "1", "--id", "gone"]);

@@ -63,6 +63,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(queues::list)))
         .routes(or_405(routes!(queues::pause)))
         .routes(or_405(routes!(queues::resume)))
+        .routes(or_405(routes!(queues::pause_all)))
+        .routes(or_405(routes!(queues::resume_all)))
         .routes(or_405(routes!(dead::stats)))
         .routes(or_405(routes!(dead::groups)))
         .routes(or_405(routes!(dead::list, dead::delete)))

@@ -5,7 +5,7 @@ use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::queue::{PausedShape, QueueShape, QueuesShape};
+use crate::wire::queue::{AllQueuesShape, PausedShape, QueueShape, QueuesShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -66,4 +66,38 @@ pub(super) async fn resume(
     caller.reach().check(&queue)?;
     app.backstop().changes(caller.name()).because(asked.reason()?).resume(&queue).await?;
     Ok(ok(&PausedShape::queue(queue, false)))
+}
+
+/// Keep the jobs of every queue that is open from being given out; pushes go on. A queue that comes into being later is open.
+#[utoipa::path(
+    post, path = "/queues/pause", tag = "queues", params(ReasonAsked),
+    responses(
+        (status = 200, body = AllQueuesShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn pause_all(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    Ok(ok(&AllQueuesShape::new(changes.pause_all().await?)))
+}
+
+/// Give the jobs of the queues that were paused with all others out again; those that were paused by themselves stay so.
+#[utoipa::path(
+    post, path = "/queues/resume", tag = "queues", params(ReasonAsked),
+    responses(
+        (status = 200, body = AllQueuesShape),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume_all(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    Ok(ok(&AllQueuesShape::new(changes.resume_all().await?)))
 }

@@ -14,6 +14,24 @@ pub struct QueuesShape<'a> {
     pub queues: Vec<QueueShape<'a>>,
 }
 
+/// Queues that were paused or resumed together.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = AllQueues)]
+pub struct AllQueuesShape {
+    /// How many.
+    count: usize,
+    /// Which, by name.
+    #[schema(value_type = Vec<String>)]
+    queues: Vec<QueueName>,
+}
+
+impl AllQueuesShape {
+    /// Those that were changed.
+    pub const fn new(queues: Vec<QueueName>) -> Self {
+        Self { count: queues.len(), queues }
+    }
+}
+
 /// A queue: how many jobs are in which state, and what it holds.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Queue)]

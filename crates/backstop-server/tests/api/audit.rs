@@ -19,6 +19,8 @@ fn case(method: &str, pattern: &str) -> (&'static str, Value, &'static str) {
         ("POST", "/v1/jobs/{id}/cancel") => ("/v1/jobs/ready/cancel", Value::Null, "job cancel"),
         ("POST", "/v1/queues/{q}/pause") => ("/v1/queues/q/pause", Value::Null, "queue pause"),
         ("POST", "/v1/queues/{q}/resume") => ("/v1/queues/q/resume", Value::Null, "queue resume"),
+        ("POST", "/v1/queues/pause") => ("/v1/queues/pause", Value::Null, "queue pause"),
+        ("POST", "/v1/queues/resume") => ("/v1/queues/resume", Value::Null, "queue resume"),
         ("POST", "/v1/dead/requeue") => ("/v1/dead/requeue", oldest(), "requeue"),
         ("POST", "/v1/dead/move") => {
             ("/v1/dead/move", json!({ "all": true, "to": "elsewhere" }), "move to elsewhere")

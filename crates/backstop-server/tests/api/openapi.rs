@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const ROUTES: &str = "
     POST /jobs · POST /jobs/batch · GET /jobs · GET /jobs/{id} · DELETE /jobs/{id} · POST /jobs/{id}/retry · POST /jobs/{id}/cancel · GET /jobs/{id}/why
     POST /lease · POST /settle · POST /beat
-    GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume
+    GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume · POST /queues/pause · POST /queues/resume
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     GET /events

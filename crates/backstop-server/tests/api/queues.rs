@@ -40,6 +40,22 @@ async fn pausing_and_resuming_are_told_and_written_down() {
 }
 
 #[tokio::test]
+async fn all_queues_are_paused_and_those_are_resumed() {
+    let api = given();
+    for queue in ["a", "b", "c"] {
+        api.post("/v1/jobs", json!({ "queue": queue, "payload": 1 })).await;
+    }
+    api.post("/v1/queues/b/pause", Value::Null).await.ok();
+    let together = json!({ "count": 2, "queues": ["a", "c"] });
+    assert_eq!(api.post("/v1/queues/pause?reason=moving", Value::Null).await.ok(), together);
+    let leased = api.post("/v1/lease", json!({ "queues": ["a", "b", "c"] })).await.ok();
+    assert_eq!(leased["jobs"], json!([]));
+    assert_eq!(api.post("/v1/queues/resume", Value::Null).await.ok(), together);
+    let leased = api.post("/v1/lease", json!({ "queues": ["a", "b", "c"], "max": 3 })).await.ok();
+    assert_eq!(leased["jobs"].as_array().unwrap().len(), 2, "b was paused by itself: {leased}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_a_queue_is_refused_with_the_letters_it_may_have() {
     let api = given();
     for name in ["a%20b", "..%2F..", "%00", &"q".repeat(129)] {

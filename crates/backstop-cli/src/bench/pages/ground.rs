@@ -73,23 +73,27 @@ impl Ground {
     /// Of the schedule and of the sweep.
     pub(super) const NAME: &str = "daily";
 
-    /// Fills the store at `url`, which is new.
-    pub(super) async fn fill(url: &str, folder: &Path, args: &BenchArgs, bar: &ProgressBar) -> Result<Self> {
-        let backstop = Backstop::open(url).await?;
+    /// Fills a store, which is new.
+    pub(super) async fn fill(
+        backstop: &Backstop,
+        folder: &Path,
+        args: &BenchArgs,
+        bar: &ProgressBar,
+    ) -> Result<Self> {
         let queues = QUEUES.iter().map(|name| QueueName::new(name)).collect::<Result<Vec<_>, _>>()?;
-        push(&backstop, &queues, args.jobs(), bar).await?;
-        end(&backstop, &queues, args.jobs() * 3 / PARTS, bar).await?;
-        bury(&backstop, &queues, args.dead, bar).await?;
+        push(backstop, &queues, args.jobs(), bar).await?;
+        end(backstop, &queues, args.jobs() * 3 / PARTS, bar).await?;
+        bury(backstop, &queues, args.dead, bar).await?;
         bar.set_message("filling in everything else");
-        offer(&backstop).await?;
-        note(&backstop, AUDIT_MAX.min(args.jobs() / 100)).await?;
+        offer(backstop).await?;
+        note(backstop, AUDIT_MAX.min(args.jobs() / 100)).await?;
         let config = write_config(folder)?;
         let fingerprint = Fingerprint::of(&error(0));
         Ok(Self {
-            job: first(&backstop, State::Ready).await?,
-            letter: first(&backstop, State::Dead).await?,
-            redrive: redrive(&backstop, fingerprint).await?,
-            run: run(&backstop, &config).await?,
+            job: first(backstop, State::Ready).await?,
+            letter: first(backstop, State::Dead).await?,
+            redrive: redrive(backstop, fingerprint).await?,
+            run: run(backstop, &config).await?,
             queue: queues[0].clone(),
             kind: Kind::new(KINDS[0])?,
             rare: Kind::new(RARE)?,

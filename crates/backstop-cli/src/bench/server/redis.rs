@@ -40,19 +40,27 @@ pub(in super::super) async fn wire(address: &Address) -> Result<Wire> {
     }
 }
 
+/// What became of keys that were to be removed.
+pub(in super::super) enum Unlinked {
+    /// They are gone.
+    All,
+    /// They are where only the store finds them.
+    Nothing,
+}
+
 /// Removes every key whose name has `part` in it.
-pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Result<()> {
+pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Result<Unlinked> {
     let cannot = || format!("the keys with {part} in their names could not be removed from {address}");
     match Form::of(address)? {
-        Form::One(url) => unlink_on(open(&url).await?, part).await.with_context(cannot),
+        Form::One(url) => unlink_on(open(&url).await?, part).await.with_context(cannot)?,
         Form::Cluster(urls) => {
             for url in masters(&urls).await.with_context(cannot)? {
                 unlink_on(open(&url).await?, part).await.with_context(cannot)?;
             }
-            Ok(())
         }
-        Form::Unknown => Ok(()),
+        Form::Unknown => return Ok(Unlinked::Nothing),
     }
+    Ok(Unlinked::All)
 }
 
 /// Waits until no server rewrites its file beside its work: that takes a core, and copies whatever is changed meanwhile.

@@ -10,7 +10,7 @@ use crate::trouble::Trouble;
 use backstop::config::{Config, HandlerConfig, QueueConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::tables::Table;
-use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, WorkerBuilder};
+use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, Timing, WorkerBuilder};
 use backstop_core::port::{Shelf, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ pub(crate) fn worker(
     tables: &[Table],
     config: &Config,
 ) -> Result<WorkerBuilder, Trouble> {
-    let worker = sweeps.iter().cloned().fold(backstop.worker(), WorkerBuilder::sweep);
+    let worker = sweeps.iter().cloned().fold(patient(backstop, config), WorkerBuilder::sweep);
     let worker = tables.iter().cloned().fold(worker, WorkerBuilder::table);
     let mut worker = config.schedules.values().cloned().fold(worker, WorkerBuilder::schedule);
     for lane in lanes {
@@ -44,6 +44,11 @@ pub(crate) fn worker(
         worker = worker.queue(queue, lane.settings.clone());
     }
     Ok(worker)
+}
+
+/// A worker that lets its runs end for as long as the configuration says.
+fn patient(backstop: &Backstop, config: &Config) -> WorkerBuilder {
+    backstop.worker().timing(Timing { grace: config.grace, ..Timing::default() })
 }
 
 /// The tables that the configuration gives a handler.
@@ -90,7 +95,7 @@ impl Crew {
         let minded = |worker: WorkerBuilder, (queue, entry): (&QueueName, &QueueConfig)| {
             worker.queue(queue.as_str(), entry.settings.clone())
         };
-        let worker = config.queues.iter().fold(backstop.worker(), minded);
+        let worker = config.queues.iter().fold(patient(backstop, config), minded);
         Ok(Self { worker: worker.keep_house(usual_shelf()).start()?, streams: Vec::new() })
     }
 

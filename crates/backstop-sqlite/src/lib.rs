@@ -20,6 +20,7 @@ mod holders;
 mod lines;
 mod list;
 mod migrate;
+mod moored;
 mod open;
 mod promote;
 mod prune;
@@ -58,6 +59,7 @@ use backstop_core::verdict::{Settlement, may_be_undone};
 use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
 use error::store_error;
 use hints::Bell;
+use moored::Moored;
 use readers::Readers;
 use seize::Leftovers;
 use std::path::{Path, PathBuf};
@@ -85,9 +87,10 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
         let opened = open::open(path.as_ref(), options.readers.max(1))?;
         let bell = Bell::new();
-        let readers = Readers::start(opened.readers).map_err(OpenError::Threads)?;
-        let writer =
-            Writer::start(opened.writer, options.durability, bell.clone()).map_err(OpenError::Threads)?;
+        let moored = Arc::new(Moored::at(&opened.path)?);
+        let readers = Readers::start(opened.readers, &moored).map_err(OpenError::Threads)?;
+        let writer = Writer::start(opened.writer, options.durability, bell.clone(), moored);
+        let writer = writer.map_err(OpenError::Threads)?;
         let leftovers = Arc::default();
         Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer, leftovers })
     }

@@ -2,6 +2,7 @@
 
 use crate::error::store_error;
 use crate::migrate::check_version;
+use crate::moored::Moored;
 use backstop_core::port::{Answer, StoreError};
 use rusqlite::{Connection, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +19,15 @@ type Read = Box<dyn FnOnce(&mut Connection) + Send>;
 pub(crate) struct Readers {
     reads: Option<mpsc::Sender<Read>>,
     threads: Vec<JoinHandle<()>>,
+    moored: Arc<Moored>,
 }
 
 impl Readers {
     /// One thread for each connection.
-    pub(crate) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
+    pub(crate) fn start(connections: Vec<Connection>, moored: &Arc<Moored>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel::<Read>(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(receiver));
-        let mut readers = Self { reads: Some(sender), threads: Vec::new() };
+        let mut readers = Self { reads: Some(sender), threads: Vec::new(), moored: Arc::clone(moored) };
         for db in connections {
             let waiting = Arc::clone(&waiting);
             let thread = thread::Builder::new().name("backstop-reader".to_owned());
@@ -41,9 +43,11 @@ impl Readers {
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let (reply, answer) = oneshot::channel();
+        let moored = Arc::clone(&self.moored);
         let work: Read = Box::new(move |db| {
+            let answer = moored.check(doing).and_then(|()| at_one_moment(db, doing, read));
             // A caller that went away is not waiting for what would be sent.
-            let _ = reply.send(at_one_moment(db, doing, read));
+            let _ = reply.send(answer);
         });
         let gone = || StoreError::unavailable(doing, "the store's readers have stopped");
         let reads = self.reads.as_ref().ok_or_else(gone)?;

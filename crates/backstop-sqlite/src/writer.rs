@@ -3,12 +3,14 @@
 mod desk;
 
 use crate::hints::Bell;
+use crate::moored::Moored;
 use crate::open::Durability;
 use crate::work::Work;
 use backstop_core::port::{Answer, StoreError};
 use desk::Desk;
 use rusqlite::{Connection, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -101,11 +103,16 @@ where
 
 impl Writer {
     /// Starts the thread.
-    pub(crate) fn start(db: Connection, durability: Durability, bell: Bell) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        db: Connection,
+        durability: Durability,
+        bell: Bell,
+        moored: Arc<Moored>,
+    ) -> std::io::Result<Self> {
         // A runtime of its own, and only for its clock: the thread waits for requests with a deadline.
         let waiting = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        let desk = Desk::new(db, durability, bell);
+        let desk = Desk::new(db, durability, bell, moored);
         let thread = thread::Builder::new().name("backstop-writer".to_owned());
         let thread = thread.spawn(move || serve(desk, &waiting, receiver))?;
         Ok(Self { requests: Some(sender), thread: Some(thread) })

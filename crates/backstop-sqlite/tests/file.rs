@@ -293,6 +293,26 @@ async fn an_enqueue_that_fails_leaves_the_users_transaction_as_it_was() {
     assert_eq!(store.queues(START).await.expect("queues")[0].counts.of(State::Ready), 1);
 }
 
+#[tokio::test]
+async fn a_file_that_was_removed_or_replaced_takes_nothing_in_until_it_is_back() {
+    let place = Place::new();
+    let store = place.store().await;
+    store.enqueue(jobs(&["a"]), START).await.expect("enqueued");
+    let aside = place.path().with_extension("aside");
+    let mut refused = Vec::new();
+    std::fs::rename(place.path(), &aside).expect("removed");
+    refused.push(store.enqueue(jobs(&["b"]), START).await.expect_err("nothing is there").to_string());
+    refused.push(store.queues(START).await.expect_err("nothing is there").to_string());
+    std::fs::write(place.path(), b"").expect("replaced");
+    refused.push(store.enqueue(jobs(&["b"]), START).await.expect_err("another is there").to_string());
+    for (error, what) in refused.iter().zip(["was removed", "was removed", "was replaced by another"]) {
+        assert!(error.contains(what), "{error}");
+    }
+    std::fs::rename(&aside, place.path()).expect("put back");
+    store.enqueue(jobs(&["b"]), START).await.expect("enqueued");
+    assert_eq!(listed(&store).await, set(&["a", "b"]));
+}
+
 /// Makes every job of this kind fail inside the store.
 fn refuse_kind(db: &Connection, kind: &str) {
     let trigger = format!(

@@ -28,7 +28,8 @@ use crate::exec::Exec;
 use crate::http::Http;
 use crate::open::{Durability, NotADurability};
 use crate::sweeps::Sweep;
-use crate::worker::{BadWorker, QueueSettings, check_settings};
+use crate::worker::{BadWorker, QueueSettings, Timing, check_settings};
+use backstop_core::limits::LEASE_MAX;
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, QueueName, RetryPolicy, Schedule, ScheduleName, Span, StreamName};
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub struct Config {
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
+    /// How long a worker that stops lets its runs end, before it calls them off and gives their jobs back.
+    pub grace: Span,
     /// Where spans go.
     pub telemetry: Telemetry,
     /// How the server is reached, and what it bears.
@@ -307,9 +310,20 @@ fn read(file: Option<Written<'_>>, environment: Overrides, flags: Overrides) -> 
         tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction,
+        grace: checked_grace(path, raw.grace)?,
         server,
         telemetry: raw.telemetry.checked(path)?,
     })
+}
+
+/// How long a worker that stops lets its runs end: not for ever, since whoever stops it waits.
+fn checked_grace(path: &str, said: Option<Span>) -> Result<Span, BadConfig> {
+    let grace = said.unwrap_or(Timing::default().grace);
+    if Span::ZERO <= grace && grace <= LEASE_MAX {
+        return Ok(grace);
+    }
+    let problem = format!("`grace` is {grace}; write a time from \"0s\" to \"{LEASE_MAX}\"");
+    Err(BadConfig::File { path: path.to_owned(), problem })
 }
 
 /// The entry, then what the environment and the flags say of where the server is.

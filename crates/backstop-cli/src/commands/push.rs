@@ -3,6 +3,7 @@
 mod line;
 pub(super) mod lines;
 mod load;
+mod same;
 pub(super) mod source;
 
 use super::policy;
@@ -14,8 +15,12 @@ use backstop::{Backstop, Draft, Kind, Priority, QueueName, Span, State, Time};
 use backstop_server::wire::push::PushedShape;
 use clap::{Args, ValueEnum};
 use line::Defaults;
+use same::Meant;
 use source::Source;
 use std::path::PathBuf;
+
+/// A store answers once for each job.
+const NO_ANSWER: &str = "the store gave no answer for the job; push it again with the same --id";
 
 /// What to push, and how.
 #[derive(Args, Debug)]
@@ -23,10 +28,13 @@ use std::path::PathBuf;
 Examples:
   backstop push emails '{\"to\":\"ada@example.org\"}'
   backstop push emails '{\"to\":\"ada@example.org\"}' --kind welcome --delay 10m --unique-key welcome:ada
-  backstop push emails --file jobs.ndjson --batch monday     cut off? run it again: one job per line in the end
+  backstop push emails --file jobs.ndjson --batch 2026-11-16 cut off? run it again: one job per line in the end
   zcat jobs.gz | backstop push emails -
   backstop push digests '{\"user\":7}' --unique-by /user       one live job for each user
   backstop push orders '{\"order\":17}' --id order-17          the same id is the same job, however often
+
+An id stands for its job as long as the store has that job: live and dead ones, and done ones for `keep_done` (1h, at most 100,000 a
+queue). An id whose job has another payload or queue is told, and exits 1: nothing was pushed for it.
 
 A line of a file is a payload; or, if it is an object with a \"payload\" and otherwise only keys of
   {\"queue\",\"kind\",\"payload\",\"run_at\",\"delay\",\"unique_key\",\"priority\",\"retry\",\"id\"}
@@ -153,15 +161,21 @@ async fn push_one(
         .advise("--unique-key KEY, or --unique-by payload"));
     }
     let backstop = open_bounded(&args.queue, context).await?;
-    let pushed = draft(args, payload, defaults, &backstop).push().await?;
-    let shape = PushedShape::new(pushed.id, pushed.result);
+    let job = draft(args, payload, defaults, &backstop).build()?;
+    let meant = Meant::new(&job);
+    let result = backstop.push_jobs(vec![job]).await?.pop().ok_or_else(|| Trouble::new(NO_ANSWER))?;
+    let shape = PushedShape::new(meant.id, result);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else {
         let why = if shape.holder.is_some() { ": it holds the unique key" } else { "" };
         context.output.line(format!("{} {}{why}", shape.id, shape.result))?;
     }
-    if pushed.result == Enqueued::Full {
+    if result == Enqueued::Same {
+        let others = same::others(&backstop, &[meant]).await?;
+        return Ok(same::tell(&others, others.len() as u64, context));
+    }
+    if result == Enqueued::Full {
         context.output.warn(format!(
             "{} is full and did not take it; push it again when there is room, or raise max_size",
             args.queue

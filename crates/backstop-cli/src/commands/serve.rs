@@ -33,7 +33,7 @@ For others than this machine:
   origins = [\"https://jobs.example.org\"]               where browsers find it, if the proxy changes the Host header
 
 SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. Ctrl-C or SIGTERM lets
-requests and running jobs end; a second one calls them off and gives them back.")]
+requests and running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
 pub(crate) struct ServeArgs {
     /// Where to listen.
     #[arg(

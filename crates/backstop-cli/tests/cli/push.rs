@@ -8,10 +8,25 @@ fn one_job_is_in_and_the_same_id_is_the_same_job() {
     assert_eq!(first["result"], "inserted");
     let again = place.json(["push", "emails", r#"{"to":"ada"}"#, "--id", "order-17"]);
     assert_eq!(again, json!({ "id": first["id"], "result": "same" }));
-    let text = place.run(["push", "emails", "1", "--id", "order-17"]).succeeded();
+    let text = place.run(["push", "emails", r#"{"to":"ada"}"#, "--id", "order-17"]).succeeded();
     assert_eq!(text.stdout, format!("{} same\n", first["id"].as_str().unwrap()));
+    for (queue, payload) in [("emails", "1"), ("others", r#"{"to":"ada"}"#)] {
+        let said = place.run(["push", queue, payload, "--id", "order-17"]).exits(1).stderr;
+        assert!(said.contains("nothing was pushed for it"), "{said}");
+    }
     let job = place.job("order-17");
     assert_eq!((&job["kind"], &job["payload"]), (&json!("welcome"), &json!({ "to": "ada" })));
+}
+
+#[test]
+fn a_name_of_a_batch_that_is_used_again_for_other_lines_is_told() {
+    let place = Place::new();
+    let push = |lines: &[u8]| place.feed(lines, ["push", "q", "-", "--batch", "monday"]);
+    push(b"1\n2\n").succeeded();
+    push(b"1\n2\n").succeeded();
+    let again = push(b"1\n3\n4\n").exits(1);
+    assert_eq!(again.stdout, "1 inserted, 2 same, 0 duplicate, 0 bad\n");
+    assert_eq!(again.stderr.matches("nothing was pushed for it").count(), 1, "{}", again.stderr);
 }
 
 #[test]

@@ -27,7 +27,7 @@ const PUSHED_BYTES: usize = 72;
         (status = 201, body = PushedShape),
         (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 429, description = "The queue is full", body = ProblemShape<'_>, content_type = "application/problem+json"),
-        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are never taken in twice", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are not taken in twice while the store has their jobs", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -43,7 +43,11 @@ pub(super) async fn one(
     caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
-    let again = || format!("send it again with \"id\": \"{id}\", which is never taken in twice");
+    let again = || {
+        format!(
+            "send it again with \"id\": \"{id}\", which is not taken in twice while the store has its job"
+        )
+    };
     let result = push(&app, vec![job], again).await?.pop();
     let result = result.ok_or_else(|| StoreError::corrupt("pushing a job", "no answer for it"))?;
     if result == Enqueued::Full {
@@ -61,7 +65,7 @@ pub(super) async fn one(
         (status = 200, description = "One result for each job; a job that its queue had no room for is `full`", body = PushedTogetherShape),
         (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 429, description = "All queues are full", body = ProblemShape<'_>, content_type = "application/problem+json"),
-        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are never taken in twice", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are not taken in twice while the store has their jobs", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -74,7 +78,7 @@ pub(super) async fn batch(
     let jobs = jobs(&app, caller.reach(), trace_of(&headers), &body)?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let again = || {
-        "send them again with the same ids: an id is never taken in twice; a job without one would be"
+        "send them again with the same ids: an id is not taken in twice while the store has its job; a job without one would be"
             .to_owned()
     };
     let answers = push(&app, jobs, again).await?;

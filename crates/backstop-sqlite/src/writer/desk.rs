@@ -4,10 +4,12 @@ use super::{Effort, Errand, Request};
 use crate::error::store_error;
 use crate::hints::{Bell, Others};
 use crate::migrate::check_version;
+use crate::moored::Moored;
 use crate::open::{Durability, SyncLevel};
 use crate::work::Work;
 use backstop_core::port::StoreError;
 use rusqlite::{Connection, Result};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -32,13 +34,15 @@ pub(super) struct Desk {
     others: Others,
     looked: Option<Instant>,
     bell: Bell,
+    moored: Arc<Moored>,
     /// Whether there is something to claim or to promote of which no hint was given yet.
     stirred: bool,
 }
 
 impl Desk {
-    pub(super) fn new(db: Connection, durability: Durability, bell: Bell) -> Self {
-        Self { db, durability, sync: None, others: Others::default(), looked: None, bell, stirred: false }
+    pub(super) fn new(db: Connection, durability: Durability, bell: Bell, moored: Arc<Moored>) -> Self {
+        let others = Others::default();
+        Self { db, durability, sync: None, others, looked: None, bell, moored, stirred: false }
     }
 
     /// Waits for a request, and meanwhile looks whether others wrote. `None` when no more can come.
@@ -102,6 +106,7 @@ impl Desk {
     /// All in one transaction.
     fn together(&mut self, group: &mut [Box<dyn Errand>]) -> std::result::Result<(), Fault> {
         let Some(doing) = group.first().map(|errand| errand.task().doing) else { return Ok(()) };
+        self.moored.check(doing).map_err(Fault::Store)?;
         let failed = |error: &rusqlite::Error| Fault::Store(store_error(doing, error));
         self.set_sync(group).map_err(|error| failed(&error))?;
         self.begin().map_err(|error| failed(&error))?;

@@ -5,7 +5,13 @@ use std::time::Duration;
 fn writer() -> Writer {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
-    Writer::start(db, Durability::Full, Bell::new()).expect("a thread")
+    Writer::start(db, Durability::Full, Bell::new(), moored()).expect("a thread")
+}
+
+/// What is in memory cannot be removed: any file that stays will do.
+fn moored() -> Arc<Moored> {
+    let program = std::env::current_exe().expect("this program has a path");
+    Arc::new(Moored::at(&program).expect("this program is there"))
 }
 
 /// What `PRAGMA synchronous` answers.
@@ -42,7 +48,7 @@ async fn only_what_must_be_on_disk_waits_for_it() {
     let check = async |durability, effort, expected: i64| {
         let mut db = Connection::open_in_memory().expect("a database in memory");
         migrate(&mut db).expect("it migrates");
-        let writer = Writer::start(db, durability, Bell::new()).expect("a thread");
+        let writer = Writer::start(db, durability, Bell::new(), moored()).expect("a thread");
         let level = |work: &mut Work<'_>| work.db.query_row("PRAGMA synchronous", [], |row| row.get(0));
         let level: Answer<i64> = writer.call(Task { effort, ..TASK }, level).await;
         assert_eq!(level, Ok(expected), "{durability:?} {effort:?}");
@@ -81,7 +87,7 @@ async fn a_hint_comes_when_the_replies_are_out() {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
     let bell = Bell::new();
-    let writer = Writer::start(db, Durability::Full, bell.clone()).expect("a thread");
+    let writer = Writer::start(db, Durability::Full, bell.clone(), moored()).expect("a thread");
     let (go, wait) = std::sync::mpsc::channel();
     let (replied, listening) = std::sync::mpsc::channel();
     let call = writer.call(TASK, move |work| {

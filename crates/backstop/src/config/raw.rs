@@ -35,6 +35,8 @@ pub(super) struct RawConfig {
     pub(super) telemetry: RawTelemetry,
     /// Names of secret fields, instead of the usual ones.
     pub(super) redact: Option<Vec<String>>,
+    /// How long a worker that stops lets its runs end.
+    pub(super) grace: Option<Span>,
     pub(super) server: RawServer,
 }
 

@@ -305,3 +305,10 @@ fn telemetry_says_where_spans_go() {
     check_refused("[telemetry]\nsample = 2.0", &["[telemetry]", "from 0.0 to 1.0"]);
     check_refused("[telemetry]\nsampel = 1.0", &["sampel", "line 2"]);
 }
+
+#[test]
+fn whoever_stops_a_worker_waits_as_long_as_it_says() {
+    let grace = |text: &str| file(text).expect("it can be used").grace;
+    assert_eq!([grace(""), grace("grace = \"10m\"")], [Span::secs(30), Span::minutes(10)]);
+    check_refused("grace = \"25h\"", &["`grace` is", "24h"]);
+}

@@ -6,13 +6,14 @@ mod report;
 use super::line::{self, Defaults};
 use super::lines::{LINE_BYTES_MAX, Line, LineReader};
 use super::open_bounded;
+use super::same::{self, Meant};
 use super::source::Source;
 use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::port::{Answer, Enqueued};
-use backstop::{Backstop, NewJob};
+use backstop::{Backstop, JobId, NewJob};
 use indicatif::ProgressBar;
 use report::{BadLine, Report};
 use std::io::BufRead;
@@ -159,7 +160,7 @@ async fn push_batches(
     report: &mut Report,
     bar: &ProgressBar,
 ) -> Result<(), Trouble> {
-    let mut under_way: JoinSet<(u64, Answer<Vec<Enqueued>>)> = JoinSet::new();
+    let mut under_way: JoinSet<(u64, Answer<Pushed>)> = JoinSet::new();
     let mut is_open = true;
     while is_open || !under_way.is_empty() {
         tokio::select! {
@@ -168,19 +169,35 @@ async fn push_batches(
                     let batch = batch?;
                     report.bad(batch.bad);
                     let (backstop, jobs, read_to) = (backstop.clone(), batch.jobs, batch.read_to);
-                    under_way.spawn(async move { (read_to, backstop.push_jobs(jobs).await) });
+                    under_way.spawn(async move { (read_to, push(&backstop, jobs).await) });
                 }
                 None => is_open = false,
             },
             Some(pushed) = under_way.join_next() => {
                 let (read_to, answers) = pushed.map_err(Trouble::new)?;
-                report.pushed_some(&answers?);
+                let pushed = answers?;
+                report.pushed_some(&pushed.answers);
+                report.others(&pushed.others);
                 bar.set_position(read_to.max(bar.position()));
                 bar.set_message(message(report, bar));
             }
         }
     }
     Ok(())
+}
+
+/// What a store answered, and which ids stand for something else.
+struct Pushed {
+    answers: Vec<Enqueued>,
+    others: Vec<JobId>,
+}
+
+async fn push(backstop: &Backstop, jobs: Vec<NewJob>) -> Answer<Pushed> {
+    let meant: Vec<Meant> = jobs.iter().map(Meant::new).collect();
+    let answers = backstop.push_jobs(jobs).await?;
+    let same = meant.into_iter().zip(&answers).filter(|(_, answer)| **answer == Enqueued::Same);
+    let same: Vec<Meant> = same.map(|(meant, _)| meant).collect();
+    Ok(Pushed { others: same::others(backstop, &same).await?, answers })
 }
 
 fn message(report: &Report, bar: &ProgressBar) -> String {

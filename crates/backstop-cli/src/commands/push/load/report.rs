@@ -1,8 +1,10 @@
 //! What became of the lines.
 
+use super::super::same;
 use crate::context::Context;
 use crate::output::words::{count, one_line};
 use crate::trouble::{Trouble, Verdict};
+use backstop::JobId;
 use backstop::core::port::Enqueued;
 use serde::Serialize;
 
@@ -28,6 +30,10 @@ pub(super) struct Report {
     duplicate: u64,
     /// Refused because their queue is full.
     full: u64,
+    /// Of those that are the same: their id stands for something else.
+    other: u64,
+    #[serde(skip)]
+    others_told: Vec<JobId>,
     bad: Vec<BadLine>,
     bad_count: u64,
 }
@@ -43,6 +49,13 @@ impl Report {
                 Enqueued::Full => &mut self.full,
             } += 1;
         }
+    }
+
+    /// Takes in ids that stand for something else.
+    pub(super) fn others(&mut self, ids: &[JobId]) {
+        self.other += ids.len() as u64;
+        let room = same::TOLD_MAX - self.others_told.len();
+        self.others_told.extend(ids.iter().take(room));
     }
 
     /// Takes in bad lines.
@@ -87,7 +100,8 @@ impl Report {
                 refused(self.full)
             ))?;
         }
-        Ok(if self.is_whole() { Verdict::Fine } else { Verdict::FallsShort })
+        let others = same::tell(&self.others_told, self.other, context);
+        Ok(if self.is_whole() { others } else { Verdict::FallsShort })
     }
 }
 

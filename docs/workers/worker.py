@@ -1,29 +1,29 @@
 """A worker for backstop in plain HTTP, with nothing but Python's own library: python3 worker.py QUEUE"""
-import json, os, sys, threading, time, traceback, urllib.error, urllib.request
-SERVER, QUEUE = os.environ.get("BACKSTOP_URL", "http://127.0.0.1:7007"), sys.argv[1]
-WORKER, TOKEN, held = f"python/{os.getpid()}", os.environ.get("BACKSTOP_TOKEN"), {}
+import http.client, json, os, sys, threading, time, traceback, urllib.error, urllib.request
+SERVER, QUEUE, TOKEN = os.environ.get("BACKSTOP_URL", "http://127.0.0.1:7007"), sys.argv[1], os.environ.get("BACKSTOP_TOKEN")
+WORKER, LEASE_MS, held = f"python/{os.getpid()}", int(os.environ.get("BACKSTOP_LEASE_MS", "15000")), {}
 
 def handle(job):  # your work: raise to fail, and the job is tried again as its queue's policy says
-    if job["attempt"] <= job["payload"].get("fails", 0):
-        raise ConnectionError(f"attempt {job['attempt']} did not get through")
+    time.sleep(job["payload"].get("seconds", 0))
+    if job["attempt"] <= job["payload"].get("fails", 0): raise ConnectionError(f"attempt {job['attempt']} did not get through")
     print("done", job["id"], json.dumps(job["payload"]), flush=True)
 
 def call(path, body):  # safe to repeat: a settlement that was applied is applied once
     head = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})
     while True:
         try: return json.load(urllib.request.urlopen(urllib.request.Request(f"{SERVER}/v1/{path}", json.dumps(body).encode(), head), timeout=60))
-        except urllib.error.HTTPError as error:
-            if error.code < 500 and error.code != 429: sys.exit(f"{path}: {error} {error.read().decode()}")
-        except OSError as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
-        time.sleep(1)
+        except urllib.error.HTTPError as error:  # without beats its job is soon somebody else's: the process ends, whichever thread this is
+            if error.code < 500 and error.code not in (408, 429): print(f"{path}: {error}", file=sys.stderr, flush=True); os._exit(1)
+        except (OSError, http.client.HTTPException, ValueError) as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
+        time.sleep(min(1, LEASE_MS / 6000))
 
 def beat():  # as long as this goes on, nobody else gets the job
-    while not time.sleep(5):
-        if leases := list(held.values()): call("beat", {"worker": WORKER, "leases": leases})
+    while not time.sleep(LEASE_MS / 3000):
+        if leases := list(held.values()): call("beat", {"worker": WORKER, "leases": leases, "lease_ms": LEASE_MS})
 
 threading.Thread(target=beat, daemon=True).start()
 while True:
-    for job in call("lease", {"queues": [QUEUE], "max": 1, "worker": WORKER, "lease_ms": 15000, "wait_ms": 20000})["jobs"]:
+    for job in call("lease", {"queues": [QUEUE], "max": 1, "worker": WORKER, "lease_ms": LEASE_MS, "wait_ms": 20000})["jobs"]:
         end = held[job["id"]] = {"id": job["id"], "lease": job["lease"]}
         try: handle(job); end = {**end, "outcome": "done"}
         except Exception as error: end = {**end, "outcome": "failed", "error": {"message": str(error), "type": type(error).__name__, "stack_trace": traceback.format_exc()}}

@@ -110,6 +110,7 @@ macro_rules! store_contract {
                 a_settled_job_waits_until_its_time
                 a_repeated_settlement_is_applied_once
                 another_outcome_under_a_settled_lease_is_stale
+                a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing
                 a_repeated_settlement_is_known_after_the_next_claim
                 one_lease_twice_in_a_batch_is_settled_once
                 done_and_gone_leaves_nothing_but_the_total

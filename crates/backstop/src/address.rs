@@ -40,6 +40,18 @@ pub enum StoreKind {
     Redis,
 }
 
+impl StoreKind {
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+        }
+    }
+}
+
 impl Address {
     /// As somebody wrote it.
     pub fn new(text: impl Into<String>) -> Self {

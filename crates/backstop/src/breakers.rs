@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+/// Why a breaker is open that somebody opened without saying so.
+pub const BY_HAND: &str = "opened by hand";
+
 const BREAKER: &str = "breaker/";
 pub(crate) const GATE: &str = "gate/";
 

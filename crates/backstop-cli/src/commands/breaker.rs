@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::breakers::{GuardName, GuardStatus};
+use backstop::breakers::{BY_HAND, GuardName, GuardStatus};
 use backstop::{Backstop, QueueName, Time};
 use backstop_core::breaker::Phase;
 use backstop_server::wire::breaker::{BreakerShape, BreakersShape, DoneShape, what};
@@ -133,7 +133,7 @@ async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
     refuse_unknown(&args.name, &backstop, context).await?;
     let changes = args.because.changes(&backstop);
-    let why = args.why.as_deref().or(changes.reason()).unwrap_or("opened by hand");
+    let why = args.why.as_deref().or(changes.reason()).unwrap_or(BY_HAND);
     changes.open(&args.name, why).await?;
     let word = args.name.word(Phase::Open);
     tell(&args.name, &format!("{word} until it is reset; workers see it within a second"), context)

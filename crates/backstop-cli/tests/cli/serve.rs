@@ -443,6 +443,37 @@ fn two_servers_share_jobs_and_tokens(place: &Place) {
     wait_until("its end, seen from the other", || {
         other.ask("GET /v1/jobs/a", &bearer, "").1.contains("\"done\"")
     });
+    no_job_is_handed_out_twice(&one, &other, &bearer);
     one.stop();
     other.stop();
+}
+
+/// Many jobs, leased through both servers at once.
+fn no_job_is_handed_out_twice(one: &Served, other: &Served, bearer: &str) {
+    const JOBS: usize = 300;
+    let jobs: Vec<_> = (0..JOBS).map(|n| json!({ "queue": "shared", "payload": n })).collect();
+    let pushed = one.ask("POST /v1/jobs/batch", bearer, &json!({ "jobs": jobs }).to_string());
+    assert_eq!(pushed.0, 200, "{}", pushed.1);
+    let lease = json!({ "queues": ["shared"], "max": 7, "worker": "w" }).to_string();
+    let leased = |server: &Served| {
+        let mut ids = Vec::new();
+        loop {
+            let (status, body) = server.ask("POST /v1/lease", bearer, &lease);
+            assert_eq!(status, 200, "{body}");
+            let told: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let jobs = told["jobs"].as_array().unwrap().clone();
+            if jobs.is_empty() {
+                return ids;
+            }
+            ids.extend(jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+        }
+    };
+    let mut all = std::thread::scope(|scope| {
+        let askers = [one, other, one, other].map(|server| scope.spawn(move || leased(server)));
+        askers.into_iter().flat_map(|asker| asker.join().unwrap()).collect::<Vec<String>>()
+    });
+    all.sort();
+    let handed = all.len();
+    all.dedup();
+    assert_eq!((handed, all.len()), (JOBS, JOBS), "each is handed out, and none twice");
 }

@@ -1,6 +1,6 @@
-//! `backstop top` where there is no terminal: one frame, or the figures.
+//! `backstop top`: one frame or the figures where there is no terminal, and live on a terminal of its own.
 
-use crate::place::{Place, lines};
+use crate::place::{Place, finished, lines, wait_until};
 
 fn place() -> Place {
     let place = Place::new();
@@ -46,4 +46,54 @@ fn without_a_terminal_it_says_what_to_do() {
     let place = place();
     place.run(["top"]).complains(2, &["no terminal", "try: backstop top --once"]);
     place.run(["top", "--once", "--interval", "1ms"]).complains(2, &["--interval must be from 200ms to 10m"]);
+}
+
+/// Runs `top` on a terminal of its own. Each step is what is waited for, a text on the terminal or a file, and the key that is pressed then.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, select, struct, sys, termios, time
+steps = [step.split("=>") for step in sys.argv[1].split(";")]
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+before, seen, end = termios.tcgetattr(terminal)[3], b"", time.monotonic() + 50
+while time.monotonic() < end:
+    if select.select([terminal], [], [], 0.1)[0]:
+        try: part = os.read(terminal, 65536)
+        except OSError: break
+        seen += part
+        if not part: break
+    if steps and (steps[0][0].encode() in seen or os.path.exists(steps[0][0])):
+        os.write(terminal, steps.pop(0)[1].encode())
+else:
+    os.kill(child, 9)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+was_left = seen.rfind(b"\x1b[?1049l") > seen.rfind(b"\x1b[?1049h") > -1
+print(f"code {code}, {len(steps)} keys left, screen left: {was_left}, as before: {termios.tcgetattr(terminal)[3] == before}")
+"#;
+
+#[test]
+fn on_a_terminal_keys_change_the_store_and_the_terminal_is_given_back() {
+    let place = place();
+    place.write("terminal.py", TERMINAL);
+    let is_paused = || {
+        let queues = place.json(["queue", "list"])["queues"].clone();
+        let queues = queues.as_array().unwrap();
+        queues.iter().find(|queue| queue["name"] == "emails").unwrap()["paused"] == true
+    };
+    for (round, paused) in [("first", true), ("second", false)] {
+        let mut command = std::process::Command::new("python3");
+        command.arg("terminal.py").arg(format!("emails=>P;{round}=>q")).arg(env!("CARGO_BIN_EXE_backstop"));
+        command.args(["top", "--interval", "200ms"]).current_dir(place.path(""));
+        command.env_remove("BACKSTOP_STORE").env("TERM", "xterm-256color");
+        let child = command.stdout(std::process::Stdio::piped()).spawn().expect("python3 is there");
+        wait_until("the key", || is_paused() == paused);
+        place.write(round, "");
+        let told = finished(child).succeeded().stdout;
+        assert_eq!(told, "code 0, 0 keys left, screen left: True, as before: True\n");
+    }
+    let audit = place.json(["dead", "audit"])["audit"].clone();
+    let told: Vec<&str> =
+        audit.as_array().unwrap().iter().map(|entry| entry["what"].as_str().unwrap()).collect();
+    assert_eq!(told, ["queue resume", "queue pause"], "{audit}");
 }

@@ -19,7 +19,11 @@ impl Drop for Ended {
 
 /// A server on a free port; answers where it is.
 fn serve(place: &Place) -> (Ended, String) {
-    let mut server = place.command(["serve", "--listen", "127.0.0.1:0", "--json"]);
+    serve_at(place, "127.0.0.1:0")
+}
+
+fn serve_at(place: &Place, listen: &str) -> (Ended, String) {
+    let mut server = place.command(["serve", "--listen", listen, "--json"]);
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -65,6 +69,37 @@ fn the_worker_in_python_runs_jobs_that_succeed_fail_and_are_retried() {
 #[test]
 fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
     check("node", "worker.mjs");
+}
+
+/// A job that takes several leases, and a server that is killed and started again in the middle: beats keep the job, and it runs once.
+fn check_beats(program: &str, file: &str) {
+    let place = Place::new();
+    let (server, url) = serve(&place);
+    let long = place.json(["push", "mail", r#"{"seconds":12}"#])["id"].as_str().unwrap().to_owned();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
+    let mut command = Command::new(program);
+    command.arg(folder.join(file)).arg("mail").stdout(Stdio::null()).stderr(Stdio::null());
+    let started = command.env("BACKSTOP_URL", &url).env("BACKSTOP_LEASE_MS", "3000").spawn();
+    let _worker = Ended(started.unwrap());
+    // Somebody who would run it if its lease ended.
+    let _other = worker(program, file, &url);
+    wait_until("the run", || place.count("mail", "running") == 1);
+    drop(server);
+    let (_server, again) = serve_at(&place, url.trim_start_matches("http://"));
+    assert_eq!(again, url);
+    wait_until("its end", || place.count("mail", "done") == 1);
+    let job = place.job(&long);
+    assert_eq!((&job["attempt"], &job["lost_leases"]), (&1.into(), &0.into()), "{job}");
+}
+
+#[test]
+fn the_worker_in_python_keeps_a_long_job_through_a_restart_of_the_server() {
+    check_beats("python3", "worker.py");
+}
+
+#[test]
+fn the_worker_in_node_keeps_a_long_job_through_a_restart_of_the_server() {
+    check_beats("node", "worker.mjs");
 }
 
 #[test]

@@ -85,9 +85,12 @@ pub struct Promoted {
 /// What became of a settlement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
-    /// It counts; also said when the very same settlement is repeated.
+    /// It counts; also said when the very same settlement is repeated while its job is kept.
     Applied,
-    /// The lease was no longer the current one. Nothing was changed.
+    /// The lease was no longer the current one, or its job is gone, be it by this very settlement ([`Keep::Gone`]): nothing is left to
+    /// recognise a repetition by. Nothing was changed.
+    ///
+    /// [`Keep::Gone`]: crate::verdict::Keep::Gone
     Stale,
     /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the lease is still current.
     Full,

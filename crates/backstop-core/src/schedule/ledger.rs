@@ -103,6 +103,14 @@ impl What {
         matches!(self, Self::Fired | Self::Late | Self::MadeUp | Self::Triggered(_))
     }
 
+    /// Whether it should have run, and nobody makes it up any more. What fell into a pause was not to run.
+    pub const fn is_given_up(self) -> bool {
+        matches!(
+            self,
+            Self::Missed(_) | Self::Skipped(Why::Policy | Why::OverMax | Why::TooOld | Why::QueueFull)
+        )
+    }
+
     /// Why there is none, if that needs saying.
     pub const fn why(self) -> Option<Why> {
         match self {

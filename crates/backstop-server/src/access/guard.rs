@@ -14,7 +14,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method};
 use axum::middleware::Next;
 use axum::response::Response;
-use backstop::config::Transport;
 use backstop_core::port::StoreError;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -182,7 +181,7 @@ pub(super) fn failed(app: &App, address: IpAddr, refusal: Refusal) -> Refusal {
 
 async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let backstop = app.backstop();
-    for id in session_ids(&app.config().server.transport, headers) {
+    for id in session_ids(&app.config().server, headers) {
         let Some(session) = sessions::find(backstop, id).await.map_err(silent)? else { continue };
         // A session ends with the token that opened it.
         let token = app.tokens().by_id(backstop, &session.token).await.map_err(silent)?;
@@ -206,7 +205,7 @@ fn peer(head: &Parts) -> Peer {
 
 /// Where a request comes from. Behind a proxy that is what the proxy, last of all, has added.
 pub(super) fn address(app: &App, head: &Parts) -> IpAddr {
-    let is_proxied = app.config().server.transport == Transport::BehindProxy;
+    let is_proxied = app.config().server.is_behind_proxy();
     let added = head.headers.get_all(FORWARDED_FOR).iter().next_back();
     let last = added.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
     last.filter(|_| is_proxied).unwrap_or_else(|| peer(head).address)

@@ -14,7 +14,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Form, Router};
-use backstop::config::Transport;
+use backstop::config::{ServerConfig, Transport};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,46 @@ const SECURE_COOKIE: &str = "__Host-backstop_session";
 const PLAIN_COOKIE: &str = "backstop_session";
 /// Bytes of an address to go back to after logging in.
 const NEXT_BYTES_MAX: usize = 2_048;
+
+/// What browsers speak, as far as the configuration says.
+///
+/// | configuration | spoken | cookie |
+/// |---|---|---|
+/// | `tls` | TLS | for TLS |
+/// | no `tls`, no proxy before us | plain | plain |
+/// | a proxy, and all `origins` are https | TLS | for TLS, whatever is said: of several proxies the inner one says `http` |
+/// | a proxy, and all `origins` are http | plain, unless said | plain, for TLS where the proxy says so |
+/// | a proxy, otherwise | TLS, unless said | for TLS, plain where somebody says so: a proxy is there to have it |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spoken {
+    Tls,
+    Plain,
+    TlsUnlessSaid,
+    PlainUnlessSaid,
+}
+
+impl Spoken {
+    fn of(server: &ServerConfig) -> Self {
+        let is_https = |origin: &String| origin.starts_with("https://");
+        match &server.transport {
+            Transport::Tls(_) => Self::Tls,
+            _ if !server.is_behind_proxy() => Self::Plain,
+            _ if server.origins.is_empty() => Self::TlsUnlessSaid,
+            _ if server.origins.iter().all(is_https) => Self::Tls,
+            _ if !server.origins.iter().any(is_https) => Self::PlainUnlessSaid,
+            _ => Self::TlsUnlessSaid,
+        }
+    }
+
+    /// The cookies that count. Where only TLS is spoken that is the one that no other host can have set.
+    const fn cookies(self) -> &'static [&'static str] {
+        match self {
+            Self::Tls => &[SECURE_COOKIE],
+            Self::Plain => &[PLAIN_COOKIE],
+            Self::TlsUnlessSaid | Self::PlainUnlessSaid => &[SECURE_COOKIE, PLAIN_COOKIE],
+        }
+    }
+}
 
 /// What the login page sends.
 #[derive(Deserialize)]
@@ -104,7 +144,7 @@ async fn open(app: &App, text: &str) -> Result<String, Refusal> {
 }
 
 async fn log_out(State(app): State<App>, headers: HeaderMap) -> Response {
-    for id in session_ids(&app.config().server.transport, &headers) {
+    for id in session_ids(&app.config().server, &headers) {
         if let Err(error) = sessions::close(app.backstop(), id).await {
             return silent(error).page(app.base());
         }
@@ -116,38 +156,40 @@ async fn log_out(State(app): State<App>, headers: HeaderMap) -> Response {
     response
 }
 
-/// The ids of sessions among the cookies of a request. Over TLS only the cookie that no other host can have set counts.
+/// The ids of sessions among the cookies of a request.
 pub(super) fn session_ids<'a>(
-    transport: &Transport,
+    server: &ServerConfig,
     headers: &'a HeaderMap,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
-    let names: &[&str] = match transport {
-        Transport::Tls(_) => &[SECURE_COOKIE],
-        Transport::BehindProxy => &[SECURE_COOKIE, PLAIN_COOKIE],
-        Transport::Plain => &[PLAIN_COOKIE],
-    };
+    let names = Spoken::of(server).cookies();
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let cookies = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
     // A browser sends one; who sends many makes the store work.
     cookies.filter(|(name, _)| names.contains(name)).map(|(_, id)| id).take(names.len())
 }
 
-/// Whether the browser speaks TLS, to us or to the proxy before us. A proxy is there to have it, so it is taken to unless somebody says
-/// otherwise: browsers send `Origin: null` with our forms, and a proxy need not say anything.
+/// Whether the browser speaks TLS, to us or to the proxy before us. Browsers send `Origin: null` with our forms, and a proxy need not
+/// say anything.
 fn is_secure(app: &App, head: &Parts) -> bool {
-    let is_proxied = app.config().server.transport == Transport::BehindProxy;
-    head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted)
-        || is_proxied && !is_said_to_be_plain(&head.headers)
+    let is_encrypted = head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted);
+    is_encrypted
+        || match Spoken::of(&app.config().server) {
+            Spoken::Tls => true,
+            Spoken::Plain => false,
+            Spoken::TlsUnlessSaid => said(&head.headers).as_deref() != Some("http"),
+            Spoken::PlainUnlessSaid => said(&head.headers).as_deref() == Some("https"),
+        }
 }
 
-/// Whether the proxy says that the browser speaks plain HTTP, or the browser does where the proxy says nothing.
-fn is_said_to_be_plain(headers: &HeaderMap) -> bool {
+/// What the proxy says that the browser speaks, or the browser where the proxy says nothing.
+fn said(headers: &HeaderMap) -> Option<String> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    match text(HeaderName::from_static("x-forwarded-proto")) {
+    let scheme = match text(HeaderName::from_static("x-forwarded-proto")) {
         // Of several proxies the first one heard the browser.
-        Some(said) => said.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case("http")),
-        None => text(ORIGIN).is_some_and(|origin| origin.to_ascii_lowercase().starts_with("http://")),
-    }
+        Some(said) => said.split(',').next().map(str::trim),
+        None => text(ORIGIN).and_then(|origin| origin.split_once("://")).map(|(scheme, _)| scheme),
+    };
+    scheme.map(str::to_ascii_lowercase)
 }
 
 fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {
@@ -263,10 +305,18 @@ mod tests {
         let both = "a=b; backstop_session=planted; __Host-backstop_session=ours";
         headers.append(COOKIE, HeaderValue::from_static(both));
         let tls = Transport::Tls(backstop::config::TlsFiles { cert: "c".into(), key: "k".into() });
-        let ids =
-            |transport: &Transport| session_ids(transport, &headers).map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(ids(&tls), ["ours"]);
-        assert_eq!(ids(&Transport::Plain), ["planted"]);
-        assert_eq!(ids(&Transport::BehindProxy), ["planted", "ours"]);
+        let ids = |transport: &Transport, origins: &[&str]| {
+            let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            let server = ServerConfig { transport: transport.clone(), origins, ..ServerConfig::default() };
+            session_ids(&server, &headers).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&tls, &[]), ["ours"]);
+        assert_eq!(ids(&Transport::Plain, &[]), ["planted"]);
+        assert_eq!(ids(&Transport::BehindProxy, &[]), ["planted", "ours"]);
+        for proxied in [Transport::Plain, Transport::BehindProxy] {
+            assert_eq!(ids(&proxied, &["https://a", "https://b"]), ["ours"]);
+            assert_eq!(ids(&proxied, &["http://a"]), ["planted", "ours"]);
+            assert_eq!(ids(&proxied, &["http://a", "https://a"]), ["planted", "ours"]);
+        }
     }
 }

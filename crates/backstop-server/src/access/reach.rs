@@ -42,12 +42,17 @@ impl Reach {
         }
     }
 
-    /// The queues it is limited to, in words; `None` where it is not.
-    pub(super) fn limits(&self) -> Option<String> {
+    /// The queues it is limited to; `None` where it is not.
+    pub(crate) fn queues(&self) -> Option<&BTreeSet<QueueName>> {
         match self {
             Self::Everywhere => None,
-            Self::Queues(queues) => Some(listed(queues)),
+            Self::Queues(queues) => Some(queues),
         }
+    }
+
+    /// The queues it is limited to, in words; `None` where it is not.
+    pub(super) fn limits(&self) -> Option<String> {
+        self.queues().map(listed)
     }
 
     /// Refuses a queue that is not within it.

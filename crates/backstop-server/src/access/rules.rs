@@ -62,6 +62,8 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Post, "/v1/lease", WORK),
     (Post, "/v1/settle", WORK),
     (Post, "/v1/beat", WORK),
+    // What one's own token is good for.
+    (Look, "/v1/capabilities", Need::Known),
     // Who did what is for those who could have done it.
     (Look, "/v1/audit", ADMIN),
     // Whoever looks.
@@ -107,7 +109,9 @@ const OWN: &[(Verb, &str)] = &[
     (Post, "/v1/dead/redrive"),
     (Look, "/v1/breakers"),
     (Post, "/v1/breakers/*/reset"),
-    // Says nothing of any queue.
+    (Post, "/v1/breakers/*/open"),
+    // Say nothing of any queue but the caller's own.
+    (Look, "/v1/capabilities"),
     (Look, "/openapi.json"),
 ];
 
@@ -173,6 +177,11 @@ mod tests {
             ("GET", "/metrics", READ),
             ("GET", "/openapi.json", READ),
             ("GET", "/v1/audit", ADMIN),
+            ("GET", "/v1/capabilities", Need::Known),
+            ("POST", "/v1/breakers/{b}/open", ADMIN),
+            ("POST", "/v1/schedules/{s}/trigger", ADMIN),
+            ("POST", "/v1/dead/redrives/{id}/stop", ADMIN),
+            ("POST", "/v1/streams/{s}/keys/{k}/skip", ADMIN),
             ("DELETE", "/v1/jobs/{id}", ADMIN),
             ("POST", "/v1/jobs/{id}/retry", ADMIN),
             ("POST", "/v1/jobs/{id}/cancel", ADMIN),

@@ -188,7 +188,7 @@ const RECOVERY: [Panel; 3] = [
         unit: Unit::Count,
         queries: &[
             ("max by (schedule) (backstop_schedule_unfired)", "{{schedule}} missing"),
-            ("sum by (schedule) (increase(backstop_schedule_missed_total[1h]))", "{{schedule}} missed"),
+            ("max by (schedule) (backstop_schedule_given_up)", "{{schedule}} missed"),
         ],
     },
     Panel {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 type Series = (&'static str, &'static str);
 
 /// A store as it should be.
-const HEALTHY: [Series; 25] = [
+const HEALTHY: [Series; 26] = [
     ("backstop_store_up{instance=\"a\"}", "1+0x40"),
     ("backstop_doctor_findings{grade=\"bad\"}", "0+0x40"),
     ("backstop_doctor_findings{grade=\"warning\"}", "1+0x40"),
@@ -24,11 +24,12 @@ const HEALTHY: [Series; 25] = [
     ("backstop_expired_lease_seconds", "2+0x40"),
     ("backstop_recovery_bound_seconds", "18+0x40"),
     ("backstop_schedule_unfired{schedule=\"s\"}", "0+0x40"),
+    ("backstop_schedule_given_up{schedule=\"s\"}", "0+0x40"),
     ("backstop_sweep_last_enqueued{sweep=\"w\"}", "0+0x40"),
     ("backstop_sweep_last_failed{sweep=\"w\"}", "0+0x40"),
     ("backstop_sweep_last_unseen{sweep=\"w\"}", "0+0x20 1+0x5 0+0x14"),
     ("backstop_reconcile_rows_without_jobs{sweep=\"w\"}", "0+0x40"),
-    ("backstop_table_passes_total{table=\"t\",outcome=\"ok\"}", "0+1x40"),
+    ("backstop_table_last_failed{table=\"t\",instance=\"a\"}", "0+0x40"),
     ("backstop_breaker_open{queue=\"q\"}", "0+0x40"),
     ("backstop_stream_events_total{stream=\"s\",event=\"added\"}", "0+100x40"),
     ("backstop_stream_events_total{stream=\"s\",event=\"timeout\"}", "0+4x40"),
@@ -37,7 +38,7 @@ const HEALTHY: [Series; 25] = [
 ];
 
 /// What makes which alert fire: the series that stand in for the healthy ones.
-const AILING: [(&str, &[Series]); 23] = [
+const AILING: [(&str, &[Series]); 24] = [
     ("BackstopStoreDown", &[("backstop_store_up{instance=\"a\"}", "1+0x20 0+0x20")]),
     ("BackstopNotScraped", &[("backstop_store_up{instance=\"a\"}", "1+0x5 _x35")]),
     ("BackstopPromiseBroken", &[("backstop_doctor_findings{grade=\"bad\"}", "2+0x40")]),
@@ -56,16 +57,24 @@ const AILING: [(&str, &[Series]); 23] = [
             ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"+Inf\"}", "0+3x40"),
         ],
     ),
+    (
+        "BackstopRecoverySlow",
+        &[
+            ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"20\"}", "_x30 0+0x10"),
+            ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"30\"}", "_x30 3+0x10"),
+            ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"+Inf\"}", "_x30 3+0x10"),
+        ],
+    ),
     ("BackstopScheduleUnfired", &[("backstop_schedule_unfired{schedule=\"s\"}", "1+0x40")]),
-    ("BackstopScheduleMissed", &[("backstop_schedule_missed_total{schedule=\"s\"}", "0+0x20 1+0x20")]),
+    ("BackstopScheduleMissed", &[("backstop_schedule_given_up{schedule=\"s\"}", "_x20 2+0x20")]),
     ("BackstopSweepFound", &[("backstop_sweep_last_enqueued{sweep=\"w\"}", "3+0x40")]),
     ("BackstopSweepFailed", &[("backstop_sweep_last_failed{sweep=\"w\"}", "1+0x40")]),
     ("BackstopSweepUnseen", &[("backstop_sweep_last_unseen{sweep=\"w\"}", "1+0x40")]),
     (
         "BackstopTableFailing",
         &[
-            ("backstop_table_passes_total{table=\"t\",outcome=\"ok\"}", "0+1x20 20+0x20"),
-            ("backstop_table_passes_total{table=\"t\",outcome=\"failed\"}", "0+0x20 0+1x20"),
+            ("backstop_table_last_failed{table=\"t\",instance=\"a\"}", "0+0x20 1+0x20"),
+            ("backstop_table_last_failed{table=\"t\",instance=\"b\"}", "_x20 1+0x20"),
         ],
     ),
     ("BackstopReconcileUnmatched", &[("backstop_reconcile_rows_without_jobs{sweep=\"w\"}", "1+0x40")]),
@@ -80,8 +89,21 @@ const AILING: [(&str, &[Series]); 23] = [
 ];
 
 /// What looks alike and is none of an alert's business.
-const SILENT: [(&str, &[Series]); 5] = [
-    ("BackstopTableFailing", &[("backstop_table_passes_total{table=\"t\",outcome=\"failed\"}", "0+1x40")]),
+const SILENT: [(&str, &[Series]); 6] = [
+    (
+        "BackstopTableFailing",
+        &[
+            ("backstop_table_last_failed{table=\"t\",instance=\"a\"}", "1+0x40"),
+            ("backstop_table_last_failed{table=\"t\",instance=\"b\"}", "0+0x40"),
+        ],
+    ),
+    (
+        "BackstopRecoverySlow",
+        &[
+            ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"20\"}", "_x10 0+0x30"),
+            ("backstop_detect_to_rerun_seconds_bucket{queue=\"q\",le=\"+Inf\"}", "_x10 3+0x30"),
+        ],
+    ),
     (
         "BackstopQueueNotServed",
         &[

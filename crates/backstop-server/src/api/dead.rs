@@ -1,6 +1,6 @@
 //! Dead letters.
 
-use super::read::{Asked, Body, json, limit, ok, parsed, to_the_end};
+use super::read::{Asked, At, Body, json, limit, ok, parsed, to_the_end};
 use super::reason::ReasonAsked;
 use super::within::{Part, letters_within, narrow_letter, paged};
 use super::{Problem, ProblemShape};
@@ -107,7 +107,7 @@ pub(super) async fn stats(
 #[utoipa::path(
     get, path = "/dead/groups", tag = "dead", params(GroupsAsked),
     responses(
-        (status = 200, body = GroupsShape),
+        (status = 200, body = GroupsShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -263,6 +263,55 @@ pub(super) async fn redrive(
 )]
 pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem> {
     Ok(ok(&RedrivesShape { redrives: &app.backstop().dead().redrives().await? }))
+}
+
+/// Stop a redrive before its next step; what was requeued stays requeued.
+#[utoipa::path(
+    post, path = "/dead/redrives/{id}/stop", tag = "dead",
+    params(("id" = String, Path, description = "The redrive"), ReasonAsked),
+    responses(
+        (status = 200, body = RedriveShape),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "It has ended, or somebody runs it", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn stop_redrive(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let dead = letters(&app, &caller).because(asked.reason()?);
+    let report = to_the_end(async move { dead.stop_redrive(&id).await.map_err(refused) }).await?;
+    Ok(ok(&report))
+}
+
+/// Let a redrive go on whose runner is gone: any server of the store goes on with it from now on.
+#[utoipa::path(
+    post, path = "/dead/redrives/{id}/resume", tag = "dead",
+    params(("id" = String, Path, description = "The redrive"), ReasonAsked),
+    responses(
+        (status = 200, body = RedriveShape),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "It has ended, or somebody runs it", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume_redrive(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(id): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let dead = letters(&app, &caller).because(asked.reason()?);
+    let report = to_the_end(async move {
+        dead.leave_redrive(&id).await.map_err(refused)?;
+        let reports = dead.redrives().await;
+        run(&app, dead, id.clone());
+        Ok(reports?.into_iter().find(|report| report.id == id))
+    });
+    Ok(ok(&report.await?))
 }
 
 /// Remove dead letters with their history. What is removed cannot be brought back.

@@ -5,6 +5,7 @@
 
 mod audit;
 mod breakers;
+mod capabilities;
 mod dead;
 mod delivery;
 mod jobs;
@@ -72,11 +73,20 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(dead::move_to)))
         .routes(or_405(routes!(dead::redrive)))
         .routes(or_405(routes!(dead::redrives)))
+        .routes(or_405(routes!(dead::stop_redrive)))
+        .routes(or_405(routes!(dead::resume_redrive)))
         .routes(or_405(routes!(streams::list)))
         .routes(or_405(routes!(streams::keys)))
         .routes(or_405(routes!(streams::key, streams::forget)))
+        .routes(or_405(routes!(streams::disable)))
+        .routes(or_405(routes!(streams::enable)))
+        .routes(or_405(routes!(streams::resume)))
+        .routes(or_405(routes!(streams::skip)))
         .routes(or_405(routes!(schedules::list)))
         .routes(or_405(routes!(schedules::runs)))
+        .routes(or_405(routes!(schedules::trigger)))
+        .routes(or_405(routes!(schedules::pause)))
+        .routes(or_405(routes!(schedules::resume)))
         .routes(or_405(routes!(sweeps::list)))
         .routes(or_405(routes!(sweeps::run)))
         .routes(or_405(routes!(tables::list)))
@@ -86,6 +96,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(workers::stop)))
         .routes(or_405(routes!(breakers::list)))
         .routes(or_405(routes!(breakers::reset)))
+        .routes(or_405(routes!(breakers::open)))
+        .routes(or_405(routes!(capabilities::show)))
         .routes(or_405(routes!(audit::list)))
         .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));
     many.merge(one).fallback(no_such_route).layer(Extension(Arc::new(Attendance::default())))

@@ -1,12 +1,17 @@
 //! Schedules.
 
-use super::read::{Asked, At, limit, named, ok};
+use super::read::{Asked, At, limit, named, ok, to_the_end};
+use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::wire::schedule::{RunsShape, SchedulesShape, configured, known};
+use crate::access::Caller;
+use crate::wire::queue::PausedShape;
+use crate::wire::schedule::{RunsShape, ScheduleShape, SchedulesShape, TriggeredShape};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::ScheduleName;
+use backstop::schedules::TriggerError;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -31,11 +36,11 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let (config, mut shapes) = (app.config(), Vec::new());
     let schedules = app.backstop().schedules();
     for schedule in config.schedules.values() {
-        shapes.push(configured(schedule, &schedules.status(schedule).await?));
+        shapes.push(ScheduleShape::configured(schedule, &schedules.status(schedule).await?));
     }
     let others = schedules.known().await?;
     let others = others.iter().filter(|(name, _)| !config.schedules.contains_key(name));
-    shapes.extend(others.map(|(name, standing)| known(name, standing)));
+    shapes.extend(others.map(|(name, standing)| ScheduleShape::known(name, standing)));
     Ok(ok(&SchedulesShape { schedules: shapes }))
 }
 
@@ -56,9 +61,105 @@ pub(super) async fn runs(
     let name: ScheduleName = named(&name)?;
     let runs = app.backstop().schedules().runs(&name, limit(asked.limit.as_deref())?).await?;
     if runs.is_empty() && !app.config().schedules.contains_key(&name) {
-        return Err(Problem::not_found(format_args!(
-            "there is no schedule {name}; /v1/schedules lists them, an entry [schedules.{name}] in the configuration makes one"
-        )));
+        return Err(unknown(&name));
     }
     Ok(ok(&RunsShape::new(&name, &runs)))
+}
+
+/// Run a schedule now, whether or not it is paused; none of its instants is touched.
+#[utoipa::path(
+    post, path = "/schedules/{s}/trigger", tag = "schedules",
+    params(("s" = String, Path, description = "The schedule, one of the configuration"), ReasonAsked),
+    responses(
+        (status = 200, body = TriggeredShape<'_>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 409, description = "Its job runs, and its ledger has no room for that", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "Its queue is full", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn trigger(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let (name, config): (ScheduleName, _) = (named(&name)?, app.config());
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let schedule = config.schedules.get(&name).cloned().ok_or_else(|| {
+        Problem::not_found(format_args!(
+            "schedule {name} is not in the configuration of this server, so it cannot be run from here; /v1/schedules lists those that are"
+        ))
+    })?;
+    // A job and its entry in the ledger belong together, whatever becomes of the caller.
+    let triggered = to_the_end(async move { changes.trigger(&schedule).await.map_err(untriggered) }).await?;
+    Ok(ok(&TriggeredShape { instant: triggered.instant, job: triggered.id, schedule: &name }))
+}
+
+/// Pause a schedule on all workers, until it is resumed: its instants are skipped.
+#[utoipa::path(
+    post, path = "/schedules/{s}/pause", tag = "schedules",
+    params(("s" = String, Path, description = "The schedule"), ReasonAsked),
+    responses(
+        (status = 200, body = PausedShape<String>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn pause(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let name = known(&app, &name).await?;
+    changes.pause_schedule(&name).await?;
+    Ok(ok(&PausedShape { name, paused: true }))
+}
+
+/// Set a paused schedule going again with its next instant; what fell into the pause stays skipped.
+#[utoipa::path(
+    post, path = "/schedules/{s}/resume", tag = "schedules",
+    params(("s" = String, Path, description = "The schedule"), ReasonAsked),
+    responses(
+        (status = 200, body = PausedShape<String>),
+        (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At(name): At<String>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let name = known(&app, &name).await?;
+    changes.resume_schedule(&name).await?;
+    Ok(ok(&PausedShape { name, paused: false }))
+}
+
+/// One of the configuration, or one that the store has heard of: anything else is a slip.
+async fn known(app: &App, name: &str) -> Result<ScheduleName, Problem> {
+    let name: ScheduleName = named(name)?;
+    let is_configured = app.config().schedules.contains_key(&name);
+    if is_configured || app.backstop().schedules().known().await?.iter().any(|(known, _)| *known == name) {
+        return Ok(name);
+    }
+    Err(unknown(&name))
+}
+
+fn unknown(name: &ScheduleName) -> Problem {
+    Problem::not_found(format_args!(
+        "there is no schedule {name}; /v1/schedules lists them, an entry [schedules.{name}] in the configuration makes one"
+    ))
+}
+
+fn untriggered(error: TriggerError) -> Problem {
+    match error {
+        TriggerError::Store(error) => error.into(),
+        TriggerError::Full(_) => Problem::full(error),
+        other => Problem::conflict(other),
+    }
 }

@@ -6,15 +6,16 @@ use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
 use crate::wire::stream::{
-    ForgottenShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape, StreamsShape,
-    redacted,
+    ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape,
+    StreamsShape, redacted,
 };
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::config::StreamConfig;
 use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
-use backstop::streams::{Offered, Reading, Record, Standing, Stream, WhichKeys};
+use backstop::operate::Changes;
+use backstop::streams::{Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
 use backstop::{StreamKey, StreamName};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -193,6 +194,114 @@ pub(super) async fn forget(
     let gone = changes.forget(&stream, &key).await?;
     let gone = gone.ok_or_else(|| no_key(&name, &key))?;
     Ok(ok(&ForgottenShape { count: gone.records, disabled: false, key: &key }))
+}
+
+/// Forget a key, and ignore its records until it is enabled: what it holds is gone.
+#[utoipa::path(
+    post, path = "/streams/{s}/keys/{k}/disable", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    responses(
+        (status = 200, body = ForgottenShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn disable(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At((stream, key)): At<(String, String)>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    let gone = changes.disable(&stream, &key).await?;
+    Ok(ok(&ForgottenShape { count: gone.records, disabled: true, key: &key }))
+}
+
+/// Take the records of a disabled key again; its next record is its first.
+#[utoipa::path(
+    post, path = "/streams/{s}/keys/{k}/enable", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    responses(
+        (status = 200, body = KeyDoneShape<'_>),
+        (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn enable(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At((stream, key)): At<(String, String)>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    if !changes.enable(&stream, &key).await? {
+        return Err(Problem::conflict(format_args!("key {key} of stream {} is not disabled", stream.name())));
+    }
+    Ok(ok(&KeyDoneShape { done: "enabled", key: &key }))
+}
+
+/// Set a halted key going again: the record it halted at is tried once more.
+#[utoipa::path(
+    post, path = "/streams/{s}/keys/{k}/resume", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    responses(
+        (status = 200, body = KeyDoneShape<'_>),
+        (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn resume(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At((stream, key)): At<(String, String)>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let asked = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    set_going(asked, Resume::Again, "resumed").await
+}
+
+/// Set a halted key going again past the record it halted at, which stays a dead letter.
+#[utoipa::path(
+    post, path = "/streams/{s}/keys/{k}/skip", tag = "streams",
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    responses(
+        (status = 200, body = KeyDoneShape<'_>),
+        (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn skip(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    At((stream, key)): At<(String, String)>,
+    Asked(asked): Asked<ReasonAsked>,
+) -> Result<Response, Problem> {
+    let asked = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    set_going(asked, Resume::Past, "skipped").await
+}
+
+/// A key that something is done to, and in whose name and why.
+fn asked_for(
+    app: &App,
+    caller: &Caller,
+    (stream, key): (&str, &str),
+    asked: &ReasonAsked,
+) -> Result<(Stream, StreamKey, Changes), Problem> {
+    let (name, key): (StreamName, StreamKey) = (named(stream)?, named(key)?);
+    Ok((stream_of(app, &name)?, key, app.backstop().changes(caller.name()).because(asked.reason()?)))
+}
+
+async fn set_going(
+    (stream, key, changes): (Stream, StreamKey, Changes),
+    resume: Resume,
+    done: &'static str,
+) -> Result<Response, Problem> {
+    if !changes.resume_key(&stream, &key, resume).await? {
+        let name = stream.name();
+        return Err(Problem::conflict(format_args!(
+            "key {key} of stream {name} is not halted, or is no longer; /v1/streams/{name}/keys/{key} shows it"
+        )));
+    }
+    Ok(ok(&KeyDoneShape { done, key: &key }))
 }
 
 fn stream_of(app: &App, name: &StreamName) -> Result<Stream, Problem> {

@@ -12,7 +12,6 @@ use axum::response::Response;
 use backstop::Time;
 use backstop::sweeps::SweepError;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// How to run a sweep. Nothing need be said.
@@ -36,12 +35,13 @@ pub(super) struct RunShape {
     ),
 )]
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
-    let (config, mut sweeps) = (app.config(), BTreeMap::new());
-    for (name, sweep) in &config.sweeps {
-        let runs = app.backstop().sweeper(sweep).history().await?;
-        sweeps.insert(name.as_str(), SweepShape::new(sweep, &runs));
+    let (config, mut runs) = (app.config(), Vec::new());
+    for sweep in config.sweeps.values() {
+        runs.push(app.backstop().sweeper(sweep).history().await?);
     }
-    Ok(ok(&SweepsShape { sweeps }))
+    let shown = config.sweeps.iter().zip(&runs);
+    let sweeps = shown.map(|((name, sweep), runs)| (name.as_str(), SweepShape::new(sweep, runs)));
+    Ok(ok(&SweepsShape { sweeps: sweeps.collect() }))
 }
 
 /// Run a sweep now: each row that it finds and that has no job gets one.

@@ -68,7 +68,8 @@ pub(super) async fn lease(
     Ok(typed(StatusCode::OK, found.carried_by(answer)))
 }
 
-/// End runs. Telling the same end again is harmless; an end under a lease that is over is `stale`, and changes nothing.
+/// End runs. Telling the same end again is harmless, and `applied` for as long as the job is kept; an end under a lease that is over, or of
+/// a job that is gone (`keep_done`), is `stale`, and changes nothing.
 #[utoipa::path(
     post, path = "/settle", tag = "work", request_body = SettleShape<'_>,
     responses(

@@ -56,11 +56,12 @@ const HELP: [(&str, &str); 32] = [
 ];
 
 /// Those of streams and tables.
-const HELP_ORDERED: [(&str, &str); 9] = [
+const HELP_ORDERED: [(&str, &str); 10] = [
     ("backstop_stream_missing", "Misses of one gap of a stream."),
     ("backstop_stream_delay_seconds", "From the arrival of a record to the end of its handling."),
     ("backstop_stream_held", "Records of a stream that wait, as this process sees the store."),
     ("backstop_stream_alarm", "1 while a stream should be looked at, by why."),
+    ("backstop_table_last_failed", "1 if the last pass over a table failed."),
     ("backstop_table_passes_total", "Passes over a table that ended, by how."),
     ("backstop_table_rows_total", "Rows of a table, by what became of them."),
     ("backstop_table_due", "Rows that the last pass over a table found due."),

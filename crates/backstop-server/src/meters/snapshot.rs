@@ -26,6 +26,7 @@
 //! | `backstop_doctor_age_seconds` | | since it looked and came to an end |
 //! | `backstop_doctor_failed` | | 1 if its last look failed: the findings are those of the one before. Absent until it has looked |
 //! | `backstop_schedule_unfired` | `schedule` | instants past their grace that nobody has dealt with: not entered, or in no queue yet. What was given up is not among them |
+//! | `backstop_schedule_given_up` | `schedule` | instants that were counted as missed, or skipped by its policy, within the last hour |
 //! | `backstop_sweep_last_seconds` | `sweep` | since its last run |
 //! | `backstop_sweep_last_enqueued`, `_last_failed` | `sweep` | rows its last run found lost and gave a job; 1 if that run failed |
 //! | `backstop_sweep_last_unseen` | `sweep` | 1 if there were more rows than a run can look at |
@@ -77,11 +78,15 @@ metrics! {
     FINDINGS_AGE = "backstop_doctor_age_seconds", Gauge, "since the doctor looked at the store and came to an end";
     DOCTOR_FAILED = "backstop_doctor_failed", Gauge, "1 if the last look of the doctor at the store failed";
     UNFIRED = "backstop_schedule_unfired", Gauge, "instants of a schedule past their grace that nobody has dealt with";
+    GIVEN_UP = "backstop_schedule_given_up", Gauge, "instants of a schedule that were given up within the last hour";
     SWEEP_SINCE = "backstop_sweep_last_seconds", Gauge, "since the last run of a sweep";
     SWEEP_ENQUEUED = "backstop_sweep_last_enqueued", Gauge, "rows that the last run of a sweep found lost";
     SWEEP_FAILED = "backstop_sweep_last_failed", Gauge, "1 if the last run of a sweep failed";
     SWEEP_UNSEEN = "backstop_sweep_last_unseen", Gauge, "1 if there were more rows than the last run of a sweep could look at";
 }
+
+/// For how long it is told that instants were given up: as long as the alert says.
+const GIVEN_UP_WITHIN: Span = Span::hours(1);
 
 /// The store as it stands; a part is `None` if it could not be read.
 #[derive(Debug)]
@@ -109,6 +114,8 @@ pub(super) struct Quick {
 pub(super) struct Slow {
     /// Of every schedule of the configuration.
     unfired: BTreeMap<String, usize>,
+    /// Likewise, within [`GIVEN_UP_WITHIN`].
+    given_up: BTreeMap<String, usize>,
     sweeps: Vec<SweepRun>,
 }
 
@@ -151,6 +158,11 @@ impl Slow {
         for (_, schedule) in backstop.schedules().unfired(&schedules).await? {
             *unfired.entry(schedule.to_string()).or_default() += 1;
         }
+        let mut given_up = BTreeMap::new();
+        for schedule in &schedules {
+            let count = backstop.schedules().given_up(schedule, now.before(GIVEN_UP_WITHIN)).await?;
+            given_up.insert(schedule.name.to_string(), count);
+        }
         let mut sweeps = Vec::new();
         for sweep in config.sweeps.values() {
             let last = backstop.sweeper(sweep).history().await?.into_iter().max_by_key(|run| run.at);
@@ -162,7 +174,7 @@ impl Slow {
                 unseen: run.unseen,
             }));
         }
-        Ok(Self { unfired, sweeps })
+        Ok(Self { unfired, given_up, sweeps })
     }
 }
 
@@ -301,11 +313,13 @@ impl Quick {
 
 impl Slow {
     fn tell(&self, text: &mut Exposition) {
-        let unfired = self.unfired.iter().take(VALUES_MAX);
-        text.tell(
-            UNFIRED,
-            unfired.map(|(name, missing)| (vec![("schedule", name.as_str())], count(*missing as u64))),
-        );
+        for (metric, counts) in [(UNFIRED, &self.unfired), (GIVEN_UP, &self.given_up)] {
+            let told = counts.iter().take(VALUES_MAX);
+            text.tell(
+                metric,
+                told.map(|(name, instants)| (vec![("schedule", name.as_str())], count(*instants as u64))),
+            );
+        }
         let sweeps = || self.sweeps.iter().take(VALUES_MAX);
         let named = |run: &SweepRun, value: f64| (run.name.clone(), value);
         for (metric, samples) in [

@@ -87,6 +87,37 @@ async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
 }
 
 #[tokio::test]
+async fn instants_that_were_given_up_are_told_for_an_hour_by_a_process_that_counted_none() {
+    // One policy each, and one instant that nobody looks back to; what a pause skips is nobody's loss.
+    for (rule, absence, given_up) in [
+        ("cron = \"30 8 * * *\"\nmissed = { policy = \"skip\" }", 3, 3),
+        ("cron = \"30 8 * * *\"\nmissed = { policy = \"all\", max = 1 }", 3, 2),
+        ("cron = \"30 8 * * *\"\nmissed = { policy = \"one\" }", 3, 0),
+        ("cron = \"30 8 * * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }", 12, 10),
+        ("cron = \"30 8 2 * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }", 20, 1),
+    ] {
+        let test = testing::start();
+        let toml = format!("[schedules.daily]\nqueue = \"digests\"\n{rule}\n");
+        let schedules: Vec<_> =
+            app(test.backstop.clone(), &toml).config().schedules.values().cloned().collect();
+        let told = async |count: usize| {
+            let (_, text) = ask(&router(&app(test.backstop.clone(), &toml)), "/metrics").await;
+            let line = format!("backstop_schedule_given_up{{schedule=\"daily\"}} {count}");
+            assert!(text.lines().any(|told| told == line), "{line} is missing for {rule}:\n{text}");
+        };
+        test.backstop.schedules().look(&schedules).await.unwrap();
+        told(0).await;
+        test.clock.advance(backstop::Span::hours(absence * 24));
+        test.backstop.schedules().look(&schedules).await.unwrap();
+        told(given_up).await;
+        test.clock.advance(backstop::Span::minutes(59));
+        told(given_up).await;
+        test.clock.advance(backstop::Span::minutes(2));
+        told(0).await;
+    }
+}
+
+#[tokio::test]
 async fn what_the_doctor_says_is_told_once_it_has_looked_and_never_as_zero_before() {
     let router = router(&app(testing::start().backstop, ""));
     let (_, first) = ask(&router, "/metrics").await;

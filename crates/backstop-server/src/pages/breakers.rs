@@ -9,7 +9,7 @@ use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::breakers::{GuardName, GuardStatus};
+use backstop::breakers::{BY_HAND, GuardName, GuardStatus};
 use backstop_core::Time;
 use backstop_core::limits::WHY_CHARS_MAX;
 
@@ -141,7 +141,7 @@ async fn reset(view: View, posted: Posted) -> Result<Response, PageFailure> {
 async fn open(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let name: GuardName = posted.read(&view, "name")?;
     let changes = view.changes(&posted)?;
-    let why = posted.get("why").or(changes.reason()).unwrap_or("opened by hand");
+    let why = posted.get("why").or(changes.reason()).unwrap_or(BY_HAND);
     let why: String = why.chars().take(WHY_CHARS_MAX).collect();
     view.ask(changes.open(&name, &why)).await?;
     let note = format!("{name} lets nothing through until somebody resets it; its jobs stay where they are.");

@@ -1,7 +1,7 @@
 //! How many connections there may be: in all, and from one address where addresses tell clients apart.
 
 use crate::access::place;
-use backstop::config::{ServerConfig, Transport};
+use backstop::config::ServerConfig;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ pub(super) struct Seat {
 
 impl Room {
     pub(super) fn of(server: &ServerConfig) -> Self {
-        let tells_apart = !server.is_loopback() && server.transport != Transport::BehindProxy;
+        let tells_apart = !server.is_loopback() && !server.is_behind_proxy();
         Self {
             all: Arc::new(Semaphore::new(server.connections_max)),
             spare: Arc::new(Semaphore::new(REFUSED_MAX)),

@@ -1,11 +1,10 @@
 //! Dead letters, and what was done to them. A dead letter itself is written as the library has it.
 
 use super::job::{DamagedShape, RefusedShape};
-use super::letter::{LetterShape, RedriveShape};
+use super::letter::{GroupShape, LetterShape, RedriveShape};
 use backstop::dead::redrive::RedriveReport;
 use backstop::dead::{Changed, DeadGroup, DeadLetter, DeadPage};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 /// A page of dead letters.
@@ -43,16 +42,16 @@ pub struct DeadStatsShape {
 /// Dead letters by what they died of, the largest group first.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = DeadGroups)]
-pub struct GroupsShape {
-    /// Each with its fingerprint, queue, count, first and last death, and a sample.
-    groups: Vec<Value>,
+pub struct GroupsShape<'a> {
+    /// The groups.
+    #[schema(value_type = Vec<GroupShape>)]
+    groups: &'a [DeadGroup],
 }
 
-impl GroupsShape {
+impl<'a> GroupsShape<'a> {
     /// The shape of groups.
-    pub fn new(groups: &[DeadGroup]) -> Self {
-        let value = |group| serde_json::to_value(group).unwrap_or_default();
-        Self { groups: groups.iter().map(value).collect() }
+    pub const fn new(groups: &'a [DeadGroup]) -> Self {
+        Self { groups }
     }
 }
 

@@ -159,6 +159,42 @@ pub(crate) struct ContextShape {
     lost_workers: Vec<String>,
 }
 
+/// Dead letters of one queue that died of the same.
+#[derive(ToSchema)]
+#[schema(as = DeadGroup)]
+#[expect(dead_code, reason = "it describes; what writes is the library's")]
+pub(crate) struct GroupShape {
+    /// What they have in common.
+    fingerprint: String,
+    /// The queue.
+    queue: String,
+    /// How many there are.
+    count: u64,
+    /// When the first of those present died.
+    #[schema(format = DateTime)]
+    first_at: String,
+    /// When the last one did.
+    #[schema(format = DateTime)]
+    last_at: String,
+    /// The last one.
+    sample: SampleShape,
+}
+
+/// One letter that stands for its group.
+#[derive(ToSchema)]
+#[schema(as = DeadSample)]
+#[expect(dead_code, reason = "it describes; what writes is the library's")]
+pub(crate) struct SampleShape {
+    /// Its id.
+    id: String,
+    /// Its kind; null if it could not be read.
+    kind: Option<String>,
+    /// Its error, or why that cannot be told.
+    error: String,
+    /// The class of its error.
+    error_type: Option<String>,
+}
+
 /// What a redrive has done so far.
 #[derive(ToSchema)]
 #[schema(as = Redrive)]

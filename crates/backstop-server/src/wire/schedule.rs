@@ -1,51 +1,149 @@
 //! Schedules, and what became of their instants.
 
 use backstop::core::schedule::{Entry, What, Why};
-use backstop::schedules::{ScheduleStatus, Standing};
-use backstop::{JobId, Schedule, ScheduleName, Time};
+use backstop::schedules::{Last, Missed, ScheduleStatus, Standing};
+use backstop::{JobId, Kind, QueueName, Schedule, ScheduleName, Time};
 use serde::Serialize;
-use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 /// All schedules, of the configuration and those that only the store has heard of.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Schedules)]
 pub struct SchedulesShape {
-    /// Each with its name, whether it is configured, its next and its last instant, whether it is paused, and how many runs are missing.
-    pub schedules: Vec<Value>,
+    /// Those of the configuration by name, then the others.
+    pub schedules: Vec<ScheduleShape>,
 }
 
-/// The shape of a schedule of the configuration.
-pub fn configured(schedule: &Schedule, status: &ScheduleStatus) -> Value {
-    json!({
-        "name": status.name,
-        "configured": true,
-        "cron": schedule.cron.as_str(),
-        "timezone": schedule.timezone.as_str(),
-        "queue": schedule.queue,
-        "kind": schedule.kind,
-        "since": status.since,
-        "next": status.next,
-        "last": status.last,
-        "paused": status.paused.is_some(),
-        "paused_since": status.paused,
-        "missing": status.missing,
-        "missed": schedule.missed,
-    })
+/// A schedule as it stands.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Schedule)]
+pub struct ScheduleShape {
+    /// Whether it is in the configuration of this server; of others only what the store has heard is known.
+    configured: bool,
+    /// When it is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, nullable = false)]
+    cron: Option<String>,
+    /// The kind of its jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, nullable = false)]
+    kind: Option<Kind>,
+    /// Its newest run.
+    #[schema(value_type = Option<LastShape>)]
+    last: Option<Last>,
+    /// What becomes of runs that are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = MissedShape, required = false, nullable = false)]
+    missed: Option<Missed>,
+    /// How many runs are missing, and still to be dealt with; null if it is not configured.
+    missing: Option<usize>,
+    /// Its name.
+    #[schema(value_type = String)]
+    name: ScheduleName,
+    /// The next instant; null while it is paused, or is not configured.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next: Option<Time>,
+    /// Whether it is paused.
+    paused: bool,
+    /// Since when.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    paused_since: Option<Time>,
+    /// Where its jobs go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, nullable = false)]
+    queue: Option<QueueName>,
+    /// From when on its instants are expected.
+    #[schema(value_type = String, format = DateTime)]
+    since: Time,
+    /// Where that is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, nullable = false)]
+    timezone: Option<String>,
 }
 
-/// The shape of a schedule that only the store has heard of.
-pub fn known(name: &ScheduleName, standing: &Standing) -> Value {
-    json!({
-        "name": name,
-        "configured": false,
-        "since": standing.registered,
-        "next": null,
-        "last": standing.last,
-        "paused": standing.paused.is_some(),
-        "paused_since": standing.paused,
-        "missing": null,
-    })
+/// The newest run of a schedule.
+#[derive(ToSchema)]
+#[schema(as = ScheduleLast)]
+#[expect(dead_code, reason = "it describes; what writes is the library's")]
+pub(crate) struct LastShape {
+    /// The instant.
+    #[schema(format = DateTime)]
+    instant: String,
+    /// What became of it.
+    what: String,
+    /// When that was entered.
+    #[schema(format = DateTime)]
+    at: String,
+}
+
+/// What becomes of runs that are missing.
+#[derive(ToSchema)]
+#[schema(as = ScheduleMissed)]
+#[expect(dead_code, reason = "it describes; what writes is the library's")]
+pub(crate) struct MissedShape {
+    /// skip, one or all.
+    policy: String,
+    /// At most so many are made up.
+    max: u32,
+    /// How far back they are looked for, such as `7d`.
+    look_back: String,
+    /// How late a run may be before it is missing.
+    grace: String,
+}
+
+impl ScheduleShape {
+    /// The shape of a schedule of the configuration.
+    pub fn configured(schedule: &Schedule, status: &ScheduleStatus) -> Self {
+        Self {
+            name: status.name.clone(),
+            configured: true,
+            cron: Some(schedule.cron.as_str().to_owned()),
+            timezone: Some(schedule.timezone.as_str().to_owned()),
+            queue: Some(schedule.queue.clone()),
+            kind: Some(schedule.kind.clone()),
+            since: status.since,
+            next: status.next,
+            last: status.last.clone(),
+            paused: status.paused.is_some(),
+            paused_since: status.paused,
+            missing: Some(status.missing),
+            missed: Some(schedule.missed),
+        }
+    }
+
+    /// The shape of a schedule that only the store has heard of.
+    pub fn known(name: &ScheduleName, standing: &Standing) -> Self {
+        Self {
+            name: name.clone(),
+            configured: false,
+            cron: None,
+            timezone: None,
+            queue: None,
+            kind: None,
+            since: standing.registered,
+            next: None,
+            last: standing.last.clone(),
+            paused: standing.paused.is_some(),
+            paused_since: standing.paused,
+            missing: None,
+            missed: None,
+        }
+    }
+}
+
+/// A run that was asked for.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = ScheduleTriggered)]
+pub struct TriggeredShape<'a> {
+    /// The instant it was given: when it was asked for.
+    #[schema(value_type = String, format = DateTime)]
+    pub instant: Time,
+    /// Its job.
+    #[schema(value_type = String)]
+    pub job: JobId,
+    /// The schedule.
+    #[schema(value_type = String)]
+    pub schedule: &'a ScheduleName,
 }
 
 /// The ledger of a schedule.

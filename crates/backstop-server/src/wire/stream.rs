@@ -311,6 +311,17 @@ pub struct ForgottenShape<'a> {
     pub key: &'a StreamKey,
 }
 
+/// What was done to a key.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = StreamKeyDone)]
+pub struct KeyDoneShape<'a> {
+    /// enabled, resumed or skipped.
+    pub done: &'static str,
+    /// The key.
+    #[schema(value_type = String)]
+    pub key: &'a StreamKey,
+}
+
 /// What became of records that came in, in their order.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamOffered)]

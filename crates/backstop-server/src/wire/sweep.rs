@@ -56,30 +56,64 @@ pub struct SweepsShape<'a> {
 pub struct SweepShape<'a> {
     /// How often it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false, nullable = false)]
     every: Option<Span>,
     /// How old a row is before it counts as lost.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false, nullable = false)]
     older_than: Option<Span>,
     /// Where its jobs go.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false, nullable = false)]
     queue: Option<&'a QueueName>,
     /// The last runs, the latest first.
-    #[schema(value_type = Vec<Object>)]
-    runs: Vec<Value>,
+    #[schema(value_type = Vec<PastRunShape>)]
+    runs: &'a [PastRun],
+}
+
+/// A run of a sweep that has ended.
+#[derive(ToSchema)]
+#[schema(as = SweepPastRun)]
+#[expect(dead_code, reason = "it describes; what writes is the library's")]
+pub(crate) struct PastRunShape {
+    /// When it began.
+    #[schema(format = DateTime)]
+    at: String,
+    /// How long it took, such as `1s500ms`.
+    took: String,
+    /// Who ran it.
+    runner: String,
+    /// Rows that were found.
+    found: u64,
+    /// Of these, those whose job is on its way.
+    alive: u64,
+    /// Of these, those whose job is dead.
+    dead: u64,
+    /// Of these, those that got a job.
+    enqueued: u64,
+    /// Of these, those that were given up.
+    buried: u64,
+    /// Of these, those whose job has ended and keeps its key.
+    spent: u64,
+    /// Of these, those that a full queue, or full dead letters, did not take.
+    refused: u64,
+    /// Rows that no job could be made of.
+    unusable: u64,
+    /// Whether there were more rows than a run can look at.
+    unseen: bool,
+    /// Why it failed, if it did.
+    #[schema(required = false, nullable = false)]
+    error: Option<String>,
 }
 
 impl<'a> SweepShape<'a> {
     /// Its runs alone.
-    pub fn runs(runs: &[PastRun]) -> Self {
-        let value = |run| serde_json::to_value(run).unwrap_or_default();
-        Self { every: None, older_than: None, queue: None, runs: runs.iter().map(value).collect() }
+    pub const fn runs(runs: &'a [PastRun]) -> Self {
+        Self { every: None, older_than: None, queue: None, runs }
     }
 
     /// What is known about it, and its runs.
-    pub fn new(sweep: &'a Sweep, runs: &[PastRun]) -> Self {
+    pub fn new(sweep: &'a Sweep, runs: &'a [PastRun]) -> Self {
         Self {
             every: Some(sweep.period()),
             older_than: Some(sweep.threshold()),

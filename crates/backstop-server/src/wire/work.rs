@@ -105,6 +105,11 @@ pub struct HandedShape<'a> {
     payload: PayloadShape<'a>,
     /// The number of this run: 1 for the first.
     attempt: u32,
+    /// Where in a trace it was pushed from, as the W3C's header of that name: to be handed on to services its run calls. Only there if it
+    /// was pushed with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, nullable = false)]
+    traceparent: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference to the field")]
@@ -123,6 +128,7 @@ impl<'a> HandedShape<'a> {
             kind: run.kind.as_str(),
             payload: PayloadShape::new(run.payload.as_bytes()),
             attempt: run.attempt(),
+            traceparent: run.terms.trace().map(|trace| trace.to_string()),
         }
     }
 }
@@ -245,7 +251,8 @@ pub struct SaidShape {
     /// The job.
     #[schema(value_type = String)]
     id: JobId,
-    /// applied, or stale: the lease was no longer the current one, and nothing was changed.
+    /// applied, also if the very same end was told before; or stale: the lease was no longer the current one, and nothing was changed. Of
+    /// a job that was gone at once (`keep_done = "0s"`) nothing is left to know an end by that is told again: that is stale too.
     result: &'static str,
 }
 

@@ -1,6 +1,6 @@
 //! Many wrong tokens from one address.
 
-use crate::given::{GUARDED, Site, empty, login};
+use crate::given::{GUARDED, PROXIED, Site, empty, login};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use backstop_server::access::{Peer, Scope};
@@ -66,18 +66,25 @@ async fn whoever_guesses_at_the_login_has_to_wait_whatever_they_paste() {
 
 #[tokio::test]
 async fn behind_a_proxy_the_address_is_what_the_proxy_added_last() {
-    let site = Site::new(GUARDED);
-    site.token(&[Scope::Read], None).await;
     let through = |claimed: &str, address: &str| {
-        let mut request = from("10.0.0.1", "backstop_wrong");
+        let mut request = from("127.0.0.1", "backstop_wrong");
         let value = format!("{claimed}, {address}").parse().unwrap();
         request.headers_mut().insert("x-forwarded-for", value);
         request
     };
-    for n in 0..10 {
-        let status = site.ask(through(&format!("203.0.113.{n}"), "192.0.2.1")).await.status;
-        assert_eq!(status, StatusCode::UNAUTHORIZED);
+    for text in [GUARDED, PROXIED] {
+        let site = Site::new(text);
+        let right = site.token(&[Scope::Read], None).await.token;
+        for n in 0..10 {
+            let status = site.ask(through(&format!("203.0.113.{n}"), "192.0.2.1")).await.status;
+            assert_eq!(status, StatusCode::UNAUTHORIZED);
+        }
+        let stranger = site.ask(through("203.0.113.99", "192.0.2.1")).await.status;
+        assert_eq!(stranger, StatusCode::TOO_MANY_REQUESTS, "{text}");
+        assert_eq!(site.ask(through("203.0.113.99", "192.0.2.2")).await.status, StatusCode::UNAUTHORIZED);
+        let mut login = login_from("127.0.0.1", &right);
+        login.headers_mut().insert("x-forwarded-for", "192.0.2.3".parse().unwrap());
+        let got = site.ask(login).await;
+        assert_eq!(got.text(header::LOCATION), "/", "one stranger locks out nobody else: {text}");
     }
-    assert_eq!(site.ask(through("203.0.113.99", "192.0.2.1")).await.status, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(site.ask(through("203.0.113.99", "192.0.2.2")).await.status, StatusCode::UNAUTHORIZED);
 }

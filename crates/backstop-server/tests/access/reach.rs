@@ -38,7 +38,9 @@ fn case(route: &Route) -> Case {
         (
             "GET",
             "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups" | "/v1/breakers",
-        ) => List,
+        )
+        | ("GET", "/v1/capabilities") => List,
+        ("POST", "/v1/breakers/{b}/open") => Address(|queue| format!("/v1/breakers/{queue}/open")),
         ("GET" | "DELETE", "/v1/jobs/{id}") => Address(|queue| format!("/v1/jobs/{queue}-ready")),
         ("GET", "/v1/jobs/{id}/why") => Address(|queue| format!("/v1/jobs/{queue}-ready/why")),
         ("POST", "/v1/jobs/{id}/retry") => Address(|queue| format!("/v1/jobs/{queue}-dead/retry")),

@@ -141,3 +141,44 @@ fn all_kinds_of_routes_are_found() {
         assert!(has(method, pattern), "{method} {pattern} is not among {routes:#?}");
     }
 }
+
+/// What does over the API what a form of a page does, where its address does not say so itself.
+fn twins(form: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    Some(match form {
+        "/jobs/{}/payload" => &[("GET", "/v1/jobs/{}")],
+        "/jobs/act" => {
+            &[("POST", "/v1/jobs/{}/retry"), ("POST", "/v1/jobs/{}/cancel"), ("DELETE", "/v1/jobs/{}")]
+        }
+        "/dead/act" => &[("POST", "/v1/dead/requeue"), ("POST", "/v1/dead/move"), ("DELETE", "/v1/dead")],
+        "/streams/{}/keys/{}/forget" => &[("DELETE", "/v1/streams/{}/keys/{}")],
+        "/breakers/reset" => &[("POST", "/v1/breakers/{}/reset")],
+        "/breakers/open" => &[("POST", "/v1/breakers/{}/open")],
+        "/workers/quiet" => &[("POST", "/v1/workers/{}/quiet")],
+        "/workers/resume" => &[("POST", "/v1/workers/{}/resume")],
+        "/workers/stop" => &[("POST", "/v1/workers/{}/stop")],
+        _ => return None,
+    })
+}
+
+/// Forms without one: bulk actions, which have an API of their own, and being logged in, which is for people.
+const WITHOUT_TWIN: [&str; 4] = ["/jobs/runs/{}/stop", "/jobs/runs/{}/resume", "/login", "/logout"];
+
+#[test]
+fn whatever_a_form_of_a_page_does_the_api_does_too() {
+    let anonymous = |pattern: &str| {
+        let part = |part: &str| if part.starts_with('{') { "{}".to_owned() } else { part.to_owned() };
+        pattern.split('/').map(part).collect::<Vec<_>>().join("/")
+    };
+    let routes: BTreeSet<(String, String)> =
+        all().iter().map(|route| (route.method.clone(), anonymous(&route.pattern))).collect();
+    let has = |method: &str, path: &str| routes.contains(&(method.to_owned(), path.to_owned()));
+    let forms: Vec<String> =
+        writes().iter().filter(|route| route.is_page()).map(|route| anonymous(&route.pattern)).collect();
+    assert!(forms.len() >= 21, "{forms:?}");
+    for form in forms.iter().filter(|form| !WITHOUT_TWIN.contains(&form.as_str())) {
+        match twins(form) {
+            Some(twins) => assert!(twins.iter().all(|(method, path)| has(method, path)), "{form}: {twins:?}"),
+            None => assert!(has("POST", &format!("/v1{form}")), "{form} has no twin under /v1"),
+        }
+    }
+}

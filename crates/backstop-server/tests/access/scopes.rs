@@ -179,8 +179,39 @@ async fn whatever_changes_something_is_an_administrators_but_for_producers_worke
 #[test]
 fn whoever_may_look_sees_everything_but_the_audit_of_the_api() {
     for route in all().iter().filter(|route| !route.is_write() && route.need() != Need::Nothing) {
-        let is_audit = route.pattern == "/v1/audit";
-        let expected = if is_audit { Scope::Admin } else { Scope::Read };
-        assert_eq!(route.need(), Need::Scope(expected), "{route:?}");
+        let expected = match route.pattern.as_str() {
+            "/v1/audit" => Need::Scope(Scope::Admin),
+            // What one's own token is good for may be asked with any.
+            "/v1/capabilities" => Need::Known,
+            _ => Need::Scope(Scope::Read),
+        };
+        assert_eq!(route.need(), expected, "{route:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_token_may_ask_what_it_is_good_for() {
+    let site = Site::new(&format!("{GUARDED}base = \"/jobs\"\n"));
+    let asked = async |builder| {
+        let (got, text) = site.read(empty(builder)).await;
+        (got.status, serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default())
+    };
+    let at = || request(Method::GET, "/jobs/v1/capabilities");
+    let token = site.token_for(&[Scope::Push, Scope::Work], &["mail"]).await;
+    let (status, told) = asked(bearing(at(), &token)).await;
+    let expected = serde_json::json!({
+        "base": "/jobs",
+        "queues": ["mail"],
+        "scopes": ["push", "work"],
+        "store": "sqlite",
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    assert_eq!((status, told), (StatusCode::OK, expected));
+    let admin = site.token(&[Scope::Admin], None).await.token;
+    let (_, told) = asked(bearing(at(), &admin)).await;
+    assert_eq!(told["scopes"], serde_json::json!(["push", "work", "read", "admin"]));
+    assert!(told["queues"].is_null(), "{told}");
+    for nobody in [at(), bearing(at(), "backstop_wrong")] {
+        assert_eq!(asked(nobody).await.0, StatusCode::UNAUTHORIZED);
     }
 }

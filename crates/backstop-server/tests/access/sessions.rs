@@ -1,6 +1,6 @@
 //! In and out of the dashboard.
 
-use crate::given::{GUARDED, HOST, Site, bearing, empty, login, request};
+use crate::given::{GUARDED, HOST, PROXIED, Site, bearing, empty, login, request};
 use axum::http::{Method, StatusCode, header};
 use backstop::Span;
 use backstop_core::port::CellQuery;
@@ -69,6 +69,37 @@ async fn behind_a_proxy_the_cookie_is_plain_only_where_somebody_says_so() {
     }
     let cookie = cookie_for(&site, &[]).await;
     assert!(cookie.starts_with("backstop_session="), "its Origin is plain: {cookie}");
+}
+
+#[tokio::test]
+async fn behind_a_proxy_of_this_machine_the_cookie_is_bound_to_its_host_whatever_is_said() {
+    let silent = [("origin", "null"), ("sec-fetch-site", "same-origin")];
+    let plainly = [silent[0], silent[1], ("x-forwarded-proto", "http")];
+    for text in [PROXIED.to_owned(), format!("{PROXIED}plain_http = true\n")] {
+        for said in [&silent[..], &plainly, &[("origin", "https://jobs.example.org")]] {
+            let site = Site::new(&text);
+            let cookie = cookie_for(&site, said).await;
+            assert!(
+                cookie.starts_with("__Host-backstop_session=") && cookie.ends_with("; Secure"),
+                "{cookie}"
+            );
+            let pair = cookie.split(';').next().unwrap();
+            assert_eq!(looks_in(&site, pair).await, StatusCode::OK);
+            let planted = pair.trim_start_matches("__Host-");
+            assert_eq!(looks_in(&site, planted).await, StatusCode::SEE_OTHER, "another host may have set it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_browsers_find_it_without_tls_only_the_cookie_is_plain_unless_the_proxy_says_otherwise() {
+    let site = Site::new("[server]\norigins = [\"http://10.0.0.7:8080\"]\n");
+    let silent = [("origin", "null"), ("sec-fetch-site", "same-origin")];
+    let cookie = cookie_for(&site, &silent).await;
+    assert!(cookie.starts_with("backstop_session=") && !cookie.contains("Secure"), "{cookie}");
+    assert_eq!(looks_in(&site, cookie.split(';').next().unwrap()).await, StatusCode::OK);
+    let cookie = cookie_for(&site, &[silent[0], silent[1], ("x-forwarded-proto", "https")]).await;
+    assert!(cookie.ends_with("; Secure"), "{cookie}");
 }
 
 /// The cookie of somebody who logs in with these headers.

@@ -37,6 +37,22 @@ async fn breakers_and_gates_are_listed_and_reset_and_that_is_written_down() {
 }
 
 #[tokio::test]
+async fn a_breaker_is_opened_and_a_gate_shut_with_the_reason_beside_it() {
+    let api = given();
+    for (name, reason, why) in
+        [("q", "?reason=the+service+moves", "the service moves"), ("q%2Fmail", "", "opened by hand")]
+    {
+        let done = api.post(&format!("/v1/breakers/{name}/open{reason}"), Value::Null).await.ok();
+        assert_eq!(done, json!({ "name": name.replace("%2F", "/"), "done": "open" }));
+        let listed = api.get("/v1/breakers").await.ok()["breakers"].clone();
+        let guard = listed.as_array().unwrap().last().unwrap();
+        assert!(["open", "shut"].contains(&guard["state"].as_str().unwrap()), "{guard}");
+        assert_eq!(guard["events"][0]["why"], why, "{guard}");
+    }
+    api.post("/v1/breakers/a%20b/open", Value::Null).await.problem(400);
+}
+
+#[tokio::test]
 async fn a_breaker_that_is_not_there_is_not_found() {
     let api = given();
     assert!(api.post("/v1/breakers/q/reset", Value::Null).await.problem(404).contains("/v1/breakers"));

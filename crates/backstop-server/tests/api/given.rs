@@ -66,7 +66,10 @@ impl Api {
     }
 
     pub(crate) async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> Answer {
-        let request = Request::builder().method(method).uri(path).body(body.into()).expect(path);
+        self.send(Request::builder().method(method).uri(path).body(body.into()).expect(path)).await
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.expect("routers do not fail");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();

@@ -16,5 +16,6 @@ mod queues;
 mod recovery;
 mod sqlite;
 mod streams;
+mod traces;
 mod work;
 mod workers;

@@ -1,6 +1,6 @@
 //! `/openapi.json` says what the router does, and the router does what it says.
 
-use crate::given::given;
+use crate::given::{given, given_with};
 use axum::http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -10,10 +10,11 @@ const ROUTES: &str = "
     POST /jobs · POST /jobs/batch · GET /jobs · GET /jobs/{id} · DELETE /jobs/{id} · POST /jobs/{id}/retry · POST /jobs/{id}/cancel · GET /jobs/{id}/why
     POST /lease · POST /settle · POST /beat
     GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume · POST /queues/pause · POST /queues/resume
-    GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
+    GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · POST /dead/redrives/{id}/stop · POST /dead/redrives/{id}/resume · DELETE /dead
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
+    POST /streams/{s}/keys/{k}/resume · POST /streams/{s}/keys/{k}/skip · POST /streams/{s}/keys/{k}/enable · POST /streams/{s}/keys/{k}/disable
     GET /events
-    GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · GET /audit
+    GET /schedules · GET /schedules/{s}/runs · POST /schedules/{s}/trigger · POST /schedules/{s}/pause · POST /schedules/{s}/resume · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · POST /breakers/{b}/open · GET /audit · GET /capabilities
 ";
 
 fn described(document: &Value) -> BTreeSet<String> {
@@ -143,4 +144,33 @@ async fn dead_letters_and_redrives_are_written_as_they_are_described() {
     let audit = api.get("/v1/audit").await.ok();
     check_shape(&document, "Audit", &audit);
     check_shape(&document, "AuditEntry", &audit["entries"][0]);
+}
+
+#[tokio::test]
+async fn schedules_groups_and_runs_of_sweeps_are_written_as_they_are_described() {
+    let (_folder, address) = crate::recovery::database();
+    let config = crate::recovery::sweep(&address, crate::recovery::UNPROCESSED);
+    let api = given_with(&format!("{config}\n[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n"));
+    let document = api.get("/openapi.json").await.ok();
+    api.bury("q", "dead", "boom").await;
+    let groups = api.get("/v1/dead/groups").await.ok();
+    check_shape(&document, "DeadGroup", &groups["groups"][0]);
+    check_shape(&document, "DeadSample", &groups["groups"][0]["sample"]);
+    let triggered = api.post("/v1/schedules/daily/trigger", Value::Null).await.ok();
+    check_shape(&document, "ScheduleTriggered", &triggered);
+    let paused = api.post("/v1/schedules/daily/pause", Value::Null).await.ok();
+    assert_eq!(paused, json!({ "name": "daily", "paused": true }));
+    let known: backstop::ScheduleName = "gone".parse().unwrap();
+    api.backstop.schedules().pause(&known).await.unwrap();
+    let schedules = api.get("/v1/schedules").await.ok()["schedules"].clone();
+    for schedule in schedules.as_array().unwrap() {
+        check_shape(&document, "Schedule", schedule);
+    }
+    assert_eq!((&schedules[0]["paused"], &schedules[1]["configured"]), (&json!(true), &json!(false)));
+    check_shape(&document, "ScheduleMissed", &schedules[0]["missed"]);
+    api.post("/v1/sweeps/changes/run", json!({})).await.ok();
+    let sweeps = api.get("/v1/sweeps").await.ok();
+    check_shape(&document, "Sweep", &sweeps["sweeps"]["changes"]);
+    check_shape(&document, "SweepPastRun", &sweeps["sweeps"]["changes"]["runs"][0]);
+    check_shape(&document, "Capabilities", &api.get("/v1/capabilities").await.ok());
 }

@@ -110,6 +110,36 @@ async fn standing_at(api: &Api, stream: &str, key: &str, watermark: i64, standin
     api.backstop.store().advance(vec![advance], now).await.unwrap();
 }
 
+/// A key that has halted at this position.
+pub(crate) async fn halted(api: &Api, stream: &str, key: &str, position: i64) {
+    api.post(&format!("/v1/streams/{stream}/records"), record(key, position)).await.ok();
+    let standing = Standing { step: Some(60), halted: Some(position), ..Standing::default() };
+    standing_at(api, stream, key, position - 60, standing).await;
+}
+
+#[tokio::test]
+async fn a_key_is_resumed_skipped_disabled_and_enabled_where_that_can_be() {
+    let api = given();
+    let at = |key: &str, deed: &str| format!("/v1/streams/s/keys/{key}/{deed}");
+    for deed in ["resume", "skip"] {
+        halted(&api, "s", deed, 120).await;
+        let done = api.post(&at(deed, deed), Value::Null).await.ok();
+        assert_eq!(done["key"], deed);
+        let key = api.get(&format!("/v1/streams/s/keys/{deed}")).await.ok();
+        assert_eq!(key["halted"], Value::Null, "{key}");
+        assert_eq!(key["watermark"], if deed == "skip" { 120 } else { 60 }, "{key}");
+        let told = api.post(&at(deed, deed), Value::Null).await.problem(409);
+        assert!(told.contains("is not halted"), "{told}");
+    }
+    let gone = api.post(&at("resume", "disable"), Value::Null).await.ok();
+    assert_eq!(gone, json!({ "count": 1, "disabled": true, "key": "resume" }));
+    assert_eq!(api.get("/v1/streams/s/keys/resume").await.ok()["state"], "disabled");
+    let done = api.post(&at("resume", "enable"), Value::Null).await.ok();
+    assert_eq!(done, json!({ "done": "enabled", "key": "resume" }));
+    assert!(api.post(&at("resume", "enable"), Value::Null).await.problem(409).contains("is not disabled"));
+    api.post("/v1/streams/a%20b/keys/k/resume", Value::Null).await.problem(400);
+}
+
 #[tokio::test]
 async fn a_key_says_behind_which_gap_its_first_record_waits() {
     let api = given();

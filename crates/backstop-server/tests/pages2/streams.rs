@@ -4,7 +4,7 @@ use crate::site::{HOSTILE, Site, all_under, harmless};
 use axum::http::StatusCode;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
-use backstop::core::stream::{Change, Missed, Wait};
+use backstop::core::stream::{Ahead, Change, Missed, Wait};
 use backstop::streams::{Record, Standing};
 use backstop::{Payload, Span, StreamKey, StreamName};
 use backstop_server::access::Scopes;
@@ -112,6 +112,27 @@ async fn a_key_shows_its_gap_its_wait_its_misses_and_hides_secrets() {
     assert!(!page.contains("hunter2"), "{page}");
     // Two waits are over, the one under way ends in 20 s, and 30 + 60 + 60 s are left.
     assert!(page.contains("in 2 min 50 s"), "{page}");
+}
+
+#[tokio::test]
+async fn a_key_says_why_its_first_record_waits_and_draws_the_same_gaps() {
+    let site = Site::new(CONFIG);
+    given(&site, "waits", &[240], waiting(&site)).await;
+    let page = site.page("/streams/uptime/keys/waits").await;
+    assert!(page.contains("Why 240 waits: it waits behind a gap at 120"), "{page}");
+    // After an outage the same records have been passed, or were given up: nothing is waited for, and no gap is drawn as if it were.
+    let ahead = vec![Ahead { from: 120, step: 60, to: 180, last_step: 60 }];
+    let passed = Standing { step: Some(60), ahead, ..Standing::default() };
+    let given_up = Standing { step: Some(60), drain_to: Some(240), ..Standing::default() };
+    for (key, standing, gap) in [
+        ("passed", passed, "2 positions were passed without the store from 120 on"),
+        ("given-up", given_up, "2 positions are given up from 120 on"),
+    ] {
+        given(&site, key, &[240], standing).await;
+        let page = site.page(&format!("/streams/uptime/keys/{key}")).await;
+        assert!(page.contains("Why 240 waits: it is next") && page.contains(gap), "{page}");
+        assert!(!page.contains("are missing from"), "{page}");
+    }
 }
 
 #[tokio::test]

@@ -144,6 +144,22 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
     }
 }
 
+/// Of a job that is gone at once nothing is left to recognise a repetition by: it is stale, and changes nothing.
+pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 3).await;
+    let (a, b, c) = (&runs[0].lease, &runs[1].lease, &runs[2].lease);
+    // Alone, and among others of its claim, which go on.
+    assert_eq!(scene.settle(a, GONE).await, Settled::Applied);
+    assert_eq!(scene.settle(a, GONE).await, Settled::Stale);
+    let answers = scene.settle_all([(a, GONE), (b, GONE)]).await;
+    assert_eq!(answers, [Settled::Stale, Settled::Applied]);
+    assert_eq!(scene.settle_all([(b, GONE), (c, DONE)]).await, [Settled::Stale, Settled::Applied]);
+    let status = scene.queue("q").await;
+    assert_eq!((status.totals.done, status.counts.of(State::Done)), (3, 1));
+}
+
 /// The first word stands: another outcome under the same lease comes too late.
 pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);

@@ -29,7 +29,7 @@ pub struct ServerConfig {
     pub base: String,
     /// How it speaks.
     pub transport: Transport,
-    /// Where browsers find it behind a proxy that changes the Host header, such as `https://jobs.example.org`.
+    /// Where browsers find it behind a proxy, such as `https://jobs.example.org`.
     pub origins: Vec<String>,
     /// How long a login to the dashboard lasts.
     pub session: Span,
@@ -70,6 +70,11 @@ impl ServerConfig {
     /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a proxy.
     pub fn needs_tokens(&self) -> bool {
         !self.is_loopback() || !self.origins.is_empty() || self.transport == Transport::BehindProxy
+    }
+
+    /// Whether whoever comes comes through a proxy: by `plain_http`, or since it listens to this machine alone and is found elsewhere.
+    pub fn is_behind_proxy(&self) -> bool {
+        self.transport == Transport::BehindProxy || self.is_loopback() && !self.origins.is_empty()
     }
 }
 
@@ -256,9 +261,11 @@ connections_max = 10
             assert!(at(reached).needs_tokens(), "{reached}");
         }
         let proxied = read("[server]\norigins = [\"https://jobs.example.org\"]\n").unwrap();
-        assert!(proxied.is_loopback() && proxied.needs_tokens());
+        assert!(proxied.is_loopback() && proxied.needs_tokens() && proxied.is_behind_proxy());
         let proxied = read("[server]\nplain_http = true\n").unwrap();
         assert!(proxied.is_loopback() && proxied.needs_tokens(), "whoever comes comes through a proxy");
+        assert!(proxied.is_behind_proxy() && !read(ENTRY).unwrap().is_behind_proxy());
+        assert!(!read("").unwrap().is_behind_proxy());
     }
 
     #[test]

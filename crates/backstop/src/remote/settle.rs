@@ -28,9 +28,9 @@ pub struct Ended {
 /// What became of the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// It counts; also said when the very same end is told again.
+    /// It counts; also said when the very same end is told again while the job is kept.
     Applied,
-    /// The lease was no longer the current one. Nothing was changed.
+    /// The lease was no longer the current one, or the job is gone. Nothing was changed.
     Stale,
 }
 

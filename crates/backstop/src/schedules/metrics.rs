@@ -6,7 +6,8 @@
 //! | `backstop_schedule_lateness_seconds` (histogram) | from an instant to the arrival of its job in the queue |
 //! | `backstop_schedule_missing` (gauge) | instants found missing by the latest look, a minute ago at most |
 //!
-//! The alert for a schedule is an increase of `made_up`, `missed` or `late`, which no scrape can miss, or `missing > 0`.
+//! A counter is born with what it counts first, and Prometheus sees no increase in that: alerts for what was given up go by
+//! `backstop_schedule_given_up`, which a server reads from the ledger.
 //!
 //! An instant is counted by the process that entered it: summed over all processes each counts once.
 

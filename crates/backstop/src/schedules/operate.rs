@@ -2,7 +2,7 @@
 
 use super::look::{Looked, Memory, look};
 use super::metrics;
-use super::pages::{Pages, STANDINGS, change_page, change_standing, newest, standing, standing_at};
+use super::pages::{Pages, STANDINGS, change_page, change_standing, given_up, newest, standing, standing_at};
 use crate::client::Backstop;
 use crate::shared::{cells, read};
 use backstop_core::port::{Answer, Enqueued, StoreError};
@@ -176,6 +176,12 @@ impl Schedules<'_> {
     /// Those of them, now, that are still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
     pub async fn unfired(&self, schedules: &[Schedule]) -> Answer<Vec<(Time, ScheduleName)>> {
         self.all_missing(schedules, self.0.now(), settled).await
+    }
+
+    /// How many instants of a schedule were given up since then: counted as missed, or skipped by its policy. By when that was entered,
+    /// however old the instants are.
+    pub async fn given_up(&self, schedule: &Schedule, since: Time) -> Answer<usize> {
+        given_up(self.0, &schedule.name, since, since.before(schedule.missed.look_back)).await
     }
 
     async fn all_missing(

@@ -166,6 +166,36 @@ pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usiz
     Ok(entries)
 }
 
+/// How many instants were given up since then, by when that was entered. Instants may be as old as the ledger: whoever comes back after
+/// a long absence enters all of it at once, as one stretch up to now. So days before `sure` are read until one is found that has
+/// entries, and none of them since then.
+pub(super) async fn given_up(
+    backstop: &Backstop,
+    name: &ScheduleName,
+    since: Time,
+    sure: Time,
+) -> Answer<usize> {
+    const STEP: usize = 4;
+    let now = backstop.now();
+    let days: Vec<Day> = Day::through(Day::of(now.before(LEDGER_KEPT)), Day::of(now)).collect();
+    let mut count = 0;
+    for part in days.rchunks(STEP) {
+        let names = part.iter().map(|day| page_cell(name, *day)).collect();
+        let cells = backstop.store().cells(names).await?;
+        let pages: Vec<Page> = cells.iter().flatten().filter_map(read).collect();
+        let (mut are_there, mut are_new) = (false, false);
+        for entry in pages.iter().flat_map(Page::entries).filter(|entry| !entry.is_void(now)) {
+            let is_new = entry.at >= since;
+            (are_there, are_new) = (true, are_new || is_new);
+            count += usize::from(is_new && entry.what.is_given_up());
+        }
+        if are_there && !are_new && part.last().is_some_and(|newest| *newest < Day::of(sure)) {
+            break;
+        }
+    }
+    Ok(count)
+}
+
 /// Removes pages older than a ledger is kept, but never the newest [`PAGES_KEPT`]: to a clock that is a year ahead all of them are old, and
 /// once it is right again they say what must not be fired a second time.
 pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<()> {

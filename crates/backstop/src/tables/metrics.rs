@@ -3,6 +3,7 @@
 //! | name | what it is |
 //! |---|---|
 //! | `backstop_table_passes_total` (label `outcome`: ok, failed) | passes that ended |
+//! | `backstop_table_last_failed` (gauge) | 1 if the last pass failed |
 //! | `backstop_table_rows_total` (label `outcome`: succeeded, failed, released, overtaken, taken, unwritten, buried) | rows, by what became of them |
 //! | `backstop_table_due`, `backstop_table_expired` (gauges) | rows of the last pass |
 //! | `backstop_table_pass_seconds` (histogram) | how long passes take |
@@ -17,6 +18,7 @@ pub(super) fn pass(table: &Table, outcome: &Result<Pass, TableError>, took: Span
     let name = table.name().to_owned();
     metrics::counter!("backstop_table_passes_total", "table" => name.clone(), "outcome" => word).increment(1);
     metrics::histogram!("backstop_table_pass_seconds", "table" => name.clone()).record(took.as_secs_f64());
+    gauge("backstop_table_last_failed", table, u64::from(outcome.is_err()));
     let Ok(pass) = outcome else { return };
     let rows = [
         ("succeeded", pass.succeeded as u64),

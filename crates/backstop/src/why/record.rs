@@ -52,6 +52,81 @@ pub enum WhyRecord {
     },
 }
 
+/// How a record that is held follows what is before it: the record before, or the watermark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Joint {
+    /// At once.
+    Close,
+    /// Nearer than its step says, and not where it is expected: the grid goes on from it.
+    OffGrid,
+    /// Behind positions that are missing, and waited for.
+    Missing(Gap),
+    /// Behind positions that are missing, and no longer waited for.
+    GivenUp(Gap),
+    /// Behind positions of which some were dealt with without the store; the rest is not waited for.
+    Bridged(Gap),
+}
+
+/// Positions that are not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The first of them.
+    pub first: i64,
+    /// How many they are.
+    pub count: u64,
+}
+
+impl Joint {
+    fn new(behind: i64, record: &StoredRecord, standing: &Standing) -> Self {
+        let step = record.step.max(1);
+        let expected = behind.saturating_add(step);
+        if record.position <= expected {
+            return Self::Close;
+        }
+        let slots = (i128::from(record.position) - i128::from(behind)) / i128::from(step) - 1;
+        let gap = Gap { first: expected, count: u64::try_from(slots).unwrap_or(u64::MAX) };
+        if gap.count == 0 {
+            Self::OffGrid
+        } else if standing.drain_to.is_some_and(|to| record.position <= to) {
+            Self::GivenUp(gap)
+        } else if standing.ahead.iter().any(|ahead| ahead.from <= expected) {
+            Self::Bridged(gap)
+        } else {
+            Self::Missing(gap)
+        }
+    }
+}
+
+impl fmt::Display for Joint {
+    /// In a few words; none where there is nothing to say.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut say = |Gap { first, count }: Gap, one: &str, many: &str| {
+            let are = if count == 1 { one } else { many };
+            write!(f, "{} {are} from {first} on", counted(count, "position"))
+        };
+        match *self {
+            Self::Close => Ok(()),
+            Self::OffGrid => f.write_str("off the grid"),
+            Self::Missing(gap) => say(gap, "is missing", "are missing"),
+            Self::GivenUp(gap) => say(gap, "is given up", "are given up"),
+            Self::Bridged(gap) => say(gap, "was passed without the store", "were passed without the store"),
+        }
+    }
+}
+
+/// How each of the records that a key shows follows what is before it, in their order.
+pub fn joints<'a>(
+    stored: &'a StoredKey,
+    standing: &'a Standing,
+) -> impl Iterator<Item = (&'a StoredRecord, Joint)> {
+    let mut behind = stored.watermark;
+    stored.records.iter().map(move |record| {
+        let joint = behind.map_or(Joint::Close, |behind| Joint::new(behind, record, standing));
+        behind = Some(record.position);
+        (record, joint)
+    })
+}
+
 /// The answer for the record of this position.
 pub fn why_record(stored: &StoredKey, position: i64) -> Result<WhyRecord, NotAStanding> {
     let standing = Standing::from_bytes(&stored.standing)?;
@@ -85,36 +160,20 @@ fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
             error: failing.error.clone(),
         };
     }
-    let earlier = || stored.records.iter().take_while(|record| record.position <= position);
-    match first_gap(stored.watermark, standing, earlier()) {
-        Some((gap, missing)) => WhyRecord::BehindGap {
-            gap,
-            missing,
+    let earlier = || joints(stored, standing).take_while(|(record, _)| record.position <= position);
+    let missing = |(_, joint)| match joint {
+        Joint::Missing(gap) => Some(gap),
+        _ => None,
+    };
+    match earlier().find_map(missing) {
+        Some(gap) => WhyRecord::BehindGap {
+            gap: gap.first,
+            missing: gap.count,
             attempt: standing.wait.map(|wait| wait.attempt),
             until: standing.wait.map(|wait| Time::from_micros(wait.due)),
         },
         None => WhyRecord::Next { before: (earlier().count() as u64).saturating_sub(1) },
     }
-}
-
-/// The first gap before or between these records: where it begins and how many positions it has.
-fn first_gap<'a>(
-    watermark: Option<i64>,
-    standing: &Standing,
-    records: impl Iterator<Item = &'a StoredRecord>,
-) -> Option<(i64, u64)> {
-    let mut behind = watermark?;
-    for record in records {
-        let step = record.step.max(1);
-        let slots = (i128::from(record.position) - i128::from(behind)) / i128::from(step) - 1;
-        let is_given_up = standing.drain_to.is_some_and(|to| record.position <= to);
-        let is_bridged = standing.ahead.iter().any(|ahead| ahead.from <= behind.saturating_add(step));
-        if slots > 0 && !is_given_up && !is_bridged {
-            return Some((behind.saturating_add(step), u64::try_from(slots).unwrap_or(u64::MAX)));
-        }
-        behind = record.position;
-    }
-    None
 }
 
 impl WhyRecord {

@@ -6,7 +6,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::TriggerError;
 use backstop::{Backstop, ScheduleName};
 use backstop_server::wire::queue::PausedShape;
-use serde_json::json;
+use backstop_server::wire::schedule::TriggeredShape;
 
 pub(super) async fn trigger(args: &NameArg, context: &Context) -> Result<Verdict, Trouble> {
     let name = &args.name;
@@ -18,11 +18,8 @@ pub(super) async fn trigger(args: &NameArg, context: &Context) -> Result<Verdict
         _ => Trouble::new(error),
     })?;
     if context.output.is_json() {
-        context.output.json(&json!({
-            "schedule": name,
-            "job": triggered.id,
-            "instant": triggered.instant,
-        }))?;
+        let shape = TriggeredShape { instant: triggered.instant, job: triggered.id, schedule: name };
+        context.output.json(&shape)?;
     } else {
         context.output.line(format!("{name}: job {} is in queue {}", triggered.id, schedule.queue))?;
     }

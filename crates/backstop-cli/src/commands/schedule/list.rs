@@ -6,8 +6,7 @@ use crate::output::words::{count, instant, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::{ScheduleStatus, Standing};
 use backstop::{Schedule, ScheduleName, Time};
-use backstop_server::wire::schedule::{SchedulesShape, configured, known};
-use serde_json::Value;
+use backstop_server::wire::schedule::{ScheduleShape, SchedulesShape};
 
 /// A schedule of the configuration, or one that only the store has heard of.
 enum Listed<'a> {
@@ -38,10 +37,10 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-fn shape(listed: &Listed<'_>) -> Value {
+fn shape(listed: &Listed<'_>) -> ScheduleShape {
     match listed {
-        Listed::Configured(schedule, status, _) => configured(schedule, status),
-        Listed::Known(name, standing) => known(name, standing),
+        Listed::Configured(schedule, status, _) => ScheduleShape::configured(schedule, status),
+        Listed::Known(name, standing) => ScheduleShape::known(name, standing),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::output::words::{counted, cut, one_line, relative, to_the_millisecond}
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::streams::{Standing, StoredKey};
-use backstop::why::record::why_record;
+use backstop::why::record::{Joint, joints, why_record};
 use backstop_server::wire::stream::{KeyWholeShape, redacted, state};
 
 /// Characters of a payload on a line.
@@ -56,7 +56,7 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
             relative(Time::from_micros(wait.due), now)
         ));
     }
-    lines.extend(held(stored, now));
+    lines.extend(held(stored, standing, now));
     if let Some(Ok(why)) = stored.records.first().map(|record| why_record(stored, record.position)) {
         lines.push(format!(
             "  why {} waits: {}",
@@ -77,21 +77,14 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
 }
 
 /// What is held, with the gaps between.
-fn held(stored: &StoredKey, now: Time) -> Vec<String> {
+fn held(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut before = stored.watermark;
-    for record in &stored.records {
-        if let Some(before) = before.filter(|before| record.position > before.saturating_add(record.step)) {
-            let missing = u64::try_from((record.position - before) / record.step - 1).unwrap_or(0);
-            let from = before.saturating_add(record.step);
-            match missing {
-                0 => lines.push("  … off the grid …".to_owned()),
-                _ => lines.push(format!("  … gap of {} from {from} on …", counted(missing, "position"))),
-            }
+    for (record, joint) in joints(stored, standing) {
+        if joint != Joint::Close {
+            lines.push(format!("  … {joint} …"));
         }
         let payload = cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS);
         lines.push(format!("  held {} since {}: {payload}", record.position, relative(record.at, now)));
-        before = Some(record.position);
     }
     let more = stored.count.saturating_sub(stored.records.len() as u64);
     if more > 0 {

@@ -24,6 +24,28 @@ retry = { kind = "constant", every = "10ms", max_attempts = 1 }
 step = "1m"
 "#;
 
+/// Databases of a user's that cannot be reached, and what a collector wants: passwords all the same.
+const ELSEWHERE: &str = r#"
+[sweeps.lost]
+url = "postgres://ada:canary-sweep@127.0.0.1:1/app?password=canary-parameter"
+query = "SELECT id FROM rows WHERE at <= :cutoff"
+queue = "mail"
+unique_key = "row:{id}"
+
+[tables.backlog]
+url = "mysql://ada:canary-table@127.0.0.1:1/app"
+table = "BACKLOG"
+
+[schedules.daily]
+cron = "30 8 * * *"
+queue = "mail"
+payload = { password = "canary-schedule" }
+
+[telemetry]
+otlp = "http://127.0.0.1:1"
+headers = { x-api-key = "canary-header" }
+"#;
+
 /// Commands that list something; what shows one payload whole is asked for by name, and is not here.
 const LISTS: [&str; 17] = [
     "job list",
@@ -46,7 +68,7 @@ const LISTS: [&str; 17] = [
 ];
 
 /// Pages and answers for whoever may only read.
-const READ: [&str; 22] = [
+const READ: [&str; 35] = [
     "/",
     "/queues",
     "/queues/mail",
@@ -69,6 +91,19 @@ const READ: [&str; 22] = [
     "/v1/dead",
     "/v1/queues",
     "/v1/streams/s/keys/k",
+    "/schedules",
+    "/schedules/daily",
+    "/sweeps",
+    "/sweeps/lost",
+    "/tables",
+    "/policy",
+    "/v1/schedules",
+    "/v1/sweeps",
+    "/v1/tables",
+    "/v1/breakers",
+    "/v1/dead/groups",
+    "/v1/jobs/mail-1/why",
+    "/v1/capabilities",
 ];
 
 /// Fails if it says any of them.
@@ -132,6 +167,7 @@ fn a_secret_is_on_no_page_and_in_no_answer_for_who_may_read() {
     let made: Value = place.json(["token", "create", "--scope", "read"]);
     let bearer = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
     place.run(["work", "mail", "web", "--until-empty"]).exits(1);
+    place.write("backstop.toml", &format!("{CONFIG}{ELSEWHERE}"));
     let served = serving(&place);
     for path in READ {
         let (status, body) = served.ask(&format!("GET {path}"), &bearer, "");

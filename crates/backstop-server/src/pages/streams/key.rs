@@ -6,12 +6,13 @@ use super::{as_time, link, named, state};
 use crate::pages::chart::{Mark, Markup, TimeLine, Tone};
 use crate::pages::mark::When;
 use crate::pages::{Frame, PageFailure, Section, View, text};
+use crate::wire::stream::redacted;
 use crate::words::{cut, one_line};
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
-use backstop::core::stream::StoredRecord;
 use backstop::streams::{Rules, Standing, StoredKey};
+use backstop::why::record::{Joint, joints, why_record};
 use backstop_core::{Span, StreamKey, StreamName, Time};
 
 /// Characters of a payload in the list.
@@ -38,6 +39,8 @@ struct Page {
     failing: Option<FailingShown>,
     halted: Option<String>,
     line: Option<Markup>,
+    /// Why the first of them waits.
+    why: Option<(String, String)>,
     held: Vec<Held>,
     more: u64,
     count: String,
@@ -99,14 +102,12 @@ async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailu
     let name = named(&view, stream)?;
     let key = StreamKey::new(key).map_err(|error| view.bad(error))?;
     let stream = view.app().backstop().stream(name.as_str()).map_err(|error| view.bad(error))?;
-    let Some(mut stored) = view.ask(stream.key(&key)).await? else {
+    let Some(stored) = view.ask(stream.key(&key)).await? else {
         return Err(view
             .missing(format!("Stream {name} has no key {key}: no record of it came, or it was forgotten.")));
     };
     let config = view.app().config();
-    for record in &mut stored.records {
-        record.payload = backstop::Payload::stored(config.redaction.payload(record.payload.as_bytes()));
-    }
+    let stored = redacted(stored, &config.redaction);
     let rules = config.streams.get(&name).map(|entry| entry.settings.rules.clone());
     view.show(&made(&view, &name, &stored, rules.as_ref()))
 }
@@ -148,12 +149,19 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         failing,
         halted: standing.halted.map(|position| position.to_string()),
         line: (!stored.records.is_empty()).then(|| line.figure()),
-        held: held(stored, until, now),
+        why: why(stored),
+        held: held(stored, &standing, until, now),
         more: stored.count.saturating_sub(stored.records.len() as u64),
         count: text::count(stored.count),
         missed: standing.missed.runs().map(missed).collect(),
         late: standing.late.iter().rev().map(late).collect(),
     }
+}
+
+/// The record that is held first, and why it waits, as the command line and the API say it.
+fn why(stored: &StoredKey) -> Option<(String, String)> {
+    let first = stored.records.first()?;
+    Some((first.position.to_string(), why_record(stored, first.position).ok()?.to_string()))
 }
 
 fn facts(stored: &StoredKey, standing: &Standing) -> Vec<(&'static str, String)> {
@@ -190,41 +198,17 @@ fn short(position: i64) -> String {
     time.unwrap_or_else(|| position.to_string())
 }
 
-/// How many positions are missing between two; `None` if the second is where it is expected.
-fn missing(before: Option<i64>, record: &StoredRecord) -> Option<u64> {
-    let before = before?;
-    let step = record.step.max(1);
-    (record.position > before.saturating_add(step))
-        .then(|| u64::try_from((record.position.saturating_sub(before)) / step - 1).unwrap_or(0))
-}
-
-fn held(stored: &StoredKey, until: Option<Time>, now: Time) -> Vec<Held> {
-    let mut before = stored.watermark;
-    let mut held = Vec::with_capacity(stored.records.len());
-    for record in &stored.records {
-        let gap = match missing(before, record) {
-            None => String::new(),
-            Some(0) => "off the grid".to_owned(),
-            Some(number) => {
-                let from = before.unwrap_or_default().saturating_add(record.step);
-                format!(
-                    "{} from {from} on",
-                    text::many(number, "position is missing", "positions are missing")
-                )
-            }
-        };
-        held.push(Held {
-            gap,
-            position: record.position.to_string(),
-            time: as_time(record.position),
-            since: When::new(record.at, now),
-            until: When::maybe(until, now),
-            tenant: record.tenant.as_deref().unwrap_or_default().to_owned(),
-            payload: cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS),
-        });
-        before = Some(record.position);
-    }
-    held
+fn held(stored: &StoredKey, standing: &Standing, until: Option<Time>, now: Time) -> Vec<Held> {
+    let held = joints(stored, standing).map(|(record, joint)| Held {
+        gap: joint.to_string(),
+        position: record.position.to_string(),
+        time: as_time(record.position),
+        since: When::new(record.at, now),
+        until: When::maybe(until, now),
+        tenant: record.tenant.as_deref().unwrap_or_default().to_owned(),
+        payload: cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS),
+    });
+    held.collect()
 }
 
 /// The last positions that were passed, the watermark, and what is held with the gaps between.
@@ -250,25 +234,18 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
             words: format!("everything up to {watermark} has been dealt with"),
         });
     }
-    let mut before = stored.watermark;
-    for record in &stored.records {
-        if let Some(number) = missing(before, record) {
-            let from = before.unwrap_or_default().saturating_add(record.step);
-            let words = match number {
-                0 => "a step off the grid".to_owned(),
-                _ => format!(
-                    "{} from {from} on",
-                    text::many(number, "position is missing", "positions are missing")
-                ),
-            };
-            marks.push(Mark::Gap { missing: number, words });
-        }
+    for (record, joint) in joints(stored, standing) {
+        let missing = match joint {
+            Joint::Close => None,
+            Joint::OffGrid => Some(0),
+            Joint::Missing(gap) | Joint::GivenUp(gap) | Joint::Bridged(gap) => Some(gap.count),
+        };
+        marks.extend(missing.map(|missing| Mark::Gap { missing, words: joint.to_string() }));
         marks.push(Mark::There {
             name: short(record.position),
             tone: if standing.halted == Some(record.position) { Tone::Bad } else { Tone::Plain },
             words: format!("{} is held, came {}", record.position, text::when(record.at, now)),
         });
-        before = Some(record.position);
     }
     marks
 }

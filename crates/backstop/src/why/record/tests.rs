@@ -110,3 +110,21 @@ fn the_first_record_of_a_key_is_next() {
     let fresh = StoredKey { watermark: None, ..key(&[6_000], &Standing::default()) };
     assert_eq!(why_record(&fresh, 6_000).unwrap(), WhyRecord::Next { before: 0 });
 }
+
+#[test]
+fn records_follow_what_is_before_them_closely_or_behind_a_gap_of_a_kind() {
+    let all = |held: &[i64], standing: Standing| -> Vec<String> {
+        joints(&key(held, &standing), &standing).map(|(_, joint)| joint.to_string()).collect()
+    };
+    let plain = all(&[120, 150, 300, 301], Standing::default());
+    assert_eq!(plain, ["", "", "1 position is missing from 210 on", ""]);
+    assert_eq!(all(&[179], Standing::default()), ["off the grid"]);
+    let given_up = all(&[240, 480], Standing { drain_to: Some(240), ..Standing::default() });
+    assert_eq!(given_up, ["2 positions are given up from 120 on", "3 positions are missing from 300 on"]);
+    // A step that no store should have: it is drawn as one, and divides nothing by zero.
+    let mut damaged = key(&[63], &Standing::default());
+    damaged.records[0].step = 0;
+    let standing = Standing::default();
+    let told: Vec<String> = joints(&damaged, &standing).map(|(_, joint)| joint.to_string()).collect();
+    assert_eq!(told, ["2 positions are missing from 61 on"]);
+}

@@ -730,7 +730,10 @@ fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
     let counted = Arc::clone(&runs);
     let handler = move |_: Run| {
         counted.fetch_add(1, Ordering::SeqCst);
-        async { Ok::<(), Fail>(()) }
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok::<(), Fail>(())
+        }
     };
     let running = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
     (store, backstop, running, runs)

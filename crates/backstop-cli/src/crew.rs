@@ -90,12 +90,14 @@ impl Crew {
         Ok(Self { worker: worker.start()?, streams })
     }
 
-    /// What keeps house for workers elsewhere, and runs nothing.
+    /// What keeps house for workers elsewhere, and runs nothing. Schedules and sweeps are part of that: they put jobs into queues which
+    /// others may serve.
     pub(crate) fn at_rest(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
         let minded = |worker: WorkerBuilder, (queue, entry): (&QueueName, &QueueConfig)| {
             worker.queue(queue.as_str(), entry.settings.clone())
         };
-        let worker = config.queues.iter().fold(patient(backstop, config), minded);
+        let worker = worker(backstop, &[], &sweeps(config), &[], config)?;
+        let worker = config.queues.iter().fold(worker, minded);
         Ok(Self { worker: worker.keep_house(usual_shelf()).start()?, streams: Vec::new() })
     }
 
@@ -123,6 +125,11 @@ impl Crew {
         self.worker.refused()
     }
 
+    /// Whether the store ever let its worker work.
+    pub(crate) fn was_served(&self) -> bool {
+        self.worker.was_served()
+    }
+
     /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is called off and given back.
     pub(crate) async fn dismiss(self, force: CancellationToken) {
         let Self { mut worker, streams } = self;
@@ -140,12 +147,15 @@ impl Crew {
 /// A worker for all that has a handler, which keeps house for all that has none: workers elsewhere rely on it.
 fn whole_worker(backstop: &Backstop, config: &Config) -> Result<WorkerBuilder, Trouble> {
     let lanes: Vec<Lane> = config.queues.iter().filter_map(lane).collect();
-    let sweeps: Vec<Sweep> = config.sweeps.values().cloned().collect();
-    let mut worker = worker(backstop, &lanes, &sweeps, &tables(config)?, config)?;
+    let mut worker = worker(backstop, &lanes, &sweeps(config), &tables(config)?, config)?;
     for (queue, entry) in config.queues.iter().filter(|(_, entry)| entry.handler.is_none()) {
         worker = worker.queue(queue.as_str(), entry.settings.clone());
     }
     Ok(worker.keep_house(usual_shelf()))
+}
+
+fn sweeps(config: &Config) -> Vec<Sweep> {
+    config.sweeps.values().cloned().collect()
 }
 
 fn lane((queue, entry): (&QueueName, &QueueConfig)) -> Option<Lane> {

@@ -149,7 +149,7 @@ impl From<StoreError> for Trouble {
 
 /// A worker that the store refuses: what it lacks.
 pub(crate) fn refused(error: &StoreError, address: &Address) -> Trouble {
-    let trouble = Trouble::new(format!("the worker stopped, the store refuses its claims: {error}"));
+    let trouble = Trouble::new(format!("the worker stopped, the store refuses what it lives on: {error}"));
     match address.kind() {
         Some(StoreKind::Postgres) => trouble.advise(
             "as the owner of the schema: GRANT USAGE ON SCHEMA backstop TO worker; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA backstop TO \

@@ -12,8 +12,12 @@ pub const ENQUEUE_JOBS_MAX: usize = 5_000;
 pub const PAYLOAD_DEPTH_MAX: usize = 128;
 /// Jobs one claim may take, over all its queues.
 pub const CLAIM_JOBS_MAX: usize = 2_000;
-/// Refusals in a row after which a worker takes the store's word for it that its claims cannot work.
-pub const CLAIM_REFUSALS_MAX: u32 = 3;
+/// Refusals in a row of one kind of call, with no answer in between, that a worker takes for the store's last word: at least so many.
+pub const REFUSALS_MIN: u32 = 3;
+/// And for at least so long, or its longest lease. Rights are changed and servers take over within less.
+pub const REFUSED_FOR: Span = Span::secs(30);
+/// The same for a kind of call that this worker has never had an answer to: nothing says that it ever had the right to it.
+pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 /// Settlements of one call.

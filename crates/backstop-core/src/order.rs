@@ -10,13 +10,24 @@
 //!
 //! So of two orders that are given at once the greater one stands, whichever comes first. An order is for one run of a worker, from its
 //! start to its end: a worker that is started again under the same name has not been asked for anything.
+//!
+//! A worker of a process has another id for each run. One that speaks through somebody else tells of itself what it likes:
+//!
+//! | its call tells | the order is for | it is meant |
+//! |---|---|---|
+//! | when it was started | a run that was told | if it is that run |
+//! | when it was started | whoever had that name | if it was started before the order was given |
+//! | its process alone | that process, or whoever had that name | unless it was silent for [`SILENCE_MAX`] before: the next run may be the same process again |
+//! | its process alone | another run | no |
+//! | nothing | the run that was told last under its name, or whoever had that name | unless it was silent |
+//! | nothing | another run | no |
 
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A worker that does not say which run of it this is counts as another one after a silence of this length: the orders of before were
-/// not for it.
+/// A worker that does not say when it was started counts as another one after a silence of this length: the orders of before were not
+/// for it.
 pub const SILENCE_MAX: Span = Span::secs(30);
 
 /// What an operator says to a worker.
@@ -149,10 +160,32 @@ impl Standing {
         }
     }
 
-    /// Whether a worker is meant that does not say which run of it this is, and was heard of last at `seen_at`.
-    pub fn is_for_unknown(&self, seen_at: Option<Time>, now: Time) -> bool {
-        self.run.is_none() && seen_at.is_some_and(|seen_at| now.since(seen_at) <= SILENCE_MAX)
+    /// Whether whoever makes a call is meant, by the table above. `last` is the run that was told last under its name; `was_silent` says
+    /// that it was not heard of for [`SILENCE_MAX`] before this call.
+    pub fn is_for_call(&self, told: &Told, last: Option<&str>, was_silent: bool) -> bool {
+        let is_of = |run: Option<&str>| self.run.is_none() || self.run.as_deref() == run;
+        match told {
+            Told::Run(run) => self.is_for(run),
+            Told::Process(process) => !was_silent && is_of(Some(process)),
+            Told::Nothing => !was_silent && is_of(last),
+        }
     }
+
+    /// Whether a silence before the call decides.
+    pub fn hangs_on_silence(&self, told: &Told, last: Option<&str>) -> bool {
+        self.is_for_call(told, last, false) && !self.is_for_call(told, last, true)
+    }
+}
+
+/// What a call of a worker that speaks through somebody else tells of its run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// When it was started: this run and no other.
+    Run(RunOf),
+    /// Its process, which the next run may have as well.
+    Process(String),
+    /// Nothing.
+    Nothing,
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ pub(crate) enum Kind {
     Passing,
     /// The server does not know the script yet.
     NoScript,
+    /// The server does not know who asks, which it may by the next connection: passwords are changed, and a server that takes over may not
+    /// have its users yet.
+    Stranger,
     /// The caller may not, or the server cannot.
     Refused,
     /// The server holds something that it should not.
@@ -40,7 +43,8 @@ fn is_wrapped(text: &str, word: &str) -> bool {
 fn plain_kind(error: &RedisError) -> Kind {
     match error.kind() {
         ErrorKind::Server(server) => server_kind(server),
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => Kind::Refused,
+        ErrorKind::AuthenticationFailed => Kind::Stranger,
+        ErrorKind::InvalidClientConfig => Kind::Refused,
         ErrorKind::UnexpectedReturnType => Kind::Damage,
         ErrorKind::Extension => extension_kind(error.code().unwrap_or_default()),
         _ => Kind::Connection,
@@ -66,7 +70,8 @@ const fn server_kind(kind: ServerErrorKind) -> Kind {
 fn extension_kind(code: &str) -> Kind {
     match code {
         "OOM" | "BUSY" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => Kind::Passing,
-        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => Kind::Refused,
+        "NOAUTH" | "WRONGPASS" => Kind::Stranger,
+        "NOPERM" | "DENIED" => Kind::Refused,
         _ => Kind::Damage,
     }
 }
@@ -84,9 +89,13 @@ pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError
             format!("Redis cannot write to its disk; free some space on it ({error})"),
         ),
         Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => StoreError::misuse(doing, error),
+        Kind::Stranger => StoreError::unavailable(
+            doing,
+            format!("Redis does not let this user in; check user and password in the address ({error})"),
+        ),
         Kind::Refused => StoreError::misuse(
             doing,
-            format!("Redis refuses; check user, password and rights in the address ({error})"),
+            format!("Redis refuses; check the rights of the user in the address ({error})"),
         ),
         Kind::Damage => StoreError::corrupt(doing, error),
         Kind::Connection | Kind::Passing | Kind::NoScript => StoreError::unavailable(doing, error),
@@ -124,9 +133,21 @@ mod tests {
         }
         check(ErrorKind::Io, "unavailable");
         check(ErrorKind::ClusterConnectionNotFound, "unavailable");
-        check(ErrorKind::AuthenticationFailed, "misuse");
+        // As on PostgreSQL.
+        check(ErrorKind::AuthenticationFailed, "unavailable");
+        check(ErrorKind::InvalidClientConfig, "misuse");
         check(ErrorKind::Server(ServerErrorKind::NoPerm), "misuse");
         check(ErrorKind::Server(ServerErrorKind::ResponseError), "corrupt");
+    }
+
+    #[test]
+    fn who_is_not_known_may_be_by_the_next_connection_and_who_may_not_does_not() {
+        for (word, is_transient) in [("NOAUTH", true), ("WRONGPASS", true), ("NOPERM", false)] {
+            let error = redis::make_extension_error(word.to_owned(), None);
+            assert_eq!(store_error("claiming", &error).is_transient(), is_transient, "{word}");
+        }
+        let error = redis::make_extension_error("WRONGPASS".to_owned(), None);
+        assert!(store_error("claiming", &error).to_string().contains("check user and password"), "{error}");
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Link {
     {
         let live = self.live().await?;
         let answer = attempt(live.wire).await;
-        if answer.as_ref().is_err_and(|error| kind(error) == Kind::Connection) {
+        if answer.as_ref().is_err_and(|error| matches!(kind(error), Kind::Connection | Kind::Stranger)) {
             if self.is_cluster() {
                 self.renew(live.turn).await;
             } else {

@@ -164,7 +164,7 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         return Err(OpenError::NoLog { path, mode });
     }
     set_up_log(&writer).map_err(failed)?;
-    if let Standing::Newer(version) = migrate::standing(migrate::version(&writer).map_err(failed)?) {
+    if let Standing::Newer(version) = migrate::standing(&writer).map_err(failed)? {
         return Err(OpenError::Newer { path, version });
     }
     let readers: Result<Vec<Connection>> =

@@ -81,6 +81,7 @@ struct Ways {
     down: bool,
     next: VecDeque<Fault>,
     forbidden: BTreeSet<&'static str>,
+    hanging: BTreeSet<&'static str>,
     injected: BTreeMap<(&'static str, Fault), u64>,
 }
 
@@ -103,6 +104,7 @@ impl Flaky {
             down: false,
             next: VecDeque::new(),
             forbidden: BTreeSet::new(),
+            hanging: BTreeSet::new(),
             injected: BTreeMap::new(),
         };
         Self { inner, ways: Arc::new(Mutex::new(ways)) }
@@ -140,6 +142,18 @@ impl Flaky {
         self.ways().forbidden.insert(method);
     }
 
+    /// From now on this method is not answered at all, as by a server that is there and does nothing.
+    pub fn hang(&self, method: &'static str) {
+        self.ways().hanging.insert(method);
+    }
+
+    /// From now on this method is answered again, whether it was forbidden or hung.
+    pub fn allow(&self, method: &'static str) {
+        let mut ways = self.ways();
+        ways.forbidden.remove(method);
+        ways.hanging.remove(method);
+    }
+
     /// How often this fault was injected.
     pub fn injected(&self, fault: Fault) -> u64 {
         let ways = self.ways();
@@ -163,6 +177,9 @@ impl Flaky {
     {
         if self.ways().forbidden.contains(method) {
             return Err(StoreError::misuse(method, "injected: permission denied"));
+        }
+        if self.ways().hanging.contains(method) {
+            std::future::pending::<()>().await;
         }
         let fate = self.ways().fate(method);
         if let Some(delay) = fate.delay_before {

@@ -10,6 +10,8 @@
 //! | was told to stop, or stops by itself | stopping |
 //! | was asked to take no new jobs | quiet |
 //! | anything else | live |
+//!
+//! A worker without a card hears no orders: it is of a version that knows none. It is shown as it is, whatever it was asked for.
 
 pub(crate) mod card;
 
@@ -27,6 +29,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Workers are shown, and can be asked for something, for so long after their last sign of life.
 pub const LISTED: Span = Span::hours(1);
+/// What is said to who asks for something of a worker that does not listen.
+pub const UNHEARD: &str = "it has told nothing of itself; if it is of a version that hears no orders, it works on. End its process instead";
 /// Cells that are read for each worker of a list: card, order, kinds.
 const CELLS_EACH: usize = 3;
 
@@ -68,8 +72,10 @@ pub struct WorkerInfo {
     pub duty: Duty,
     /// What it is asked for.
     pub asked: Option<Standing>,
-    /// Whether it has told anything of itself.
+    /// Whether it has told anything of itself, and so hears what it is asked for.
     has_card: bool,
+    /// Whether it is a worker of a process, which takes its card away when it ends.
+    is_of_process: bool,
 }
 
 /// How a worker is.
@@ -119,6 +125,7 @@ impl WorkerInfo {
     fn new(status: WorkerStatus, card: Option<Card>, order: Option<Standing>, known: kinds::Known) -> Self {
         let has_card = card.is_some();
         let card = card.unwrap_or_default();
+        let is_of_process = card.is_of_process();
         let asked = order.filter(|order| card.run.as_ref().is_none_or(|run| order.is_for(run)));
         Self {
             // The card may be older than the beats.
@@ -129,19 +136,26 @@ impl WorkerInfo {
             duty: card.duty,
             asked,
             has_card,
+            is_of_process,
         }
+    }
+
+    /// Whether it is heard at `now` and takes new jobs.
+    pub fn takes_jobs(&self, now: Time) -> bool {
+        self.health(now) == Health::Live
     }
 
     /// How it is at `now`.
     pub fn health(&self, now: Time) -> Health {
         let is_heard = is_heard(&self.status, now);
         // A worker that stops takes its card away, and its last beat names no queue.
-        let has_left = !self.has_card && self.status.queues.is_empty();
+        let has_left = !self.is_of_process && self.status.queues.is_empty();
+        let asked = self.asked.as_ref().filter(|_| self.has_card).map(|asked| asked.asked);
         match (is_heard, self.status.running) {
             (false, 1..) => Health::Silent,
             (false, 0) => Health::Stopped,
             (true, 0) if has_left => Health::Stopped,
-            (true, _) => match self.duty.heeding(self.asked.as_ref().map(|asked| asked.asked)) {
+            (true, _) => match self.duty.heeding(asked) {
                 Duty::Working => Health::Live,
                 Duty::Quiet => Health::Quiet,
                 Duty::Stopping => Health::Stopping,
@@ -157,6 +171,8 @@ pub struct Given {
     pub ordered: Ordered,
     /// What the worker is asked for from now on.
     pub asked: Option<Asked>,
+    /// Whether it has ever told anything of itself. One that has not is of a version that hears no orders.
+    pub listens: bool,
 }
 
 impl Backstop {
@@ -206,12 +222,11 @@ impl Backstop {
         let workers = self.store().workers(LISTED, now).await?;
         let Some(status) = workers.into_iter().find(|worker| worker.name == *name) else { return Ok(None) };
         let card = card::read_card(self, name).await?;
-        let run = card.as_ref().and_then(|card| card.run.clone());
-        if run.is_none() && now.since(status.seen_at) > SILENCE_MAX {
+        let has_run = card.as_ref().is_some_and(|card| card.run.is_some());
+        if !has_run && now.since(status.seen_at) > SILENCE_MAX {
             return Ok(None);
         }
-        let duty = card.map(|card| card.duty).unwrap_or_default();
-        Ok(Some(card::change_order(self, name, run.as_ref(), duty, order, by).await?))
+        Ok(Some(card::change_order(self, name, card.as_ref(), order, by).await?))
     }
 }
 

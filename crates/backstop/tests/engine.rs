@@ -719,23 +719,80 @@ async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
     tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops by itself");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_worker_whose_claims_are_refused_for_good_stops_and_says_why() {
+/// A worker on a store that refuses what it is told to, and how many runs it has begun.
+fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
     let clock = Arc::new(VirtualClock::start());
     let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
-    let start = || {
-        let worker = backstop.worker().services(Services::CallersRuntime);
-        worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().expect("it starts")
+    let runs = Arc::new(AtomicUsize::new(0));
+    let worker = backstop.worker().services(Services::CallersRuntime);
+    let settings = QueueSettings { concurrency: 4, ..QueueSettings::default() };
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Run| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok::<(), Fail>(())
+        }
     };
+    let running = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
+    (store, backstop, running, runs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_claims_are_refused_for_good_stops_and_says_why() {
+    let (store, _backstop, mut running, _) = on_a_strict_store();
     let patience = Duration::from_mins(10);
     store.set_down(true);
-    let mut through_an_outage = start();
-    assert!(tokio::time::timeout(patience, through_an_outage.ended()).await.is_err(), "an outage passes");
-    assert_eq!(through_an_outage.refused(), None);
+    assert!(tokio::time::timeout(patience, running.ended()).await.is_err(), "an outage passes");
+    assert_eq!(running.refused(), None);
     store.set_down(false);
     store.forbid("claim");
-    tokio::time::timeout(patience, through_an_outage.ended()).await.expect("it stops");
-    let refused = through_an_outage.refused().expect("it says why");
+    tokio::time::timeout(patience, running.ended()).await.expect("it stops");
+    let refused = running.refused().expect("it says why");
     assert!(refused.to_string().contains("permission denied"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_that_are_changed_half_way_stop_no_worker() {
+    let (store, backstop, mut running, runs) = on_a_strict_store();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for method in ["claim", "beat", "settle"] {
+        let before = runs.load(Ordering::SeqCst);
+        store.forbid(method);
+        for n in 0..3 {
+            backstop.draft("q").id(&format!("{method} {n}")).push().await.expect("pushed");
+        }
+        let five = Duration::from_secs(5);
+        assert!(tokio::time::timeout(five, running.ended()).await.is_err(), "{method}");
+        store.allow(method);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert!(runs.load(Ordering::SeqCst) >= before + 3, "it works on: {method}");
+    }
+    assert_eq!(running.refused(), None);
+    store.forbid("claim");
+    tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops");
+    assert!(running.refused().is_some() && running.was_served());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_may_claim_and_not_settle_runs_little_and_stops() {
+    let (store, backstop, mut running, runs) = on_a_strict_store();
+    for n in 0..100 {
+        backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+    }
+    store.forbid("settle");
+    tokio::time::timeout(Duration::from_mins(2), running.ended()).await.expect("it stops");
+    let refused = running.refused().expect("it says why");
+    assert!(refused.to_string().contains("permission denied"), "{refused}");
+    let runs = runs.load(Ordering::SeqCst);
+    assert!((1..50).contains(&runs), "{runs} runs whose effects may come twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_beats_are_refused_stops() {
+    let (store, _backstop, mut running, _) = on_a_strict_store();
+    store.forbid("beat");
+    tokio::time::timeout(Duration::from_mins(2), running.ended()).await.expect("it stops");
+    assert!(running.refused().is_some());
 }

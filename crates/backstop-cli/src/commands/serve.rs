@@ -10,9 +10,14 @@ use backstop_server::App;
 use backstop_server::serve::{CannotServe, Server, Serving};
 use clap::Args;
 use serde_json::json;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// How long after the store refused the worker another one is tried.
+const AGAIN: Duration = Duration::from_mins(1);
 
 /// Where.
 #[derive(Args, Debug)]
@@ -32,7 +37,9 @@ For others than this machine:
   tls = { cert = \"cert.pem\", key = \"key.pem\" }         or plain_http = true, behind a proxy that has TLS
   origins = [\"https://jobs.example.org\"]               where browsers find it, if the proxy changes the Host header
 
-SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. Ctrl-C or SIGTERM lets
+SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. The worker is then another
+one: what an operator asked of the one before, such as to be quiet, is over. If the store refuses the worker for good, the API and the
+dashboard go on, and another worker is tried every minute; at the start it is an error. Ctrl-C or SIGTERM lets
 requests and running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
 pub(crate) struct ServeArgs {
     /// Where to listen.
@@ -68,7 +75,9 @@ pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
         backstop,
         app,
         serving,
-        crew,
+        crew: Some(crew),
+        was_served: false,
+        start_at: None,
         retired: JoinSet::new(),
         force: CancellationToken::new(),
     };
@@ -82,7 +91,12 @@ struct House<'a> {
     backstop: Backstop,
     app: App,
     serving: Serving,
-    crew: Crew,
+    /// Who works by the configuration; nobody while the store refuses that.
+    crew: Option<Crew>,
+    /// Whether the store ever let somebody work.
+    was_served: bool,
+    /// When to try again, if nobody works.
+    start_at: Option<Instant>,
     /// Those that work by configurations of before, until what they run has ended.
     retired: JoinSet<()>,
     force: CancellationToken,
@@ -94,17 +108,12 @@ impl House<'_> {
             tokio::select! {
                 () = signals.next() => break Ok(Verdict::Fine),
                 Some(()) = hangups.recv() => self.reload().await,
-                () = self.crew.broken() => {
-                    if self.crew.was_asked_to_stop() && self.rest() {
-                        continue;
+                () = broken(&mut self.crew) => {
+                    if let Some(end) = self.do_without() {
+                        break end;
                     }
-                    self.context.output.warn("the worker ended unexpectedly; the server stops with it");
-                    let store = &self.app.config().store;
-                    break match self.crew.refused() {
-                        Some(error) => Err(refused(&error, store)),
-                        None => Ok(Verdict::FallsShort),
-                    };
                 }
+                () = time_of(self.start_at) => self.try_again().await,
                 Some(_) = self.retired.join_next() => {}
             }
         };
@@ -112,19 +121,57 @@ impl House<'_> {
         verdict
     }
 
+    /// Goes on without the crew that has ended, or ends with this.
+    fn do_without(&mut self) -> Option<Result<Verdict, Trouble>> {
+        let crew = self.crew.take()?;
+        self.was_served |= crew.was_served();
+        let (was_asked, refused_by_store) = (crew.was_asked_to_stop(), crew.refused());
+        self.retired.spawn(crew.dismiss(self.force.clone()));
+        let output = &self.context.output;
+        match (was_asked, refused_by_store) {
+            (true, _) if self.rest() => None,
+            (false, Some(error)) if self.was_served => {
+                // The API and the dashboard have done nothing wrong, and rights come back.
+                let told = refused(&error, &self.app.config().store);
+                output.warn(format!(
+                    "{}; the server goes on, and nothing of the configuration runs. It is tried again every minute, and at once on SIGHUP",
+                    told.cause()
+                ));
+                self.start_at = Some(Instant::now() + AGAIN);
+                None
+            }
+            (_, error) => {
+                output.warn("the worker ended unexpectedly; the server stops with it");
+                let store = &self.app.config().store;
+                Some(error.map_or(Ok(Verdict::FallsShort), |error| Err(refused(&error, store))))
+            }
+        }
+    }
+
+    /// Has the configuration worked on again, after the store refused that.
+    async fn try_again(&mut self) {
+        self.start_at = None;
+        match Crew::start(&self.backstop, &self.app.config()).await {
+            Ok(crew) => self.crew = Some(crew),
+            Err(trouble) => {
+                self.context.output.warn(format!("the worker does not start: {}", trouble.cause()));
+                self.start_at = Some(Instant::now() + AGAIN);
+            }
+        }
+    }
+
     /// Runs nothing of the configuration any more, since an operator stopped its worker. House is kept on: workers elsewhere rely on it.
     fn rest(&mut self) -> bool {
-        let crew = match Crew::at_rest(&self.backstop, &self.app.config()) {
-            Ok(crew) => crew,
+        match Crew::at_rest(&self.backstop, &self.app.config()) {
+            Ok(crew) => self.crew = Some(crew),
             Err(trouble) => {
                 self.context.output.warn(format!("nobody would keep house: {}", trouble.cause()));
                 return false;
             }
-        };
-        let before = std::mem::replace(&mut self.crew, crew);
-        self.retired.spawn(before.dismiss(self.force.clone()));
+        }
         self.context.output.announce(
-            "the worker was asked to stop: the server goes on and keeps house, and runs no handlers until SIGHUP or a restart",
+            "the worker was asked to stop: the server goes on, keeps house and fires schedules and sweeps; it runs no handlers, tables \
+             and streams until SIGHUP or a restart",
         );
         true
     }
@@ -160,8 +207,11 @@ impl House<'_> {
         let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
         let crew = Crew::start(&self.backstop, &config).await?;
         self.serving.change(change);
-        let before = std::mem::replace(&mut self.crew, crew);
-        self.retired.spawn(before.dismiss(self.force.clone()));
+        self.start_at = None;
+        if let Some(before) = self.crew.replace(crew) {
+            self.was_served |= before.was_served();
+            self.retired.spawn(before.dismiss(self.force.clone()));
+        }
         for what in fixed(&standing, &config) {
             self.context.output.warn(format!("{what} has changed; that takes a restart"));
         }
@@ -173,7 +223,9 @@ impl House<'_> {
         let Self { context, mut serving, crew, mut retired, force, .. } = self;
         context.output.announce("stopping: requests and running jobs may end; once more to call them off");
         serving.stop();
-        retired.spawn(crew.dismiss(force.clone()));
+        if let Some(crew) = crew {
+            retired.spawn(crew.dismiss(force.clone()));
+        }
         loop {
             tokio::select! {
                 () = async {
@@ -187,6 +239,22 @@ impl House<'_> {
                 }
             }
         }
+    }
+}
+
+/// Waits for the end of a crew; for ever, if there is none.
+async fn broken(crew: &mut Option<Crew>) {
+    match crew {
+        Some(crew) => crew.broken().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a time; for ever, if there is none.
+async fn time_of(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

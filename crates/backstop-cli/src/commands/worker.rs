@@ -9,7 +9,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::core::WorkerName;
 use backstop::core::order::{Order, Ordered};
 use backstop::operate::Changes;
-use backstop::workers::{Health, LISTED, WorkerInfo};
+use backstop::workers::{Health, LISTED, UNHEARD, WorkerInfo};
 use backstop::{QueueName, Time};
 use backstop_server::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
 use clap::{Args, Subcommand};
@@ -32,7 +32,8 @@ Examples:
   backstop worker quiet web-1/4711/a3f09c
 
 It heeds that within seconds: what it claimed ahead goes back for others, tables are left to others. Schedules, sweeps and
-housekeeping go on. `backstop worker resume` has it go on; a worker that is started again under the same name was not asked.")]
+housekeeping go on, and so do the streams of a `backstop serve`. `backstop worker resume` has it go on; a worker that is started
+again under the same name, as on a SIGHUP, was not asked.")]
     Quiet(WorkerArg),
     /// Take back what a worker was asked for
     #[command(after_help = "\
@@ -47,8 +48,8 @@ Examples:
   backstop worker stop web-1/4711/a3f09c --reason 'the machine is taken down'
   backstop worker stop web-1/4711/a3f09c --yes --json
 
-As SIGTERM does. The worker of a `backstop serve` stops, with its streams, and the server goes on and keeps house; a SIGHUP
-has it work again. A worker over HTTP is told so in the answers to its requests, and gets no more jobs.")]
+As SIGTERM does. The worker of a `backstop serve` stops, with its tables and streams, and the server goes on, keeps house and fires
+schedules and sweeps; a SIGHUP has it work again. A worker over HTTP is told so in the answers to its requests, and gets no more jobs.")]
     Stop(StopArgs),
 }
 
@@ -191,11 +192,14 @@ async fn order(
     } else {
         let then = match order {
             Order::Quiet => "takes no new jobs within seconds; what it runs may end",
-            Order::Resume => "goes on within seconds",
+            Order::Resume => "goes on within seconds, unless it has begun to stop",
             Order::Stop => "ends what it runs, within its grace, and then itself",
         };
         let same = if given.ordered == Ordered::Same { "as it was: " } else { "" };
         context.output.line(format!("{name}: {same}{then}"))?;
+        if !given.listens {
+            context.output.warn(format!("{name}: {UNHEARD}"));
+        }
     }
     Ok(Verdict::Fine)
 }

@@ -289,7 +289,13 @@ fn worker_of(place: &Place, queue: &str) -> String {
 #[test]
 fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_its_configuration_again() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let app = rusqlite::Connection::open(place.path("app.db")).unwrap();
+    app.execute_batch("CREATE TABLE change (id INTEGER PRIMARY KEY, at TEXT)").unwrap();
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n[sweeps.lost]\nurl = \"sqlite:app.db\"\nquery = \"SELECT id FROM change WHERE at <= :cutoff\"\n\
+         every = \"1s\"\nqueue = \"found\"\nunique_key = \"change:{id}\"\npayload = { id = \"{id}\" }\n",
+    );
     let served = serve(&place, &HERE);
     let name = worker_of(&place, "q");
     place.run(["worker", "stop", &name]).complains(2, &["nobody can be asked here", "--yes"]);
@@ -301,6 +307,9 @@ fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_i
             && workers.iter().any(|worker| worker["state"] == "live" && worker["queues"] == json!([]))
     });
     served.push("q", "a");
+    // Schedules and sweeps go on: others may work on what they put into queues.
+    app.execute_batch("INSERT INTO change VALUES (1, '2020-01-01 00:00:00')").unwrap();
+    wait_until("what the sweep finds", || place.count("found", "ready") == 1);
     // House is kept: a job that is due becomes ready although nobody asks for it.
     let later = json!({ "queue": "q", "payload": {}, "id": "later", "delay": "500ms" }).to_string();
     assert_eq!(served.ask("POST /v1/jobs", "", &later).0, 201);

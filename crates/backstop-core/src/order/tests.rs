@@ -65,13 +65,27 @@ fn a_worker_that_was_started_again_under_the_same_name_was_not_asked() {
 }
 
 #[test]
-fn who_says_nothing_of_its_runs_is_another_one_after_a_silence() {
-    let heard = |ago: Span| Some(NOW.before(ago));
-    assert!(standing(None).is_for_unknown(heard(SILENCE_MAX), NOW));
-    assert!(!standing(None).is_for_unknown(heard(SILENCE_MAX.plus(Span::millis(1))), NOW));
-    assert!(!standing(None).is_for_unknown(None, NOW));
-    assert!(
-        !standing(Some("a")).is_for_unknown(heard(Span::ZERO), NOW),
-        "it was for one that said who it is"
-    );
+fn a_call_is_meant_as_the_table_says() {
+    let started = |id: &str, since| Told::Run(RunOf { id: id.to_owned(), since });
+    let process = Told::Process("h/1/".to_owned());
+    let early = NOW.before(Span::hours(1));
+    // The call, for whom the order is, the run told last; meant, and meant after a silence.
+    for (told, run, last, expected) in [
+        (started("a", early), Some("a"), None, (true, true)),
+        (started("a", early), Some("b"), Some("b"), (false, false)),
+        (started("a", early), None, None, (true, true)),
+        (started("a", NOW.after(Span::secs(1))), None, None, (false, false)),
+        (process.clone(), Some("h/1/"), Some("h/1/"), (true, false)),
+        (process.clone(), None, None, (true, false)),
+        (process, Some("h/2/"), Some("h/2/"), (false, false)),
+        (Told::Nothing, Some("a"), Some("a"), (true, false)),
+        (Told::Nothing, None, Some("a"), (true, false)),
+        (Told::Nothing, Some("b"), Some("a"), (false, false)),
+        (Told::Nothing, Some("a"), None, (false, false)),
+    ] {
+        let order = standing(run);
+        let meant = [false, true].map(|was_silent| order.is_for_call(&told, last, was_silent));
+        assert_eq!((meant[0], meant[1]), expected, "{told:?} {run:?} {last:?}");
+        assert_eq!(order.hangs_on_silence(&told, last), meant[0] != meant[1], "{told:?} {run:?} {last:?}");
+    }
 }

@@ -10,7 +10,7 @@
 //! | `backstop_queue_oldest_ready_seconds` | `queue` | for how long the job that is claimed next could have run |
 //! | `backstop_queue_paused` | `queue` | 1 if it gives nothing out |
 //! | `backstop_queue_max_size` | `queue` | live jobs it takes, if it is bounded |
-//! | `backstop_queue_workers` | `queue` | live workers that serve it |
+//! | `backstop_queue_workers` | `queue` | live workers that serve it and take new jobs |
 //! | `backstop_dead_letters` | `queue` | jobs that were given up |
 //! | `backstop_dead_letters_max` | `queue` | how many of them it takes |
 //! | `backstop_workers` | | workers that beat within 30 s |
@@ -38,8 +38,9 @@ use crate::doctor::{Found, Opinion};
 use backstop::breakers::{GuardName, GuardStatus};
 use backstop::examine::of_contents;
 use backstop::why::LIVE_WITHIN;
+use backstop::workers::WorkerInfo;
 use backstop::{QueueSettings, Timing};
-use backstop_core::port::{Answer, Gate, Grade, QueueStatus, StreamStatus, WorkerStatus};
+use backstop_core::port::{Answer, Gate, Grade, QueueStatus, StreamStatus};
 use backstop_core::{Span, State, Time};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -62,7 +63,7 @@ metrics! {
     OLDEST_READY = "backstop_queue_oldest_ready_seconds", Gauge, "for how long the job that is claimed next could have run";
     PAUSED = "backstop_queue_paused", Gauge, "1 if the queue gives nothing out";
     MAX_SIZE = "backstop_queue_max_size", Gauge, "live jobs the queue takes";
-    QUEUE_WORKERS = "backstop_queue_workers", Gauge, "live workers that serve the queue";
+    QUEUE_WORKERS = "backstop_queue_workers", Gauge, "live workers that serve the queue and take new jobs";
     DEAD = "backstop_dead_letters", Gauge, "jobs that were given up";
     DEAD_MAX = "backstop_dead_letters_max", Gauge, "dead letters the queue takes";
     WORKERS = "backstop_workers", Gauge, "workers that beat within 30 s";
@@ -102,7 +103,7 @@ pub(super) struct Quick {
     took: f64,
     now: Time,
     queues: Vec<QueueStatus>,
-    workers: Vec<WorkerStatus>,
+    workers: Vec<WorkerInfo>,
     guards: Vec<GuardStatus>,
     streams: Vec<StreamStatus>,
     expired: Span,
@@ -138,7 +139,7 @@ impl Quick {
         Ok(Self {
             now,
             queues: store.queues(now).await?,
-            workers: store.workers(LIVE_WITHIN, now).await?,
+            workers: backstop.workers(LIVE_WITHIN).await?,
             guards: backstop.breakers().list().await?,
             streams: store.streams().await?,
             expired: backstop.oldest_expired(|queue| config.lease_of(queue)).await?.unwrap_or(Span::ZERO),
@@ -247,8 +248,10 @@ impl Quick {
         text.tell(PAUSED, queues.greatest(is_paused).samples());
         text.tell(MAX_SIZE, queues.added_up(|queue| queue.bounds.max_size.map(count)).samples());
         let serving = |queue: &QueueStatus| {
-            let serving = self.workers.iter().filter(|worker| worker.queues.contains(&queue.name));
-            Some(count(serving.count() as u64))
+            let serves = |worker: &&WorkerInfo| {
+                worker.status.queues.contains(&queue.name) && worker.takes_jobs(self.now)
+            };
+            Some(count(self.workers.iter().filter(serves).count() as u64))
         };
         text.tell(QUEUE_WORKERS, queues.added_up(serving).samples());
         text.tell(DEAD, queues.added_up(|queue| Some(count(queue.counts.of(State::Dead)))).samples());

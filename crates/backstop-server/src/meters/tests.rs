@@ -68,6 +68,39 @@ async fn a_scrape_tells_what_is_in_the_store() {
 }
 
 #[tokio::test]
+async fn a_queue_has_as_many_workers_as_take_its_jobs() {
+    let test = testing::start();
+    test.backstop.draft("mail").push().await.unwrap();
+    let app = app(test.backstop.clone(), "");
+    let (config, attendance) = (app.config(), backstop::remote::Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let asks = |name: &str| backstop::remote::Ask {
+        queues: vec!["mail".parse().unwrap()],
+        max: 1,
+        worker: backstop_core::WorkerName::new(name),
+        lease: None,
+        wait: backstop::Span::ZERO,
+        about: backstop::workers::About::default(),
+    };
+    let told = async || {
+        let (_, text) = ask(&router(&app), "/metrics").await;
+        let line = text.lines().find(|line| line.starts_with("backstop_queue_workers")).unwrap().to_owned();
+        (line, text.lines().find(|line| line.starts_with("backstop_workers ")).unwrap().to_owned())
+    };
+    for name in ["one", "two"] {
+        remote.lease(&asks(name)).await.unwrap();
+    }
+    let order = backstop_core::order::Order::Quiet;
+    test.backstop.changes("ada").order(&asks("one").worker, order).await.unwrap().unwrap();
+    test.clock.advance(backstop::Span::secs(1));
+    let (serving, all) = told().await;
+    assert_eq!(
+        (serving.as_str(), all.as_str()),
+        ("backstop_queue_workers{queue=\"mail\"} 1", "backstop_workers 2")
+    );
+}
+
+#[tokio::test]
 async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
     let test = testing::start();
     let toml =

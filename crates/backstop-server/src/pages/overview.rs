@@ -205,11 +205,9 @@ pub(super) fn charts(series: &QueueSeries) -> Vec<Markup> {
 
 /// The queues with the most to do.
 fn busiest(view: &View, facts: &Facts) -> Vec<Row> {
-    let config = view.app().config();
     let row_facts = RowFacts {
         base: view.app().base(),
-        config: &config,
-        workers: &facts.workers,
+        workers: &facts.taking,
         guards: &facts.guards,
         history: view.app().history(),
         now: facts.now,

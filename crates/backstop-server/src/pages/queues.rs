@@ -14,8 +14,8 @@ use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
 use backstop::breakers::GuardStatus;
-use backstop::config::Config;
 use backstop::why::LIVE_WITHIN;
+use backstop::workers::WorkerInfo;
 use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
 use backstop_core::{QueueName, State, Time};
 
@@ -76,7 +76,7 @@ pub(super) const COLUMNS: [State; 5] =
 /// What a row is made from.
 pub(super) struct Facts<'a> {
     pub(super) base: &'a str,
-    pub(super) config: &'a Config,
+    /// Those that are heard and take new jobs.
     pub(super) workers: &'a [WorkerStatus],
     pub(super) guards: &'a [GuardStatus],
     pub(super) history: &'a History,
@@ -86,11 +86,11 @@ pub(super) struct Facts<'a> {
 async fn list(view: View) -> Result<Response, PageFailure> {
     let (store, now) = (view.store(), view.now());
     let queues = view.ask(store.queues(now)).await?;
-    let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
+    let workers = view.ask(view.app().backstop().workers(LIVE_WITHIN)).await?;
+    let workers = taking_jobs(&workers, now);
     let guards = view.ask(view.app().backstop().breakers().list()).await?;
-    let config = view.app().config();
     let (base, history) = (view.app().base(), view.app().history());
-    let facts = Facts { base, config: &config, workers: &workers, guards: &guards, history, now };
+    let facts = Facts { base, workers: &workers, guards: &guards, history, now };
     let search = view.query("search").unwrap_or_default().to_owned();
     let found = queues.iter().filter(|queue| queue.name.as_str().contains(&search));
     let found: Vec<&QueueStatus> = found.collect();
@@ -124,7 +124,12 @@ impl Row {
     }
 }
 
-/// How many live workers serve a queue.
+/// Those that take new jobs.
+pub(super) fn taking_jobs(workers: &[WorkerInfo], now: Time) -> Vec<WorkerStatus> {
+    workers.iter().filter(|worker| worker.takes_jobs(now)).map(|worker| worker.status.clone()).collect()
+}
+
+/// How many workers serve a queue.
 pub(super) fn serving(queue: &QueueName, workers: &[WorkerStatus]) -> u64 {
     workers.iter().filter(|worker| worker.queues.contains(queue)).count() as u64
 }
@@ -161,8 +166,7 @@ pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
     if queue.counts.of(State::Dead) >= queue.bounds.dead_max {
         tags.push(tag("dead letters full", "bad"));
     }
-    let is_handled = facts.config.queues.get(&queue.name).is_some_and(|entry| entry.handler.is_some());
-    if live > 0 && !is_handled && serving(&queue.name, facts.workers) == 0 {
+    if live > 0 && serving(&queue.name, facts.workers) == 0 {
         tags.push(tag("nobody serves it", "warn"));
     }
     tags

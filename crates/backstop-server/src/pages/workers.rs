@@ -8,7 +8,7 @@ use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::workers::{About, Health, LISTED, WorkerInfo};
+use backstop::workers::{About, Health, LISTED, UNHEARD, WorkerInfo};
 use backstop_core::order::{Asked, Duty, Order, Ordered};
 use backstop_core::port::WorkerStatus;
 use backstop_core::{QueueName, Time, WorkerName};
@@ -187,7 +187,7 @@ async fn quiet(view: View, posted: Posted) -> Result<Response, PageFailure> {
 }
 
 async fn resume(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    order(&view, &posted, Order::Resume, "goes on within seconds.").await
+    order(&view, &posted, Order::Resume, "goes on within seconds, unless it has begun to stop.").await
 }
 
 async fn stop(view: View, posted: Posted) -> Result<Response, PageFailure> {
@@ -198,6 +198,10 @@ async fn order(view: &View, posted: &Posted, order: Order, then: &str) -> Result
     let name = posted.get_exact("name").ok_or_else(|| view.bad("Which worker?"))?;
     let worker = WorkerName::new(name);
     let given = view.ask(view.changes(posted)?.order(&worker, order)).await?;
+    let then = match given {
+        Some(given) if !given.listens => &format!("{then} Unless it does not hear: {UNHEARD}."),
+        _ => then,
+    };
     let note = match given.map(|given| given.ordered) {
         Some(Ordered::Given) => Note::done(format!("{worker} {then}")),
         Some(Ordered::Same) => Note::done(format!("Nothing changed: {worker} {then}")),

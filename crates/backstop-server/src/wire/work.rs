@@ -39,14 +39,15 @@ pub struct LeaseShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub host: Option<Text<'a>>,
-    /// Its process there. With it, or with `started_at`, an order is for this run of the worker, and not for the next.
+    /// Its process there.
     #[serde(default)]
     pub pid: Option<u32>,
     /// What it calls its version.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs.
+    /// Since when it runs. With it, an order is for this run of the worker, and not for the next; without it, a worker of the same name
+    /// counts as the same one until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -58,19 +59,28 @@ pub struct LeaseShape<'a> {
     pub memory_bytes: Option<u64>,
 }
 
-impl LeaseShape<'_> {
-    /// What the worker tells of itself.
-    pub fn about(&self) -> About {
-        let (since, places, memory) = (self.started_at, self.concurrency, self.memory_bytes);
-        About { since, places, memory, ..process(self.host.as_ref(), self.pid, self.version.as_ref()) }
-    }
+/// Both requests carry the same fields about their worker, and neither lets others pass: shapes that are read strictly cannot share them.
+macro_rules! tells_of_its_worker {
+    ($shape:ident) => {
+        impl $shape<'_> {
+            /// What the worker tells of itself.
+            pub fn about(&self) -> About {
+                let text = |text: &Text<'_>| text.0.to_string();
+                About {
+                    host: self.host.as_ref().map(text),
+                    pid: self.pid,
+                    version: self.version.as_ref().map(text),
+                    since: self.started_at,
+                    places: self.concurrency,
+                    memory: self.memory_bytes,
+                }
+            }
+        }
+    };
 }
 
-/// A process, as it calls itself.
-fn process(host: Option<&Text<'_>>, pid: Option<u32>, version: Option<&Text<'_>>) -> About {
-    let text = |text: &Text<'_>| text.0.to_string();
-    About { host: host.map(text), pid, version: version.map(text), ..About::default() }
-}
+tells_of_its_worker!(LeaseShape);
+tells_of_its_worker!(BeatShape);
 
 /// Jobs that were handed out.
 #[derive(Serialize, ToSchema, Debug)]
@@ -286,14 +296,15 @@ pub struct BeatShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub host: Option<Text<'a>>,
-    /// Its process there. With it, or with `started_at`, an order is for this run of the worker, and not for the next.
+    /// Its process there.
     #[serde(default)]
     pub pid: Option<u32>,
     /// What it calls its version.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs.
+    /// Since when it runs. With it, an order is for this run of the worker, and not for the next; without it, a worker of the same name
+    /// counts as the same one until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -303,14 +314,6 @@ pub struct BeatShape<'a> {
     /// How much memory it has in use.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-}
-
-impl BeatShape<'_> {
-    /// What the worker tells of itself.
-    pub fn about(&self) -> About {
-        let (since, places, memory) = (self.started_at, self.concurrency, self.memory_bytes);
-        About { since, places, memory, ..process(self.host.as_ref(), self.pid, self.version.as_ref()) }
-    }
 }
 
 /// A lease that is held.

@@ -104,12 +104,16 @@ pub struct OrderedShape<'a> {
     pub asked: Option<&'static str>,
     /// Whether that is new.
     pub changed: bool,
+    /// Why it may not hear that; only there if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<&'static str>,
 }
 
 impl<'a> OrderedShape<'a> {
     /// The shape of what became of an order to a worker.
     pub fn new(name: &'a str, given: backstop::workers::Given) -> Self {
         let changed = given.ordered == backstop::core::order::Ordered::Given;
-        Self { name, asked: given.asked.map(Asked::as_str), changed }
+        let note = (!given.listens).then_some(backstop::workers::UNHEARD);
+        Self { name, asked: given.asked.map(Asked::as_str), changed, note }
     }
 }

@@ -297,3 +297,38 @@ async fn a_redrive_by_ids_is_of_its_own_letters_and_is_bound_to_their_queue() {
     assert_eq!(started["selection"]["queue"], OWN, "{started}");
     assert_eq!(started["picked"], 1, "{started}");
 }
+
+#[tokio::test]
+async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_of() {
+    use backstop::core::WorkerName;
+    use backstop::core::order::Order;
+    use backstop::workers::LISTED;
+    let site = Site::new(GUARDED);
+    let token = site.token_for(&[Scope::Work], &[OWN]).await;
+    let name = "web-1/4711/a3f09c";
+    let worker = site.backstop.worker().name(name).services(backstop::Services::CallersRuntime);
+    let running =
+        worker.handle_raw(OTHER, |_: backstop::Run| async { Ok::<(), backstop::Fail>(()) }).start().unwrap();
+    let seen = async || {
+        site.backstop.workers(LISTED).await.unwrap().into_iter().find(|one| one.status.name.as_str() == name)
+    };
+    while !seen().await.is_some_and(|worker| worker.about.pid.is_some()) {
+        tokio::task::yield_now().await;
+    }
+    site.backstop.changes("ada").order(&WorkerName::new(name), Order::Quiet).await.unwrap().unwrap();
+    for about in [
+        json!({ "worker": name, "pid": 1 }),
+        json!({ "worker": name }),
+        json!({ "worker": name, "started_at": "2026-01-01T00:00:00Z" }),
+    ] {
+        site.clock.advance(backstop::Span::secs(3));
+        let request =
+            bearing(request(Method::POST, "/v1/beat"), &token).body(Body::from(about.to_string())).unwrap();
+        let (got, told) = site.read(request).await;
+        assert_eq!((got.status, told.contains("quiet")), (StatusCode::OK, false), "{about}: {told}");
+        let worker = seen().await.unwrap();
+        assert!(worker.asked.is_some(), "it stands: {about}");
+        assert_eq!(worker.about.pid, Some(std::process::id()), "{about}");
+    }
+    drop(running);
+}

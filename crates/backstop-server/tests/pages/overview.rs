@@ -45,6 +45,26 @@ async fn a_queue_that_nobody_serves_is_stuck() {
 }
 
 #[tokio::test]
+async fn a_queue_whose_workers_take_no_new_jobs_is_stuck_also_where_the_configuration_has_a_handler() {
+    let site = Site::new("[queues.emails]\nhandler = { exec = [\"true\"] }\n");
+    let backstop = &site.test.backstop;
+    ready(backstop, "emails", "a").await;
+    site.test.clock.advance(Span::minutes(3));
+    // It is heard over HTTP, asks for jobs, and is asked to be quiet.
+    let (config, attendance) = (site.app.config(), backstop::remote::Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    let worker = backstop::core::WorkerName::new("worker-7");
+    heard(backstop, "emails", "worker-7").await;
+    remote.beat(&worker, &backstop::workers::About::default(), Vec::new(), None).await.unwrap();
+    heard(backstop, "emails", "worker-7").await;
+    assert!(problems(&site.page("/").await).is_empty(), "it serves it");
+    assert!(!site.page("/queues").await.contains("nobody serves it"));
+    backstop.changes("ada").order(&worker, backstop::core::order::Order::Quiet).await.unwrap().unwrap();
+    assert_eq!(problems(&site.page("/").await), ["stuck"]);
+    assert!(site.page("/queues").await.contains("nobody serves it"));
+}
+
+#[tokio::test]
 async fn a_paused_queue_is_told_once_its_jobs_are_late() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;

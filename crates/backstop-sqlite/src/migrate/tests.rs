@@ -15,10 +15,10 @@ use std::sync::Arc;
 const STEPS: [Step; 3] = [
     Step::new("CREATE TABLE backstop_a (x)"),
     Step {
-        sql: "CREATE TABLE backstop_b (x)",
         fill: |db| db.execute_batch("INSERT INTO backstop_a VALUES (1)"),
+        ..Step::new("CREATE TABLE backstop_b (x)")
     },
-    Step::new("ALTER TABLE backstop_a ADD COLUMN y; INSERT INTO backstop_b VALUES (1);"),
+    Step::adding("ALTER TABLE backstop_a ADD COLUMN y; INSERT INTO backstop_b VALUES (1);"),
 ];
 
 fn rows(db: &Connection) -> (i64, i64) {
@@ -76,11 +76,54 @@ fn a_newer_store_is_refused_with_what_to_do() {
     let mut db = Connection::open_in_memory().expect("a database");
     migrate(&mut db).expect("migrated");
     db.execute(SCHEMA_SET, [VERSION + 1]).expect("a version of the future");
+    db.execute(LEAST_SET, [VERSION + 1]).expect("for programs of the future");
     for answer in [migrate(&mut db).map(drop), check_version(&db, "claiming")] {
         let error = answer.expect_err("refused");
         assert!(matches!(error, StoreError::Misuse { .. }), "{error:?}");
         assert!(error.to_string().contains("use the program that migrated it"), "{error}");
     }
+}
+
+#[test]
+fn steps_that_only_add_leave_the_least_version_as_it_was() {
+    let mut db = Connection::open_in_memory().expect("a database");
+    for (reached, expected) in [(1, 1), (2, 2), (3, 2)] {
+        climb(&mut db, &STEPS[..reached]).expect("climbed");
+        assert_eq!(least(&db), Ok(expected), "after step {reached}");
+    }
+    db.execute_batch("DELETE FROM backstop_meta WHERE key = 'least'").expect("as it was before");
+    assert_eq!(least(&db), Ok(3), "where it is not said, only its own version will do");
+}
+
+/// The next version, by a step that only adds.
+fn climb_past(path: &Path) {
+    let mut db = crate::open::open(path, 0).expect("the file opens").writer;
+    let step = Step::adding("ALTER TABLE backstop_claim ADD COLUMN note TEXT");
+    climb_to(&mut db, VERSION + 1, &step).expect("the next version");
+    assert_eq!(version(&db), Ok(VERSION + 1));
+}
+
+#[tokio::test]
+async fn a_program_goes_on_while_the_next_version_adds_to_its_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    let store = SqliteStore::open(&path, SqliteOptions::default()).expect("the file opens");
+    store.migrate().await.expect("migrated");
+    let mut scene = Scene::new(Arc::new(store));
+    scene.insert([given::job("q", "before")]).await;
+    let run = scene.claim_one("q").await;
+    climb_past(&path);
+    assert_eq!(scene.beat(&[run.lease.clone()], at(90)).await, [], "what it holds stays its own");
+    assert_eq!(scene.settle(&run.lease, given::DONE).await, Settled::Applied, "what it did counts");
+    scene.insert([given::job("q", "after")]).await;
+    let run = scene.claim_one("q").await;
+    assert_eq!(scene.settle(&run.lease, given::DONE).await, Settled::Applied);
+    assert_eq!(scene.queue("q").await.counts.of(State::Done), 2);
+    // And it can be started anew beside the other.
+    let next = VERSION + 1;
+    let again = SqliteStore::open(&path, SqliteOptions::default()).expect("the file opens");
+    assert_eq!(again.migrate().await, Ok(Migrated { from: next, to: next }), "its shape is left alone");
+    assert_eq!(again.queues(START).await.expect("queues").len(), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Keeps leases alive, and calls off runs whose lease is lost or can no longer be trusted.
 
 use super::Engine;
+use super::refusals::Vital;
 use crate::kinds;
 use crate::worker::QueueSettings;
 use backstop_core::limits::BEAT_LEASES_MAX;
@@ -117,7 +118,9 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
         leases: leases.clone(),
         until: now.after(term),
     };
-    match engine.store().beat(beat, now).await {
+    let answer = engine.store().beat(beat, now).await;
+    engine.refusals.note(Vital::Beat, &answer, Instant::now());
+    match answer {
         Ok(lost) => {
             engine.held.extended(&leases, sent);
             call_off(engine, lost, "its lease ended: it was cancelled, or another worker has it");

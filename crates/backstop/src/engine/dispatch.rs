@@ -3,6 +3,7 @@
 use super::Engine;
 use super::execute::pass;
 use super::lane::{ServedQueue, Standing, Waiting};
+use super::refusals::Vital;
 use super::suspects::{Alone, QUIET_WAIT};
 use crate::worker::QueueSettings;
 use backstop_core::blame::{is_at_last_strike, is_suspect};
@@ -197,7 +198,9 @@ impl Dispatcher {
 
     /// What to ask for now, of these queues. Those with the same lease go into one claim.
     fn next_claim(&mut self, of: impl Fn(&QueueName) -> bool) -> Option<Asked> {
-        let waits = self.quiet_since.is_some() || self.engine.suspects.is_quiet();
+        let waits = self.quiet_since.is_some()
+            || self.engine.suspects.is_quiet()
+            || self.engine.refusals.holds_claims(Instant::now());
         if waits || !self.engine.orders.takes_jobs() {
             return None;
         }
@@ -259,7 +262,6 @@ impl Dispatcher {
     fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) {
         let at = asked.at.unwrap_or_else(Instant::now);
         self.set_unanswered(&asked, false);
-        self.engine.refusals.note(&answer);
         match answer {
             Ok(granted) => {
                 self.retry_in = CLAIM_RETRY_FIRST;
@@ -405,12 +407,21 @@ impl Pass {
 }
 
 async fn claim(engine: &Engine, asked: &mut Asked, now: Time) -> Answer<Vec<Leased>> {
+    let answer = allowed_claim(engine, asked, now).await.transpose();
+    if let Some(answer) = &answer {
+        engine.refusals.note(Vital::Claim, answer, Instant::now());
+    }
+    answer.unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// `None` if there was nothing to be asked for.
+async fn allowed_claim(engine: &Engine, asked: &mut Asked, now: Time) -> Answer<Option<Vec<Leased>>> {
     get_permits(engine, asked).await?;
     get_leave(engine, asked).await?;
     if asked.claim.wants.is_empty() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
-    engine.store().claim(asked.claim.clone(), now).await
+    engine.store().claim(asked.claim.clone(), now).await.map(Some)
 }
 
 /// Asks leave for queues over their rate limits, and asks for no more jobs than they got.

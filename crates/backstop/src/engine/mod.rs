@@ -133,6 +133,7 @@ impl Engine {
         timing: Timing,
     ) -> Self {
         let run = RunOf { id: format!("{:016x}", backstop.random().bits()), since: backstop.now() };
+        let refusals = Refusals::new(longest_lease(&queues));
         Self {
             backstop,
             name,
@@ -159,7 +160,7 @@ impl Engine {
             rates: Rates::default(),
             suspects: Suspects::default(),
             orders: Orders::default(),
-            refusals: Refusals::default(),
+            refusals,
         }
     }
 
@@ -244,8 +245,7 @@ impl Engine {
 
     /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.
     pub(crate) fn longest_lease(&self) -> Span {
-        let longest = self.queues.values().map(|settings| settings.lease).max();
-        longest.unwrap_or_else(|| QueueSettings::default().lease)
+        longest_lease(&self.queues)
     }
 
     /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler
@@ -253,6 +253,11 @@ impl Engine {
     pub(crate) fn recovery_bound(&self) -> Span {
         self.timing.recovery_bound(self.longest_lease())
     }
+}
+
+fn longest_lease(queues: &BTreeMap<QueueName, QueueSettings>) -> Span {
+    let longest = queues.values().map(|settings| settings.lease).max();
+    longest.unwrap_or_else(|| QueueSettings::default().lease)
 }
 
 /// What store calls may add to the path from expiry to rerun: seize, settle and claim, each well under a second.

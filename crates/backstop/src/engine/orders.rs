@@ -83,15 +83,18 @@ impl Orders {
 pub(crate) async fn order_loop(engine: &Engine, stop: &CancellationToken, worker_stop: &CancellationToken) {
     let mut told = Told::default();
     loop {
-        if let Err(error) = hear(engine, worker_stop).await {
-            tracing::debug!(%error, "what this worker is asked for could not be read; what it was asked for last holds");
+        // A store that does not answer keeps nobody from ending.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = hear_and_tell(engine, &mut told, worker_stop) => {}
         }
-        told.tell(engine).await;
         let is_stopping = engine.orders.duty() == Duty::Stopping;
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             () = worker_stop.cancelled(), if !is_stopping => engine.orders.stops(),
+            () = engine.refusals.finally(), if !is_stopping => engine.orders.stops(),
             () = tokio::time::sleep(LOOK_PERIOD) => {}
         }
     }
@@ -102,9 +105,15 @@ pub(crate) async fn order_loop(engine: &Engine, stop: &CancellationToken, worker
     }
 }
 
+async fn hear_and_tell(engine: &Engine, told: &mut Told, worker_stop: &CancellationToken) {
+    if let Err(error) = hear(engine, worker_stop).await {
+        tracing::debug!(%error, "what this worker is asked for could not be read; what it was asked for last holds");
+    }
+    told.tell(engine).await;
+}
+
 async fn hear(engine: &Engine, worker_stop: &CancellationToken) -> Answer<()> {
-    let order = read_order(&engine.backstop, &engine.name).await?.map(|(order, _)| order);
-    let order = order.filter(|order| order.is_for(&engine.run));
+    let order = read_order(&engine.backstop, &engine.name).await?.filter(|order| order.is_for(&engine.run));
     let before = engine.orders.duty();
     let is_to_stop = engine.orders.heed(order.as_ref().map(|order| order.asked));
     match (&order, engine.orders.duty()) {

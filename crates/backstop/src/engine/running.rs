@@ -67,10 +67,15 @@ impl Running {
         self.engine.orders.was_asked_to_stop()
     }
 
-    /// Why it stopped, or is about to, by itself: the store refuses its claims for good, for lack of rights or of the right schema.
-    /// An outage of the store stops no worker.
+    /// Why it stopped, or is about to, by itself: the store refuses its claims, settlements or beats for good, for lack of rights or of
+    /// the right schema. An outage of the store stops no worker, and neither does a refusal that passes within half a minute.
     pub fn refused(&self) -> Option<StoreError> {
         self.engine.refusals.last_word()
+    }
+
+    /// Whether the store ever answered a claim of it, or what it refuses now. Then it had the right to work once, and may have it again.
+    pub fn was_served(&self) -> bool {
+        self.engine.refusals.was_served()
     }
 
     /// Tells it to stop: no more claims, running jobs may end, the rest is given back.

@@ -1,9 +1,10 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
 
 use super::Engine;
+use super::refusals::Vital;
 use crate::client::Backstop;
 use backstop_core::failure::History;
-use backstop_core::port::{Answer, Settled};
+use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -111,7 +112,9 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
     while let Some(part) = waiting.pop() {
-        match engine.store().settle(part.to_vec(), engine.now()).await {
+        let answer = engine.store().settle(part.to_vec(), engine.now()).await;
+        note(engine, part, &answer);
+        match answer {
             Ok(settled) => answers.extend(settled.into_iter().map(Ok)),
             Err(error) if error.is_transient() => return Err(error),
             Err(error) if part.len() <= 1 => answers.push(Err(error)),
@@ -122,6 +125,14 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
         }
     }
     Ok(answers)
+}
+
+/// Takes note of whether this worker may settle. What is refused beside others is asked again by itself.
+fn note(engine: &Engine, part: &[Settlement], answer: &Answer<Vec<Settled>>) {
+    let is_decided = part.len() == 1 || answer.as_ref().err().is_none_or(StoreError::is_transient);
+    if let Some(settlement) = part.first().filter(|_| is_decided) {
+        engine.refusals.note(Vital::Settlement(settlement.lease.job), answer, Instant::now());
+    }
 }
 
 /// A deploy that kills a whole queue must not leave an empty journal.

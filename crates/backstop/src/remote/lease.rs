@@ -67,15 +67,17 @@ impl Remote<'_> {
         let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
         let ask = &Ask { queues: distinct(&ask.queues), ..ask.clone() };
         let mut promote_at = Instant::now();
-        let mut was_asked = true;
+        let mut takes_jobs = false;
         loop {
-            let is_asked = self.asked(&ask.worker, &ask.about).await?.is_some();
+            let order = self.order_for(&ask.worker, &ask.about).await?;
             self.attend(ask, term).await?;
-            if is_asked && !was_asked {
+            let is_asked = order.is_some();
+            if let Some(order) = order.filter(|order| takes_jobs || !self.was_told(&ask.worker, order)) {
                 // It hears at once what it is asked for. Who asks again in spite of that waits as long as for jobs.
+                self.tell_of(&ask.worker, order);
                 return Ok(Vec::new());
             }
-            was_asked = is_asked;
+            takes_jobs = !is_asked;
             let handed = if is_asked { Vec::new() } else { self.look(ask, term).await? };
             if !handed.is_empty() {
                 return Ok(handed);
@@ -116,7 +118,7 @@ impl Remote<'_> {
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
         self.backstop.store().beat(beat, now).await?;
-        self.put_down(&ask.worker, &ask.about).await?;
+        self.put_down(&ask.worker, &ask.about).await;
         self.attendance.note(&ask.worker, &ask.queues, now);
         Ok(())
     }

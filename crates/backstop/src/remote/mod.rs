@@ -52,7 +52,7 @@ pub struct Attendance {
     /// What they told of themselves.
     cards: orders::Memory<Card>,
     /// What they were asked for.
-    orders: orders::Memory<Option<Asked>>,
+    orders: orders::Memory<orders::Heard>,
 }
 
 /// A look for jobs whose time has come.
@@ -152,13 +152,14 @@ impl Remote<'_> {
         held: Vec<(JobId, Option<Ticket>)>,
         term: Option<Span>,
     ) -> Answer<Beaten> {
-        let asked = self.asked(worker, about).await;
-        // Whatever became of that: leases come first.
-        let lost = self.extend(worker, held, term).await?;
-        if let Err(error) = self.put_down(worker, about).await {
-            tracing::debug!(%error, %worker, "what a worker tells of itself was not put down");
-        }
-        Ok(Beaten { lost, asked: asked? })
+        // Leases come first: nothing of what is told beside holds them up, or fails with them.
+        let (asked, lost) = if self.may_be_another(worker, about) {
+            (self.asked_beside(worker, about).await, self.extend(worker, held, term).await)
+        } else {
+            tokio::join!(self.asked_beside(worker, about), self.extend(worker, held, term))
+        };
+        self.put_down(worker, about).await;
+        Ok(Beaten { lost: lost?, asked })
     }
 
     /// Keeps leases alive; answers which of the jobs are no longer the worker's own.

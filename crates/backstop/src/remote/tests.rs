@@ -1,3 +1,5 @@
+mod orders;
+
 use super::*;
 use crate::config::{Overrides, Written, resolve};
 use crate::testing::{Test, start};
@@ -56,8 +58,8 @@ async fn what_was_handed_out_before_something_failed_is_handed_out() {
     }
     let (config, attendance) = (config(""), Attendance::default());
     let queues = ["q", "other"].map(|name| QueueName::new(name).unwrap()).to_vec();
-    // The order, the beat, the claim and the gates; then the second claim, twice.
-    fail(&store, &[None, None, None, None, Some(Fault::Refused), Some(Fault::Refused)]);
+    // The order, the beat, the card (read and written), the claim and the gates; then the second claim, twice.
+    fail(&store, &[None, None, None, None, None, None, Some(Fault::Refused), Some(Fault::Refused)]);
     let ask = Ask { queues, ..ask(4) };
     let handed = backstop.remote(&config, &attendance).lease(&ask).await.unwrap();
     assert_eq!(store.injected_into("claim", Fault::Refused), 2);
@@ -70,7 +72,7 @@ async fn what_was_claimed_and_cannot_be_judged_goes_back() {
     backstop.draft("q").id("a").push().await.unwrap();
     let (config, attendance) = (config(""), Attendance::default());
     let remote = backstop.remote(&config, &attendance);
-    fail(&store, &[None, None, None, Some(Fault::Refused)]);
+    fail(&store, &[None, None, None, None, None, Some(Fault::Refused)]);
     remote.lease(&ask(1)).await.unwrap_err();
     assert_eq!(store.injected_into("cells", Fault::Refused), 1);
     let job = backstop.job(JobId::named("a")).await.unwrap().unwrap();
@@ -121,8 +123,8 @@ async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every
     store.set_odds(Odds { delay_after: 1.0, ..Odds::default() });
     let probes = remote.lease(&ask(20)).await.unwrap().len() as u64;
     assert!((1..10).contains(&probes), "{probes}");
-    let (order, look, refusal) = (1, 1, 1);
-    assert_eq!(store.injected_into("cells", Fault::DelayAfter), order + look + probes + refusal);
+    let (order, card, look, refusal) = (1, 1, 1, 1);
+    assert_eq!(store.injected_into("cells", Fault::DelayAfter), order + card + look + probes + refusal);
 }
 
 #[test]
@@ -239,8 +241,8 @@ async fn who_asks_again_and_again_makes_the_store_look_for_due_jobs_no_more_ofte
     }
     let calls = store.take_calls();
     assert_eq!((calls["promote"], calls["beat"], calls["claim"]), (1, 1, 100), "{calls:?}");
-    // Once for what the worker is asked for.
-    assert_eq!(calls["cells"], 1, "{calls:?}");
+    // Once for what the worker is asked for, once for its card.
+    assert_eq!((calls["cells"], calls["swap"]), (2, 1), "{calls:?}");
     test.clock.advance(Span::millis(30));
     assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "what is due is still handed out at once");
     // A clock that was set back does not stop it.
@@ -397,129 +399,4 @@ async fn an_end_that_is_told_again_in_other_words_is_no_overlap() {
     assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "it runs again, as another attempt");
     assert_eq!(remote.settle(vec![done(&handed)]).await.unwrap(), [Said::Stale]);
     assert_eq!(test.backstop.overlaps(10).await.unwrap(), []);
-}
-
-/// Gives an order to the worker of these tests.
-async fn order(test: &Test, order: backstop_core::order::Order) -> Option<crate::workers::Given> {
-    test.backstop.changes("ada").order(&WorkerName::new("elsewhere"), order).await.unwrap()
-}
-
-/// One that works, was heard of, and holds nothing.
-async fn heard_of(remote: &Remote<'_>, about: &About) {
-    let nothing = QueueName::new("nothing").unwrap();
-    remote.lease(&Ask { queues: vec![nothing], about: about.clone(), ..ask(1) }).await.unwrap();
-}
-
-fn process(pid: u32) -> About {
-    About { pid: Some(pid), ..About::default() }
-}
-
-#[tokio::test]
-async fn a_quieted_worker_gets_nothing_hears_why_and_goes_on_when_that_is_taken_back() {
-    use backstop_core::order::Order;
-    let test = pushed(&["a"]).await;
-    let (config, attendance) = (config(""), Attendance::default());
-    let remote = test.backstop.remote(&config, &attendance);
-    let worker = WorkerName::new("elsewhere");
-    heard_of(&remote, &About::default()).await;
-    order(&test, Order::Quiet).await.unwrap();
-    test.clock.advance(Span::secs(2));
-    assert!(remote.lease(&ask(1)).await.unwrap().is_empty());
-    let beaten = remote.beat(&worker, &About::default(), Vec::new(), None).await.unwrap();
-    assert_eq!(beaten, Beaten { lost: Vec::new(), asked: Some(Asked::Quiet) });
-    order(&test, Order::Resume).await.unwrap();
-    test.clock.advance(Span::secs(2));
-    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_for_a_job_hears_at_once_that_it_is_to_stop_and_waits_if_it_asks_again() {
-    use backstop_core::order::Order;
-    let clock = Arc::new(crate::testing::VirtualClock::start());
-    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, Random::seeded(1));
-    let (config, attendance) = (config(""), Attendance::default());
-    let remote = backstop.remote(&config, &attendance);
-    let patient = Ask { wait: Span::secs(20), ..ask(1) };
-    let ordering = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        backstop.changes("ada").order(&patient.worker, Order::Stop).await.unwrap().unwrap();
-    };
-    let began = tokio::time::Instant::now();
-    let (handed, ()) = tokio::join!(remote.lease(&patient), ordering);
-    assert!(handed.unwrap().is_empty());
-    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
-    assert_eq!(remote.asked(&patient.worker, &patient.about).await.unwrap(), Some(Asked::Stop));
-    let began = tokio::time::Instant::now();
-    assert!(remote.lease(&patient).await.unwrap().is_empty());
-    assert!(began.elapsed() >= Duration::from_secs(20), "no worker asks in a circle: {:?}", began.elapsed());
-}
-
-#[tokio::test]
-async fn an_order_is_not_for_the_next_worker_of_the_same_name() {
-    use backstop_core::order::Order;
-    // With processes that are told, and without: after a silence.
-    for (before, after, silence) in [
-        (process(1), process(2), Span::secs(3)),
-        (About::default(), About::default(), Span::secs(31)),
-        (process(1), About::default(), Span::secs(3)),
-    ] {
-        let test = pushed(&["a"]).await;
-        let (config, attendance) = (config(""), Attendance::default());
-        let remote = test.backstop.remote(&config, &attendance);
-        heard_of(&remote, &before).await;
-        order(&test, Order::Stop).await.unwrap();
-        test.clock.advance(silence);
-        let handed = remote.lease(&Ask { about: after.clone(), ..ask(1) }).await.unwrap();
-        assert_eq!(handed.len(), 1, "{before:?} {after:?}");
-    }
-    // The same one goes on hearing it.
-    for about in [process(1), About::default()] {
-        let test = pushed(&["a"]).await;
-        let (config, attendance) = (config(""), Attendance::default());
-        let remote = test.backstop.remote(&config, &attendance);
-        heard_of(&remote, &about).await;
-        order(&test, Order::Stop).await.unwrap();
-        for _ in 0..5 {
-            test.clock.advance(Span::secs(20));
-            assert!(
-                remote.lease(&Ask { about: about.clone(), ..ask(1) }).await.unwrap().is_empty(),
-                "{about:?}"
-            );
-        }
-    }
-}
-
-#[tokio::test]
-async fn what_a_worker_elsewhere_tells_is_put_down_when_it_is_new_and_otherwise_now_and_then() {
-    let test = start();
-    let store = Arc::new(Counted::new(Arc::new(MemoryStore::new())));
-    let backstop = Backstop::on(store.clone(), test.clock.clone(), Random::seeded(1));
-    let (config, attendance) = (config(""), Attendance::default());
-    let (remote, worker) = (backstop.remote(&config, &attendance), WorkerName::new("elsewhere"));
-    let at = |memory: u64, version: &str| About {
-        host: Some("h".repeat(1_000)),
-        version: Some(version.to_owned()),
-        memory: Some(memory << 20),
-        ..process(7)
-    };
-    let mut written = Vec::new();
-    for (after, about) in [
-        (0, at(10, "1")),
-        (1, at(11, "1")),
-        (5, at(12, "1")),
-        (5, at(13, "1")),
-        (10, at(13, "1")),
-        (1, at(13, "2")),
-    ] {
-        test.clock.advance(Span::secs(after));
-        store.take_calls();
-        remote.beat(&worker, &about, Vec::new(), None).await.unwrap();
-        written.push(store.take_calls().get("swap").copied().unwrap_or_default());
-    }
-    assert_eq!(written, [1, 0, 0, 1, 0, 1]);
-    let told = backstop.workers(Span::hours(1)).await.unwrap().remove(0).about;
-    assert_eq!((told.pid, told.memory, told.version.as_deref()), (Some(7), Some(13 << 20), Some("2")));
-    assert_eq!(told.host.unwrap().len(), backstop_core::limits::HOST_CHARS_MAX, "texts are cut");
-    remote.beat(&WorkerName::new("silent"), &About::default(), Vec::new(), None).await.unwrap();
-    assert_eq!(backstop.workers(Span::hours(1)).await.unwrap()[1].about, About::default());
 }

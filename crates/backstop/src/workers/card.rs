@@ -6,7 +6,7 @@ use super::{About, Given};
 use crate::client::Backstop;
 use crate::shared::{read, remove, update};
 use backstop_core::limits::{HOST_CHARS_MAX, VERSION_CHARS_MAX};
-use backstop_core::order::{Duty, Order, RunOf, Standing, ordered};
+use backstop_core::order::{Duty, Order, RunOf, Standing, Told, ordered};
 use backstop_core::port::{Answer, Cell};
 use backstop_core::{Span, Time, WorkerName};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ pub(crate) const CARDS: &str = "cards/";
 pub(crate) const ORDERS: &str = "orders/";
 /// A card that was written before that is removed, unless its worker is among the living.
 const KEPT: Span = Span::days(1);
+/// Nobody else says who a worker of a process is for so long after it wrote its card, which it does every minute.
+const GUARDED: Span = Span::minutes(3);
 /// Memory is told in steps of this size: a worker at rest has nothing new to tell.
 const MEMORY_STEP: u64 = 1 << 20;
 
@@ -28,7 +30,7 @@ pub(crate) struct Card {
     /// Which run of it this is, if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run: Option<RunOf>,
-    /// How many of its places are taken.
+    /// How many of its places are taken. Only workers of a process tell this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<u32>,
     #[serde(default)]
@@ -43,27 +45,45 @@ pub(crate) struct Card {
 pub(crate) struct OrderCell(pub(crate) Option<Standing>);
 
 impl Card {
-    /// Whether two cards differ in nothing but the memory, which is never the same twice: to tell each change of it would be a write every
-    /// few seconds.
-    pub(crate) fn says_as_much_as(&self, other: &Self) -> bool {
-        let without = |card: &Self| {
-            let about = About { memory: None, ..card.about.clone() };
-            Self { about, ..card.clone() }
-        };
-        without(self) == without(other)
-    }
-
     /// The card of a worker of this process.
     pub(crate) fn here(about: About, run: RunOf, taken: usize, duty: Duty) -> Self {
         let taken = Some(u32::try_from(taken).unwrap_or(u32::MAX));
         Self { about: about.bounded(), run: Some(run), taken, duty, at: None }
     }
 
-    /// The card of a worker elsewhere; `None` if it tells nothing. Its process, or its start, tell one run of it from another.
-    pub(crate) fn elsewhere(about: &About) -> Option<Self> {
+    /// The card of a worker elsewhere, as far as it tells. One that tells nothing has a card, too: whoever speaks for it heeds its orders.
+    pub(crate) fn elsewhere(about: &About) -> Self {
         let about = about.clone().bounded();
-        let run = run_of(&about);
-        (about != About::default()).then(|| Self { about, run, ..Self::default() })
+        Self { run: run_of(&about), about, ..Self::default() }
+    }
+
+    /// Whether a worker of a process wrote it: those tell how many of their places are taken, and others cannot.
+    pub(crate) const fn is_of_process(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Whether a worker of a process wrote it, and not long ago: then it is there, and nobody else says who it is.
+    fn is_guarded(&self, now: Time) -> bool {
+        self.is_of_process() && self.at.is_some_and(|at| now.since(at) < GUARDED)
+    }
+
+    /// What is known by this card together with what was told before: a call adds to what was told of the same run, and one that tells
+    /// another run begins anew.
+    #[must_use]
+    pub(crate) fn over(self, before: &Self) -> Self {
+        if before.is_of_process() || self.run.as_ref().is_some_and(|run| before.run.as_ref() != Some(run)) {
+            return self;
+        }
+        let (told, known) = (self.about, before.about.clone());
+        let about = About {
+            host: told.host.or(known.host),
+            pid: told.pid.or(known.pid),
+            version: told.version.or(known.version),
+            since: told.since.or(known.since),
+            places: told.places.or(known.places),
+            memory: told.memory.or(known.memory),
+        };
+        Self { about, run: self.run.or_else(|| before.run.clone()), ..Self::default() }
     }
 
     /// Whether it says the same, whenever it was written.
@@ -71,14 +91,13 @@ impl Card {
         Self { at: None, ..self.clone() } == Self { at: None, ..other.clone() }
     }
 
-    /// The same, but for what changes all the time.
-    pub(crate) fn is_as(&self, other: &Self) -> bool {
-        let still = |card: &Self| Self {
-            taken: None,
-            about: About { memory: None, ..card.about.clone() },
-            ..card.clone()
+    /// The same, but for the memory, which is never the same twice: to tell each change of it would be a write every few seconds.
+    pub(crate) fn says_as_much_as(&self, other: &Self) -> bool {
+        let without = |card: &Self| {
+            let about = About { memory: None, ..card.about.clone() };
+            Self { about, ..card.clone() }
         };
-        still(self).says_as(&still(other))
+        without(self).says_as(&without(other))
     }
 
     /// Whether it may be forgotten: it is old, and its worker is not among the living.
@@ -112,7 +131,7 @@ impl About {
 }
 
 /// The run that this is of.
-pub(crate) fn run_of(about: &About) -> Option<RunOf> {
+fn run_of(about: &About) -> Option<RunOf> {
     let About { host, pid, since, .. } = about;
     if pid.is_none() && since.is_none() {
         return None;
@@ -124,6 +143,15 @@ pub(crate) fn run_of(about: &About) -> Option<RunOf> {
     Some(RunOf { id: format!("{host}/{pid}/{start}"), since })
 }
 
+/// What a call tells of its run.
+pub(crate) fn told_of(about: &About) -> Told {
+    match run_of(&about.clone().bounded()) {
+        Some(run) if about.since.is_some() => Told::Run(run),
+        Some(process) => Told::Process(process.id),
+        None => Told::Nothing,
+    }
+}
+
 pub(crate) fn card_of(worker: &WorkerName) -> String {
     format!("{CARDS}{worker}")
 }
@@ -132,12 +160,22 @@ pub(crate) fn order_of(worker: &WorkerName) -> String {
     format!("{ORDERS}{worker}")
 }
 
-/// Puts a worker's card down. One that says the same is left as it is.
+/// Puts down the card of a worker of this process. One that says the same is left as it is.
 pub(crate) async fn put_card(backstop: &Backstop, worker: &WorkerName, card: &Card) -> Answer<()> {
-    let written = Card { at: Some(backstop.now()), ..card.clone() };
+    put(backstop, worker, |_| Some(card.clone())).await
+}
+
+/// Puts down what a worker elsewhere tells. Whoever goes by the name of a worker of a process changes nothing of that one's card.
+pub(crate) async fn put_card_elsewhere(backstop: &Backstop, worker: &WorkerName, card: &Card) -> Answer<()> {
+    let now = backstop.now();
+    put(backstop, worker, |standing| (!standing.is_guarded(now)).then(|| card.clone().over(standing))).await
+}
+
+async fn put(backstop: &Backstop, worker: &WorkerName, with: impl Fn(&Card) -> Option<Card>) -> Answer<()> {
+    let at = Some(backstop.now());
     let put = |standing: &mut Card| {
-        if !standing.says_as(&written) {
-            standing.clone_from(&written);
+        if let Some(card) = with(standing).filter(|card| !standing.says_as(card)) {
+            *standing = Card { at, ..card };
         }
     };
     update(backstop, &card_of(worker), Card::default(), put).await?;
@@ -149,10 +187,25 @@ pub(crate) async fn read_card(backstop: &Backstop, worker: &WorkerName) -> Answe
     Ok(cell.as_ref().and_then(read))
 }
 
-/// The order that stands for a worker, and the cell it stands in, for who wants to remove it.
-pub(crate) async fn read_order(backstop: &Backstop, worker: &WorkerName) -> Answer<Option<(Standing, Cell)>> {
+/// What is kept of a worker: its card, and the order that stands with the cell it stands in.
+pub(crate) async fn read_both(
+    backstop: &Backstop,
+    worker: &WorkerName,
+) -> Answer<(Option<Card>, Option<(Standing, Cell)>)> {
+    let mut cells = backstop.store().cells(vec![card_of(worker), order_of(worker)]).await?.into_iter();
+    let mut next = || cells.next().flatten();
+    let (card, order) = (next(), next());
+    Ok((card.as_ref().and_then(read), order.and_then(standing_in)))
+}
+
+fn standing_in(cell: Cell) -> Option<(Standing, Cell)> {
+    Some((read::<OrderCell>(&cell)?.0?, cell))
+}
+
+/// The order that stands for a worker.
+pub(crate) async fn read_order(backstop: &Backstop, worker: &WorkerName) -> Answer<Option<Standing>> {
     let cell = backstop.store().cells(vec![order_of(worker)]).await?.pop().flatten();
-    Ok(cell.and_then(|cell| Some((read::<OrderCell>(&cell)?.0?, cell))))
+    Ok(cell.and_then(standing_in).map(|(order, _)| order))
 }
 
 /// Takes away what was kept of a run that has ended. What is there of another run stays.
@@ -173,12 +226,13 @@ pub(crate) async fn withdraw(backstop: &Backstop, worker: &WorkerName, run: &Run
 pub(crate) async fn change_order(
     backstop: &Backstop,
     worker: &WorkerName,
-    run: Option<&RunOf>,
-    duty: Duty,
+    card: Option<&Card>,
     order: Order,
     by: &str,
 ) -> Answer<Given> {
-    let at = backstop.now();
+    let (at, listens) = (backstop.now(), card.is_some());
+    let run = card.and_then(|card| card.run.as_ref());
+    let duty = card.map(|card| card.duty).unwrap_or_default();
     let change = |cell: &mut OrderCell| {
         let stands = cell.0.take().filter(|stands| run.is_none_or(|run| stands.is_for(run)));
         let (asked, ordered) = ordered(stands.as_ref().map(|stands| stands.asked), duty, order);
@@ -186,7 +240,7 @@ pub(crate) async fn change_order(
             Some(stands) if stands.asked == asked => stands,
             _ => Standing { asked, at, by: by.to_owned(), run: run.map(|run| run.id.clone()) },
         });
-        Given { ordered, asked }
+        Given { ordered, asked, listens }
     };
     Ok(update(backstop, &order_of(worker), OrderCell::default(), change).await?.1)
 }

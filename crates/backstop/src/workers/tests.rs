@@ -1,7 +1,11 @@
 use super::*;
+use crate::Random;
 use crate::testing::{Test, start};
 use backstop_core::order::RunOf;
 use backstop_core::port::Beat;
+use backstop_memory::MemoryStore;
+use std::sync::Arc;
+use std::time::Duration;
 
 fn worker() -> WorkerName {
     WorkerName::new("w")
@@ -65,7 +69,7 @@ async fn an_order_stands_with_who_gave_it_until_it_is_taken_back() {
     beat(&test, &["q"]).await;
     tell(&test, "a", Duty::Working).await;
     assert_eq!(health(&test).await, Health::Live);
-    let given = |ordered, asked| Some(Given { ordered, asked });
+    let given = |ordered, asked| Some(Given { ordered, asked, listens: true });
     assert_eq!(order(&test, Order::Quiet).await, given(Ordered::Given, Some(Asked::Quiet)));
     assert_eq!(order(&test, Order::Quiet).await, given(Ordered::Same, Some(Asked::Quiet)));
     assert_eq!(health(&test).await, Health::Quiet);
@@ -89,7 +93,7 @@ async fn a_worker_that_restarts_under_its_name_has_not_been_asked_and_can_be_ask
     let given = order(&test, Order::Quiet).await.unwrap();
     assert_eq!(
         given,
-        Given { ordered: Ordered::Given, asked: Some(Asked::Quiet) },
+        Given { ordered: Ordered::Given, asked: Some(Asked::Quiet), listens: true },
         "the old order is no order"
     );
     // The one that ended late takes away nothing of the one that runs.
@@ -98,14 +102,39 @@ async fn a_worker_that_restarts_under_its_name_has_not_been_asked_and_can_be_ask
     assert_eq!(health(&test).await, Health::Quiet);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn orders_at_once_leave_the_greater_one() {
+    use backstop_testkit::flaky::{Flaky, Odds};
+    // Whoever reads first, both have read before one of them writes.
+    for [first, second] in [[Order::Quiet, Order::Stop], [Order::Stop, Order::Quiet]] {
+        let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+        let clock = start().clock;
+        let test = Test {
+            backstop: Backstop::on(Arc::<Flaky>::clone(&store), clock.clone(), Random::seeded(1)),
+            clock,
+        };
+        beat(&test, &["q"]).await;
+        tell(&test, "a", Duty::Working).await;
+        store.set_odds(Odds { delay_after: 1.0, delay_max: Duration::from_millis(100), ..Odds::default() });
+        let name = worker();
+        let give = async |order| test.backstop.order(&name, order, "ada").await.unwrap().unwrap();
+        tokio::join!(give(first), give(second));
+        assert_eq!(seen(&test).await.asked.unwrap().asked, Asked::Stop, "{first} and {second}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_hears_no_orders_is_shown_as_it_is_and_that_is_said() {
     let test = start();
     beat(&test, &["q"]).await;
+    let given = order(&test, Order::Stop).await.unwrap();
+    assert_eq!(given, Given { ordered: Ordered::Given, asked: Some(Asked::Stop), listens: false });
+    assert_eq!(health(&test).await, Health::Live, "it works on");
+    assert!(seen(&test).await.takes_jobs(test.backstop.now()));
+    assert_eq!(seen(&test).await.asked.unwrap().asked, Asked::Stop, "and what it was asked for is shown");
+    test.clock.advance(Span::secs(1));
     tell(&test, "a", Duty::Working).await;
-    let (quiet, stop) = tokio::join!(order(&test, Order::Quiet), order(&test, Order::Stop));
-    assert!(quiet.is_some() && stop.is_some());
-    assert_eq!(seen(&test).await.asked.unwrap().asked, Asked::Stop);
+    assert_eq!(health(&test).await, Health::Live, "the order was for the run before");
 }
 
 #[tokio::test]

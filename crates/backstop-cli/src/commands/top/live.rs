@@ -181,7 +181,7 @@ fn ordered(worker: &WorkerName, order: Order, given: Option<Given>) -> String {
         (None, _) => format!("{worker} is gone"),
         (Some(Ordered::TooLate), _) => format!("{worker} has begun to stop"),
         (Some(_), Order::Quiet) => format!("{worker} takes no new jobs within seconds. P has it go on"),
-        (Some(_), Order::Resume) => format!("{worker} goes on within seconds"),
+        (Some(_), Order::Resume) => format!("{worker} goes on within seconds, unless it has begun to stop"),
         (Some(_), Order::Stop) => format!("{worker} ends what it runs, and then itself"),
     }
 }

@@ -3,6 +3,7 @@
 use crate::doctor::Opinion;
 use crate::history::{QueueSeries, StreamSeries};
 use crate::pages::View;
+use crate::pages::queues::taking_jobs;
 use backstop::breakers::GuardStatus;
 use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
@@ -59,8 +60,8 @@ pub(super) struct Facts {
     pub(super) stalled: Vec<RedriveReport>,
     /// Tables whose passes fail.
     pub(super) failing: Vec<(String, Failing)>,
-    /// Queues that this server handles by itself.
-    pub(super) handled: Vec<QueueName>,
+    /// Those of them that are heard, and take new jobs.
+    pub(super) taking: Vec<WorkerStatus>,
 }
 
 /// Keys of a stream that stand still.
@@ -78,7 +79,7 @@ impl Facts {
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
         let config = view.app().config();
-        let handled = config.queues.iter().filter(|(_, entry)| entry.handler.is_some());
+        let workers = backstop.workers(LISTED).await?;
         let recent = queues
             .iter()
             .map(|queue| (queue.name.clone(), view.app().history().recent_queue(&queue.name, now)));
@@ -86,7 +87,8 @@ impl Facts {
             .iter()
             .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
         Ok(Self {
-            workers: store.workers(LISTED, now).await?,
+            taking: taking_jobs(&workers, now),
+            workers: workers.into_iter().map(|worker| worker.status).collect(),
             guards: backstop.breakers().list().await?,
             groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
             overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
@@ -97,7 +99,6 @@ impl Facts {
             failing: failing(view).await?,
             recent: recent.collect(),
             recent_streams: recent_streams.collect(),
-            handled: handled.map(|(name, _)| name.clone()).collect(),
             queues,
             streams,
             now,
@@ -112,8 +113,7 @@ impl Facts {
 
     /// Whether somebody serves a queue.
     pub(super) fn is_served(&self, queue: &QueueName) -> bool {
-        let serves = |worker: &&WorkerStatus| is_heard(worker, self.now) && worker.queues.contains(queue);
-        self.handled.contains(queue) || self.workers.iter().any(|worker| serves(&worker))
+        self.taking.iter().any(|worker| worker.queues.contains(queue))
     }
 }
 

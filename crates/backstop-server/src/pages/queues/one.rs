@@ -1,6 +1,6 @@
 //! One queue: everything that decides how fast it goes.
 
-use super::{Depth, Facts, Row, depth, named, state_of};
+use super::{Depth, Facts, Row, depth, named, state_of, taking_jobs};
 use crate::history::{Subject, Window};
 use crate::pages::chart::Markup;
 use crate::pages::link::{Link, part};
@@ -14,6 +14,7 @@ use backstop::breakers::GuardStatus;
 use backstop::config::HandlerConfig;
 use backstop::rates::RateStatus;
 use backstop::why::LIVE_WITHIN;
+use backstop::workers::WorkerInfo;
 use backstop_core::port::{QueueStatus, WorkerStatus};
 use backstop_core::{QueueName, State, Time};
 
@@ -90,16 +91,16 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
             view.missing(format!("There is no queue {name} yet: it comes into being with its first job."))
         );
     };
-    let workers = view.ask(store.workers(LIVE_WITHIN, now)).await?;
+    let workers = view.ask(backstop.workers(LIVE_WITHIN)).await?;
+    let taking = taking_jobs(&workers, now);
     let guards = view.ask(backstop.breakers().list()).await?;
     let rate = view.ask(backstop.rate_of(&name)).await?;
     let window: Window =
         view.query("window").map_or(Ok(Window::FiveMinutes), str::parse).map_err(|error| view.bad(error))?;
     let subject = Subject::Queue(name.clone());
     let series = view.ask(view.app().history().queue(backstop, &subject, window)).await?;
-    let config = view.app().config();
     let (base, history) = (view.app().base(), view.app().history());
-    let facts = Facts { base, config: &config, workers: &workers, guards: &guards, history, now };
+    let facts = Facts { base, workers: &taking, guards: &guards, history, now };
     let page = Page {
         frame: view.frame(Section::Queues, name.to_string()).live(),
         queue: Row::of(queue, &facts),
@@ -191,8 +192,8 @@ fn settings(view: &View, name: &QueueName) -> Option<Settings> {
     })
 }
 
-fn serving(workers: &[WorkerStatus], name: &QueueName, now: Time) -> Vec<Worker> {
-    let serving = workers.iter().filter(|worker| worker.queues.contains(name));
+fn serving(workers: &[WorkerInfo], name: &QueueName, now: Time) -> Vec<Worker> {
+    let serving = workers.iter().map(|worker| &worker.status).filter(|worker| worker.queues.contains(name));
     let shown = |worker: &WorkerStatus| Worker {
         name: worker.name.to_string(),
         seen: When::new(worker.seen_at, now),

@@ -30,11 +30,21 @@ fn calm() -> Facts {
         recent_streams: BTreeMap::new(),
         failing: Vec::new(),
         stalled: Vec::new(),
-        handled: vec![name("emails")],
+        taking: vec![worker(0, Span::ZERO)],
     }
 }
 
-/// A queue that this server handles, with so many ready jobs and dead letters.
+/// A worker that has so many jobs, and was heard so long ago.
+fn worker(running: u64, ago: Span) -> WorkerStatus {
+    WorkerStatus {
+        name: WorkerName::new("worker-7"),
+        queues: vec![name("emails")],
+        seen_at: now().before(ago),
+        running,
+    }
+}
+
+/// A queue that somebody serves, with so many ready jobs and dead letters.
 fn queue(ready: u64, dead: u64) -> QueueStatus {
     let mut counts = Counts::default();
     *counts.of_mut(State::Ready) = ready;
@@ -89,12 +99,6 @@ fn a_served_queue_is_behind_once_its_oldest_job_is_late() {
 
 #[test]
 fn a_deaf_worker_is_told_by_its_name() {
-    let worker = |running, ago| WorkerStatus {
-        name: WorkerName::new("worker-7"),
-        queues: vec![name("emails")],
-        seen_at: now().before(ago),
-        running,
-    };
     let deaf = Facts { workers: vec![worker(3, Span::minutes(1))], ..calm() };
     check(&deaf, "deaf worker", "3 jobs", "Worker worker-7 holds 3 jobs and has not been heard for 1 min");
     check_none(&Facts { workers: vec![worker(0, Span::minutes(1)), worker(3, Span::secs(5))], ..calm() });

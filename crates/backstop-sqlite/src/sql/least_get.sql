@@ -1,0 +1,1 @@
+SELECT value FROM backstop_meta WHERE key = 'least'

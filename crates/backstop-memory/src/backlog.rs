@@ -7,9 +7,11 @@ use backstop_core::job::Claimant;
 use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
-use backstop_core::port::{Answer, Backlog, Beat, Claim, Enqueued, Gate, Promoted, Seize, Seized, Settled};
+use backstop_core::port::{
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Settled,
+};
 use backstop_core::verdict::{Place, Settlement, Vanished};
-use backstop_core::{Lease, Leased, NewJob, Priority, QueueName, State, Time};
+use backstop_core::{Lease, NewJob, Priority, QueueName, State, Time};
 
 #[async_trait]
 impl Backlog for MemoryStore {
@@ -22,14 +24,15 @@ impl Backlog for MemoryStore {
         Ok(answers)
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
         let mut shelves = self.shelves("claiming")?;
         if !shelves.claims.contains_key(&claim.number) {
             hand_out(&mut shelves, &claim, now);
         }
         let held = shelves.held_under(claim.number);
-        Ok(held.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number)).collect())
+        let runs = held.iter().map(|arrival| shelves.jobs[arrival].leased(claim.number));
+        Ok(Claimed::whole(runs.collect()))
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
@@ -54,7 +57,7 @@ impl Backlog for MemoryStore {
         Ok(answers)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
         let mut shelves = self.shelves("beating")?;
@@ -66,7 +69,7 @@ impl Backlog for MemoryStore {
                 claimed.by.until = extended(claimed.by.until, beat.until, now);
             }
         }
-        Ok(lost)
+        Ok(Beaten::whole(lost))
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
@@ -82,7 +85,7 @@ impl Backlog for MemoryStore {
         if !due.is_empty() {
             self.hint();
         }
-        Ok(Promoted { moved: due.len(), next_due })
+        Ok(Promoted { moved: due.len(), next_due, unanswered: Vec::new() })
     }
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
@@ -162,6 +165,7 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
     let taken: Vec<(Arrival, LeaseNumber)> = expired
         .iter()
         .flat_map(|(_, number)| shelves.held_under(*number).into_iter().map(|arrival| (arrival, *number)))
+        .filter(|(arrival, _)| !seize.spared.contains(&shelves.jobs[arrival].queue))
         .take(seize.max.min(SEIZE_MAX))
         .collect();
     if taken.is_empty() {

@@ -44,13 +44,13 @@ use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus,
-    Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
+    Enqueued, Examination, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted,
+    Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
 use floor::Floors;
 use group::Group;
 use hints::Bell;
@@ -136,9 +136,9 @@ impl Backlog for PostgresStore {
         self.group().enqueue(jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
-        claim::claim(&self.link, &claim, now).await
+        claim::claim(&self.link, &claim, now).await.map(Claimed::whole)
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
@@ -156,10 +156,10 @@ impl Backlog for PostgresStore {
         Ok(settled)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
-        beat::beat(&self.link, &beat, now).await
+        beat::beat(&self.link, &beat, now).await.map(Beaten::whole)
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
@@ -172,6 +172,10 @@ impl Backlog for PostgresStore {
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
         check_term("seize", seize.until, now)?;
+        // All of this store answers, or none of it does: nobody has a reason to spare a part.
+        if !seize.spared.is_empty() {
+            return Ok(Vec::new());
+        }
         claim::seize(&self.link, &self.floors, &seize, self.commit, now).await
     }
 }

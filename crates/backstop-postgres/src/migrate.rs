@@ -9,6 +9,7 @@ use crate::error::store_error;
 use crate::link::Link;
 use backstop_core::port::{Answer, Migrated, StoreError};
 use std::fmt::Write;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 /// The version this code needs.
@@ -96,6 +97,16 @@ async fn take_step(link: &Link, from: u32) -> Answer<Step> {
     match step.batch_execute(&step_from(from, link.schema())).await {
         Err(error) if error.code().is_some_and(|code| code.code() == MEANWHILE) => {
             return Ok(Step::Meanwhile);
+        }
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            let schema = link.schema();
+            return Err(StoreError::unavailable(
+                DOING,
+                format!(
+                    "somebody holds a lock on a table of schema {schema:?}, as pg_dump does on all of them; look in pg_stat_activity, \
+                     and migrate again when it has ended ({error})"
+                ),
+            ));
         }
         done => done.map_err(failed)?,
     }

@@ -31,7 +31,7 @@ pub(crate) async fn promote(link: &Link, floors: &Floors, max: usize, now: Time)
     if next_due.is_none_or(|due| due > now) {
         floors.left_nothing(Of::Waiting, look, now);
     }
-    Ok(Promoted { moved: usize::try_from(moved).unwrap_or(0), next_due })
+    Ok(Promoted { moved: usize::try_from(moved).unwrap_or(0), next_due, unanswered: Vec::new() })
 }
 
 /// All queues, by name.

@@ -117,7 +117,7 @@ async fn claim(store: &RedisStore, draw: u64) -> Vec<Leased> {
         until: now().after(Span::secs(30)),
         wants: vec![Want { queue: queue(), max: CLAIM }],
     };
-    store.claim(claim, now()).await.expect("claimed")
+    store.claim(claim, now()).await.expect("claimed").runs
 }
 
 async fn settle(store: &RedisStore, runs: Vec<Leased>) {

@@ -7,7 +7,7 @@ use crate::record::lease_bytes;
 use crate::reply;
 use crate::script::{BEAT, ScriptCall};
 use backstop_core::lease::longest_kept;
-use backstop_core::port::{Answer, Beat};
+use backstop_core::port::{Answer, Beat, Beaten};
 use backstop_core::{Lease, QueueName, Time};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ const LEASES_AT_ONCE: usize = 2_000;
 const SIGN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Keeps claims alive, and tells which leases are lost.
-pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Lease>> {
+pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> {
     let queues = by_queue(&beat.leases);
     let slices = queues
         .iter()
@@ -32,31 +32,38 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Vec<Leas
         }
         call
     });
-    // Not waited for as long as other calls: beats for other queues come after it, and another for this one.
-    let answers = base.run_each_within(DOING, calls.collect(), Patience::Beside).await?;
-    let (mut lost, mut alive) = (Vec::new(), Alive::default());
+    // Not waited for as long as other calls: the leases of the other queues last no longer for it.
+    let patience = Patience::Within(beat.until.since(now));
+    let answers = base.run_apart_within(DOING, calls.collect(), patience).await?;
+    let (mut lost, mut alive, mut unanswered) = (Vec::new(), Alive::default(), BTreeSet::new());
     for ((queue, _), answer) in slices.iter().zip(answers) {
-        lost.extend(readable(DOING, alive.learn(queue, answer))?);
+        match answer {
+            Some(answer) => lost.extend(readable(DOING, alive.learn(queue, answer))?),
+            None => drop(unanswered.insert((*queue).clone())),
+        }
     }
-    let calls = alive.elsewhere().into_iter().map(|(queue, numbers)| {
+    let elsewhere = alive.elsewhere().into_iter().filter(|(queue, _)| !unanswered.contains(queue));
+    let calls = elsewhere.map(|(queue, numbers)| {
         let numbers: Vec<&[u8]> = numbers.into_iter().collect();
         extension(base, &queue, beat, now, &numbers)
     });
-    match base.run_each_within(DOING, calls.collect(), Patience::Beside).await {
+    let extending = base.run_each_within(DOING, calls.collect(), patience);
+    let (extended, signed) = tokio::join!(extending, sign(base, beat, now, patience));
+    match extended {
         // The leases that were named are kept, and whoever has some there names them too.
         Err(error) if base.link.is_cluster() && error.is_transient() => {
             tracing::debug!(%error, "a claim is not kept alive in queues that do not answer");
         }
         extended => drop(extended?),
     }
-    sign(base, beat, now).await?;
-    Ok(lost)
+    signed?;
+    Ok(Beaten { lost, unanswered: unanswered.into_iter().collect() })
 }
 
 /// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and they are what counts.
-async fn sign(base: &Base, beat: &Beat, now: Time) -> Answer<()> {
+async fn sign(base: &Base, beat: &Beat, now: Time, patience: Patience) -> Answer<()> {
     let sign = sign_of_life(base, beat, now);
-    let signing = base.link.ask(DOING, &sign);
+    let signing = base.link.ask_within(DOING, &sign, patience);
     if beat.leases.is_empty() {
         return signing.await.map(drop);
     }

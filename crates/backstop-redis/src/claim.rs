@@ -6,7 +6,7 @@ use crate::link::Patience;
 use crate::record::{self, Record, number_bytes};
 use crate::reply;
 use crate::script::CLAIM;
-use backstop_core::port::{Answer, Claim};
+use backstop_core::port::{Answer, Claim, Claimed};
 use backstop_core::{Lease, LeaseNumber, Leased, QueueName, Time, WorkerName};
 use redis::Value;
 use std::collections::BTreeMap;
@@ -14,15 +14,23 @@ use std::collections::BTreeMap;
 const DOING: &str = "claiming";
 
 /// Hands out ready jobs, queue by queue; what is left of the claim, if it is repeated.
-pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Vec<Leased>> {
+pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claimed> {
     let mut wants: BTreeMap<&QueueName, usize> = BTreeMap::new();
     for want in &claim.wants {
         *wants.entry(&want.queue).or_default() += want.max;
     }
+    let holder = holder(&claim.worker, now, wants.keys().copied());
     // A claim of one queue finds out by itself. One of several must not get more where all is settled while something
     // is left elsewhere.
-    let repeated = wants.len() > 1 && is_open(base, wants.keys(), claim.number).await?;
-    let holder = holder(&claim.worker, now, wants.keys().copied());
+    let (mut repeated, mut unanswered) = (false, Vec::new());
+    if wants.len() > 1 {
+        let looked = look(base, wants.keys(), claim.number).await?;
+        repeated = looked.contains(&Some(true));
+        // Who does not answer now is not asked for jobs either: the others wait for it once.
+        let silent = wants.keys().zip(looked).filter(|(_, open)| open.is_none());
+        unanswered.extend(silent.map(|(queue, _)| (*queue).clone()));
+        wants.retain(|queue, _| !unanswered.contains(*queue));
+    }
     let calls = wants.iter().map(|(queue, max)| {
         let max = if repeated { 0 } else { *max };
         let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
@@ -30,29 +38,33 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Vec<L
     });
     // What a part of a cluster hands out is not kept back because another is gone; and whoever claims from one queue has others to
     // claim from, so that a queue alone is not waited for either.
-    let answers = base.run_apart_within(DOING, calls.collect(), Patience::Beside).await?;
+    let patience = Patience::Within(claim.until.since(now));
+    let answers = base.run_apart_within(DOING, calls.collect(), patience).await?;
     let mut runs = Vec::new();
     for (queue, answer) in wants.keys().zip(answers) {
-        let Some(answer) = answer else { continue };
+        let Some(answer) = answer else {
+            unanswered.push((*queue).clone());
+            continue;
+        };
         let handed_out = readable(DOING, handed_out(queue, claim.number, answer))?;
         runs.extend(handed_out.into_iter().map(|run| run.leased));
     }
-    Ok(runs)
+    Ok(Claimed { runs, unanswered })
 }
 
-/// Whether something is held under this number in any of these queues.
-async fn is_open<'a>(
+/// Whether something is held under this number in each of these queues; nothing of those that do not answer.
+async fn look<'a>(
     base: &Base,
     queues: impl Iterator<Item = &'a &'a QueueName>,
     number: LeaseNumber,
-) -> Answer<bool> {
+) -> Answer<Vec<Option<bool>>> {
     let commands = queues.map(|queue| {
         let mut command = redis::cmd("ZSCORE");
         command.arg(base.keys.part(queue, Part::Terms)).arg(&number_bytes(number)[..]);
         command
     });
     let scores = base.ask_apart(DOING, commands.collect()).await?;
-    Ok(scores.into_iter().flatten().any(|score| score != Value::Nil))
+    Ok(scores.into_iter().map(|score| score.map(|score| score != Value::Nil)).collect())
 }
 
 /// Who holds a claim, as scripts have it: a beat for one queue must reach the others. Since when stands behind the queues as a name that none

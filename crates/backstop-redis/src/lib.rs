@@ -54,13 +54,13 @@ use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, chec
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
-    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
+    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery,
+    Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
 use base::{Base, readable};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
@@ -71,7 +71,7 @@ pub struct RedisStore {
     base: Arc<Base>,
     shown: String,
     /// What goes on beside the calls: telling hints, and repairing.
-    tasks: OnceLock<[AbortHandle; 4]>,
+    tasks: OnceLock<[AbortHandle; 5]>,
     /// Hearing the hints of others, for whoever watches.
     ear: OnceLock<AbortHandle>,
 }
@@ -97,13 +97,14 @@ impl RedisStore {
     fn base(&self) -> &Arc<Base> {
         self.tasks.get_or_init(|| {
             let base = || Arc::clone(&self.base);
-            let payer = base();
+            let (payer, renewer) = (base(), base());
             [
                 tokio::spawn(hints::tell(base())).abort_handle(),
                 tokio::spawn(mender::mend_when_replaced(base())).abort_handle(),
                 tokio::spawn(mender::look_around(base())).abort_handle(),
                 tokio::spawn(async move { payer.registry.pay(&payer.link, &payer.keys).await })
                     .abort_handle(),
+                tokio::spawn(async move { renewer.link.renew_when_failed().await }).abort_handle(),
             ]
         });
         &self.base
@@ -130,7 +131,7 @@ impl Backlog for RedisStore {
         group::enqueue(self.base(), jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
         claim::claim(self.base(), &claim, now).await
     }
@@ -145,7 +146,7 @@ impl Backlog for RedisStore {
         settle::settle(self.base(), &settlements, now).await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
         beat::beat(self.base(), &beat, now).await

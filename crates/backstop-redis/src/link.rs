@@ -6,6 +6,7 @@ use crate::dial::{Dial, Wire};
 use crate::error::{Kind, kind, store_error};
 use crate::reply;
 use crate::script::ScriptCall;
+use backstop_core::Span;
 use backstop_core::port::{Answer, StoreError};
 use futures_util::future::join_all;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
@@ -33,6 +34,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Of calls that are one for several queues of a cluster: after so long a part that failed is not tried again. The others wait for it.
 const BESIDE_TIME_MAX: Duration = Duration::from_millis(500);
+/// And after so long one that says nothing is not waited for: longer than a server that is there takes, even when it is busy.
+const BESIDE_ANSWER_MAX: Duration = Duration::from_millis(2_500);
+/// The least of it where a lease says how much time there is.
+const WITHIN_MIN: Duration = Duration::from_millis(500);
 /// Connections to a cluster of which a part is gone are made anew no more often.
 const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,6 +48,23 @@ pub(crate) enum Patience {
     Whole,
     /// Not long, in a cluster: others are there to be worked for.
     Beside,
+    /// The same, with leases of the others that last no longer for it: a small part of such a lease.
+    Within(Span),
+}
+
+impl Patience {
+    /// How long a failed try may be repeated, and how long the whole may take.
+    fn times(self, is_cluster: bool) -> (Duration, Duration) {
+        match self {
+            Self::Beside if is_cluster => (BESIDE_TIME_MAX, BESIDE_ANSWER_MAX),
+            // Beats come every third of a lease, take two of these at most, and have to be through before its last fifth.
+            Self::Within(lease) if is_cluster => {
+                let time = Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
+                (BESIDE_TIME_MAX, time)
+            }
+            Self::Beside | Self::Within(_) | Self::Whole => (CALL_TIME_MAX, CALL_TIME_MAX),
+        }
+    }
 }
 
 /// The way to Redis.
@@ -59,6 +81,8 @@ pub(crate) struct Link {
     /// How often that happened.
     pub(crate) replacements: AtomicU64,
     clock_offset_micros: AtomicI64,
+    /// Rings when a part of a cluster did not answer somebody who cannot wait.
+    failed: Notify,
 }
 
 /// A connection, and the how-many-th it is.
@@ -79,6 +103,7 @@ impl Link {
             replaced: Notify::new(),
             replacements: AtomicU64::new(0),
             clock_offset_micros: AtomicI64::new(0),
+            failed: Notify::new(),
         }
     }
 
@@ -179,15 +204,14 @@ impl Link {
         Trying: Future<Output = RedisResult<T>>,
     {
         let began = Instant::now();
-        let deadline = began + CALL_TIME_MAX;
-        let last_try = match patience {
-            Patience::Beside if self.is_cluster() => began + BESIDE_TIME_MAX,
-            Patience::Beside | Patience::Whole => deadline,
-        };
+        let (trying, whole) = patience.times(self.is_cluster());
+        let (last_try, deadline) = (began + trying, began + whole);
         let mut pause = PAUSE_FIRST;
         let mut failure = None;
         loop {
-            let Ok(tried) = timeout_at(deadline, self.try_once(&attempt)).await else {
+            let Ok(tried) = timeout_at(deadline, self.try_once(patience, &attempt)).await else {
+                // Silence is as much a reason to look where the masters are as a connection that broke.
+                self.failed.notify_one();
                 return Err(failure.unwrap_or_else(|| StoreError::unavailable(doing, "no answer in time")));
             };
             let error = match tried {
@@ -206,20 +230,36 @@ impl Link {
         }
     }
 
-    async fn try_once<T, Trying>(&self, attempt: impl Fn(Wire) -> Trying) -> RedisResult<T>
+    async fn try_once<T, Trying>(
+        &self,
+        patience: Patience,
+        attempt: impl Fn(Wire) -> Trying,
+    ) -> RedisResult<T>
     where
         Trying: Future<Output = RedisResult<T>>,
     {
         let live = self.live().await?;
         let answer = attempt(live.wire).await;
         if answer.as_ref().is_err_and(|error| matches!(kind(error), Kind::Connection | Kind::Stranger)) {
-            if self.is_cluster() {
-                self.renew(live.turn).await;
-            } else {
-                self.give_up(live.turn);
+            match patience {
+                _ if !self.is_cluster() => self.give_up(live.turn),
+                Patience::Whole => self.renew(live.turn).await,
+                // Whoever is beside others does not wait for that, too.
+                Patience::Beside | Patience::Within(_) => self.failed.notify_one(),
             }
         }
         answer
+    }
+
+    /// Makes connections anew where somebody met silence, as long as the store is there. Without anybody there to do so, whoever is
+    /// asked next by a call that waits does it.
+    pub(crate) async fn renew_when_failed(&self) {
+        while self.is_cluster() {
+            self.failed.notified().await;
+            if let Some(live) = self.current() {
+                self.renew(live.turn).await;
+            }
+        }
     }
 
     async fn live(&self) -> RedisResult<Live> {

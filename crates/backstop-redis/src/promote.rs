@@ -19,10 +19,10 @@ pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promot
     let queues = base.queues_known(DOING).await?;
     let lines: Vec<(&QueueName, State, Part)> =
         queues.iter().flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part))).collect();
-    let firsts = first_of_each(base, &lines).await?;
+    let (firsts, unanswered) = first_of_each(base, &lines).await?;
     let is_due = |first: &Option<Time>| first.is_some_and(|at| at <= now);
     if max == 0 || !firsts.iter().any(is_due) {
-        return Ok(Promoted { moved: 0, next_due: firsts.into_iter().flatten().min() });
+        return Ok(Promoted { moved: 0, next_due: firsts.into_iter().flatten().min(), unanswered });
     }
     let due: Vec<_> =
         lines.iter().zip(&firsts).filter(|(_, first)| is_due(first)).map(|(line, _)| *line).collect();
@@ -30,21 +30,26 @@ pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promot
     if moved > 0 {
         base.bell.ring();
     }
-    let next_due = first_of_each(base, &lines).await?.into_iter().flatten().min();
-    Ok(Promoted { moved, next_due })
+    let there: Vec<Line<'_>> = lines.into_iter().filter(|(queue, ..)| !unanswered.contains(queue)).collect();
+    let (firsts, _) = first_of_each(base, &there).await?;
+    Ok(Promoted { moved, next_due: firsts.into_iter().flatten().min(), unanswered })
 }
 
 type Line<'a> = (&'a QueueName, State, Part);
 
-/// When the first job of each line is due.
-async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<Vec<Option<Time>>> {
+/// When the first job of each line is due, and which queues did not say.
+async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<(Vec<Option<Time>>, Vec<QueueName>)> {
     let first = |(queue, _, part): &Line<'_>| {
         let mut command = redis::cmd("ZRANGE");
         command.arg(base.keys.part(queue, *part)).arg(0).arg(0);
         command
     };
     let answers = base.ask_apart(DOING, lines.iter().map(first).collect()).await?;
-    answers.into_iter().map(|answer| answer.map_or(Ok(None), first_time)).collect()
+    let silent = lines.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+    let mut unanswered: Vec<QueueName> = silent.map(|((queue, ..), _)| (*queue).clone()).collect();
+    unanswered.dedup();
+    let firsts = answers.into_iter().map(|answer| answer.map_or(Ok(None), first_time));
+    Ok((firsts.collect::<Answer<_>>()?, unanswered))
 }
 
 fn first_time(answer: Value) -> Answer<Option<Time>> {

@@ -20,7 +20,8 @@ const PLACE_AT: usize = 18;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
 pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<Seized>> {
-    let queues = base.queues_known(DOING).await?;
+    let mut queues = base.queues_known(DOING).await?;
+    queues.retain(|queue| !seize.spared.contains(queue));
     let far = now.after(LEASE_ASKED_MAX).as_micros();
     let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {

@@ -6,10 +6,10 @@ use crate::record::{fingerprint_bytes, number_bytes, reason_letter, sortable, st
 use crate::reply;
 use crate::script::SETTLE;
 use backstop_core::bounds::DEAD_MAX_USUAL;
-use backstop_core::port::{Answer, Settled};
+use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::{Place, Settlement};
 use backstop_core::{Outcome, QueueName, Time};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +22,7 @@ const NONE: u8 = b'2';
 
 type Numbered<'a> = (usize, &'a Settlement);
 
-/// Ends runs: queues side by side, the runs of a queue in order.
+/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is not lost with one that is gone.
 pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -> Answer<Vec<Settled>> {
     let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
     for (at, settlement) in settlements.iter().enumerate() {
@@ -30,10 +30,19 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
     }
     let patience = patience(queues.len());
     let parts = queues.iter().map(|(queue, runs)| settle_in(base, queue, runs, now, patience));
-    let parts = try_join_all(parts).await?;
-    let mut answers = vec![Settled::Stale; settlements.len()];
-    for (at, answer) in queues.into_values().flatten().map(|(at, _)| at).zip(parts.into_iter().flatten()) {
-        answers[at] = answer;
+    let parts = join_all(parts).await;
+    let (mut answers, mut failure) = (vec![Settled::Unanswered; settlements.len()], None);
+    for (runs, (said, failed)) in queues.values().zip(parts) {
+        for ((at, _), answer) in runs.iter().zip(said) {
+            answers[*at] = answer;
+        }
+        match failed {
+            Some(error) if !error.is_transient() => return Err(error),
+            failed => failure = failed.or(failure),
+        }
+    }
+    if let Some(error) = failure.filter(|_| answers.iter().all(|answer| *answer == Settled::Unanswered)) {
+        return Err(error);
     }
     if settlements.iter().any(|settlement| !settlement.outcome.transition(now).state.is_final()) {
         base.bell.ring();
@@ -41,31 +50,45 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
     Ok(answers)
 }
 
+/// Ends runs of one queue: what it said of the first of them, and what kept it from saying more.
 async fn settle_in(
     base: &Base,
     queue: &QueueName,
     runs: &[Numbered<'_>],
     now: Time,
     patience: Patience,
-) -> Answer<Vec<Settled>> {
+) -> (Vec<Settled>, Option<StoreError>) {
     let mut answers = Vec::with_capacity(runs.len());
     for slice in runs.chunks(RUNS_AT_ONCE) {
-        let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
-        call.push(&sortable(now.as_micros()));
-        call = call.arg(DEAD_MAX_USUAL);
-        let parts = alike(slice, now);
-        for Alike { change, number, ids, .. } in &parts {
-            call.push(change);
-            call.push(number);
-            call.push(ids);
+        match settle_slice(base, queue, slice, now, patience).await {
+            Ok(said) => answers.extend(said),
+            Err(error) => return (answers, Some(error)),
         }
-        let answer = base.link.run_within(DOING, &call, patience).await?;
-        let said = readable(DOING, read(answer).filter(|said| said.len() == slice.len()))?;
-        let first = answers.len();
-        answers.resize(first + slice.len(), Settled::Stale);
-        for (at, answer) in parts.iter().flat_map(|part| &part.runs).zip(said) {
-            answers[first + at] = answer;
-        }
+    }
+    (answers, None)
+}
+
+async fn settle_slice(
+    base: &Base,
+    queue: &QueueName,
+    slice: &[Numbered<'_>],
+    now: Time,
+    patience: Patience,
+) -> Answer<Vec<Settled>> {
+    let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
+    call.push(&sortable(now.as_micros()));
+    call = call.arg(DEAD_MAX_USUAL);
+    let parts = alike(slice, now);
+    for Alike { change, number, ids, .. } in &parts {
+        call.push(change);
+        call.push(number);
+        call.push(ids);
+    }
+    let answer = base.link.run_within(DOING, &call, patience).await?;
+    let said = readable(DOING, read(answer).filter(|said| said.len() == slice.len()))?;
+    let mut answers = vec![Settled::Stale; slice.len()];
+    for (at, answer) in parts.iter().flat_map(|part| &part.runs).zip(said) {
+        answers[*at] = answer;
     }
     Ok(answers)
 }

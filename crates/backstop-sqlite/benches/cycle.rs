@@ -149,7 +149,7 @@ async fn claim(store: &SqliteStore, draw: u64) -> Vec<Leased> {
         until: now().after(Span::secs(30)),
         wants: vec![Want { queue: queue(), max: CLAIM }],
     };
-    store.claim(claim, now()).await.expect("claimed")
+    store.claim(claim, now()).await.expect("claimed").runs
 }
 
 async fn settle(store: &SqliteStore, runs: Vec<Leased>) {

@@ -50,13 +50,13 @@ use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim, Enqueued, Examination,
-    Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted, Pruned,
-    QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
+    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery,
+    Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, Time};
+use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
 use error::store_error;
 use hints::Bell;
 use moored::Moored;
@@ -116,12 +116,11 @@ impl Backlog for SqliteStore {
         self.writer.call(task, move |work| enqueue::enqueue(work, &jobs, now)).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
         let rows = claim.wants.iter().map(|want| want.max).sum();
-        self.writer
-            .call(task("claiming", Effort::Claim, rows), move |work| claim::claim(work, &claim, now))
-            .await
+        let task = task("claiming", Effort::Claim, rows);
+        self.writer.call(task, move |work| claim::claim(work, &claim, now)).await.map(Claimed::whole)
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
@@ -138,11 +137,11 @@ impl Backlog for SqliteStore {
         self.writer.call(task, move |work| settle::settle(work, &settlements, now)).await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
         let task = task("beating", Effort::Light, beat.leases.len());
-        self.writer.call(task, move |work| beat::beat(work, &beat, now)).await
+        self.writer.call(task, move |work| beat::beat(work, &beat, now)).await.map(Beaten::whole)
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
@@ -152,6 +151,10 @@ impl Backlog for SqliteStore {
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
         check_term("seize", seize.until, now)?;
+        // All of this store answers, or none of it does: nobody has a reason to spare a part.
+        if !seize.spared.is_empty() {
+            return Ok(Vec::new());
+        }
         let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
         let leftovers = Arc::clone(&self.leftovers);
         let run = move |work: &mut Work<'_>| {

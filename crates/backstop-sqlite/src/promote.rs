@@ -44,5 +44,5 @@ pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Prom
         work.stir();
     }
     let next_due = db.prepare_cached(PROMOTE_NEXT)?.query_row([], |row| row::time(row, 0)).optional()?;
-    Ok(Promoted { moved, next_due })
+    Ok(Promoted { moved, next_due, unanswered: Vec::new() })
 }

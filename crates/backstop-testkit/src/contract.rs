@@ -134,6 +134,7 @@ macro_rules! store_contract {
                 a_beat_revives_an_expired_claim_nobody_seized
                 an_expired_lease_nobody_seized_still_settles
                 seize_fences_the_old_worker
+                seize_takes_nothing_of_a_queue_that_is_spared
                 seize_takes_only_what_has_expired
                 seize_twice_yields_once
                 seize_never_hands_one_job_to_two

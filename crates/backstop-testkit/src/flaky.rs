@@ -82,6 +82,10 @@ struct Ways {
     next: VecDeque<Fault>,
     forbidden: BTreeSet<&'static str>,
     hanging: BTreeSet<&'static str>,
+    /// Methods that nobody answers for: after how long that is known.
+    unanswered: BTreeMap<&'static str, Duration>,
+    /// Calls under way, and the most there were.
+    under_way: BTreeMap<&'static str, (usize, usize)>,
     injected: BTreeMap<(&'static str, Fault), u64>,
 }
 
@@ -105,6 +109,8 @@ impl Flaky {
             next: VecDeque::new(),
             forbidden: BTreeSet::new(),
             hanging: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             injected: BTreeMap::new(),
         };
         Self { inner, ways: Arc::new(Mutex::new(ways)) }
@@ -154,6 +160,21 @@ impl Flaky {
         ways.hanging.remove(method);
     }
 
+    /// From now on nobody answers for this method, and the store does not see it; callers know after so long.
+    pub fn leave_unanswered(&self, method: &'static str, after: Duration) {
+        self.ways().unanswered.insert(method, after);
+    }
+
+    /// From now on this method is answered for again.
+    pub fn answer(&self, method: &'static str) {
+        self.ways().unanswered.remove(method);
+    }
+
+    /// The most calls of this method that were under way at once.
+    pub fn under_way_max(&self, method: &'static str) -> usize {
+        self.ways().under_way.get(method).map_or(0, |(_, max)| *max)
+    }
+
     /// How often this fault was injected.
     pub fn injected(&self, fault: Fault) -> u64 {
         let ways = self.ways();
@@ -181,6 +202,12 @@ impl Flaky {
         if self.ways().hanging.contains(method) {
             std::future::pending::<()>().await;
         }
+        let _under_way = UnderWay::enter(&self.ways, method);
+        let unanswered = self.ways().unanswered.get(method).copied();
+        if let Some(after) = unanswered {
+            tokio::time::sleep(after).await;
+            return Err(StoreError::unavailable(method, "injected: nobody answers"));
+        }
         let fate = self.ways().fate(method);
         if let Some(delay) = fate.delay_before {
             tokio::time::sleep(delay).await;
@@ -200,6 +227,31 @@ impl Flaky {
 
     fn hints(&self) -> Box<dyn Hints> {
         Box::new(FlakyHints { inner: self.inner.watch(), ways: Arc::clone(&self.ways) })
+    }
+}
+
+/// A call, while it is under way.
+struct UnderWay {
+    ways: Arc<Mutex<Ways>>,
+    method: &'static str,
+}
+
+impl UnderWay {
+    fn enter(ways: &Arc<Mutex<Ways>>, method: &'static str) -> Self {
+        let mut locked = ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, max) = locked.under_way.entry(method).or_default();
+        *now += 1;
+        *max = (*max).max(*now);
+        Self { ways: Arc::clone(ways), method }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut locked = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((now, _)) = locked.under_way.get_mut(self.method) {
+            *now -= 1;
+        }
     }
 }
 

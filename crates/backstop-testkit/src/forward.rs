@@ -9,10 +9,10 @@ macro_rules! forward_backlog {
     ($wrapper:ty) => {
         crate::forward::forward_port!($wrapper, Backlog {
             enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
-            claim(claim: Claim, now: Time) -> Vec<Leased>;
+            claim(claim: Claim, now: Time) -> Claimed;
             begin(leases: Vec<Lease>, now: Time) -> Vec<Lease>;
             settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
-            beat(beat: Beat, now: Time) -> Vec<Lease>;
+            beat(beat: Beat, now: Time) -> Beaten;
             promote(max: usize, now: Time) -> Promoted;
             seize(seize: Seize, now: Time) -> Vec<Seized>;
         });

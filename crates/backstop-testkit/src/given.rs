@@ -247,7 +247,7 @@ impl Scene {
 
     /// Claims as asked.
     pub async fn claim_as(&self, claim: &Claim) -> Vec<Leased> {
-        self.store.claim(claim.clone(), self.now).await.expect("the store gives out jobs")
+        self.store.claim(claim.clone(), self.now).await.expect("the store gives out jobs").runs
     }
 
     /// Claims at most `max` jobs of one queue.
@@ -300,7 +300,7 @@ impl Scene {
     pub async fn beat_as(&self, worker: &str, leases: &[Lease], until: Time) -> Vec<Lease> {
         let queues = vec![queue("q")];
         let beat = Beat { worker: WorkerName::new(worker), queues, leases: leases.to_vec(), until };
-        self.store.beat(beat, self.now).await.expect("the store hears a beat")
+        self.store.beat(beat, self.now).await.expect("the store hears a beat").lost
     }
 
     /// A request of this worker for what was left behind.
@@ -310,6 +310,7 @@ impl Scene {
             worker: WorkerName::new(worker),
             until: self.now.after(LEASE),
             max: SEIZE_MAX,
+            spared: Vec::new(),
         }
     }
 

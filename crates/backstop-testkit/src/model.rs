@@ -110,7 +110,7 @@ impl Operation {
         Ok(match self.clone() {
             Self::Enqueue(jobs) => Reply::Enqueued(store.enqueue(jobs, now).await?),
             Self::Claim(claim) => {
-                let mut runs = store.claim(claim, now).await?;
+                let mut runs = store.claim(claim, now).await?.runs;
                 // A stable sort: the order within a queue is part of the answer.
                 runs.sort_by(|a, b| a.lease.queue.cmp(&b.lease.queue));
                 Reply::Claimed(runs)
@@ -122,7 +122,7 @@ impl Operation {
             }
             Self::Settle(settlements) => Reply::Settled(store.settle(settlements, now).await?),
             Self::Beat(beat) => {
-                let mut lost = store.beat(beat, now).await?;
+                let mut lost = store.beat(beat, now).await?.lost;
                 lost.sort();
                 Reply::Lost(lost)
             }

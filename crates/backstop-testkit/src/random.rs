@@ -187,6 +187,7 @@ fn settle_answer(answer: Settled) -> &'static str {
         Settled::Applied => "settle applied",
         Settled::Stale => "settle stale",
         Settled::Full => "settle full",
+        Settled::Unanswered => "settle unanswered",
     }
 }
 

@@ -126,7 +126,7 @@ async fn claim_all(backstop: &Backstop, size: usize, until: backstop::Time) {
             until,
             wants: vec![Want { queue: QueueName::new("q").expect("a name"), max: size }],
         };
-        let granted = backstop.store().claim(claim, backstop.now()).await.expect("claimed");
+        let granted = backstop.store().claim(claim, backstop.now()).await.expect("claimed").runs;
         assert_eq!(granted.len(), size);
     });
     stream::iter(claims).buffer_unordered(CLAIMERS).collect::<()>().await;

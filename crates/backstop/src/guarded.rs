@@ -3,17 +3,15 @@
 use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Burial, Cell, CellQuery, Cells, Claim,
-    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery, KeyStatus,
-    Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seized,
-    Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
+    Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells,
+    Claim, Claimed, Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery,
+    KeyStatus, Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize,
+    Seized, Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
-use backstop_core::{
-    Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time,
-};
+use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, StreamKey, StreamName, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +67,7 @@ impl Backlog for Guarded {
         in_time(self.deadline, "enqueueing", self.seat.wait(self.inner.enqueue(jobs, now))).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         self.within("claiming", |store| async move { store.claim(claim, now).await }).await
     }
 
@@ -81,7 +79,7 @@ impl Backlog for Guarded {
         self.within("settling", |store| async move { store.settle(settlements, now).await }).await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         self.within("beating", |store| async move { store.beat(beat, now).await }).await
     }
 

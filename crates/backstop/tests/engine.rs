@@ -393,7 +393,7 @@ async fn claimed(setup: &Setup, number: LeaseNumber) -> usize {
     let wants = vec![Want { queue: QueueName::new("q").expect("a name"), max: 10 }];
     let until = now.after(QueueSettings::default().lease);
     let claim = Claim { number, worker: WorkerName::new("doomed"), until, wants };
-    setup.store.claim(claim, now).await.expect("claimed").len()
+    setup.store.claim(claim, now).await.expect("claimed").runs.len()
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,7 +85,7 @@ impl World {
             until: now.after(QueueSettings::default().lease),
             wants: vec![Want { queue: queue(), max: jobs }],
         };
-        assert_eq!(self.store.claim(claim, now).await.expect("memory answers").len(), jobs);
+        assert_eq!(self.store.claim(claim, now).await.expect("memory answers").runs.len(), jobs);
     }
 
     /// A worker that is alive, and has beaten just now.

@@ -56,5 +56,5 @@ async fn claim(backstop: &Backstop) -> Result<Vec<Leased>> {
     let number = LeaseNumber::draw(rand::random());
     let wants = vec![Want { queue: QueueName::new(QUEUE)?, max: CLAIM_JOBS_MAX }];
     let claim = Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
-    Ok(backstop.store().claim(claim, now).await?)
+    Ok(backstop.store().claim(claim, now).await?.runs)
 }

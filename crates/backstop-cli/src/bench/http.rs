@@ -219,7 +219,7 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
                 let (worker, wants) =
                     (WorkerName::new("bench"), vec![Want { queue: queue.clone(), max: BATCH }]);
                 let claim = Claim { number, worker, until: now.after(LEASE_MAX), wants };
-                let claimed = backstop.store().claim(claim, now).await?;
+                let claimed = backstop.store().claim(claim, now).await?.runs;
                 ensure!(claimed.len() == BATCH, "{} jobs were claimed, not {BATCH}", claimed.len());
                 let done = claimed.into_iter();
                 let done =

@@ -36,6 +36,23 @@ pub struct Claim {
     pub wants: Vec<Want>,
 }
 
+/// What came of a claim.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Claimed {
+    /// What was handed out.
+    pub runs: Vec<Leased>,
+    /// Queues that did not answer while others did, as those in a part of a cluster that is gone. They may have handed out some all the
+    /// same: whoever asks them again under the same number hears of it.
+    pub unanswered: Vec<QueueName>,
+}
+
+impl Claimed {
+    /// Every queue answered.
+    pub const fn whole(runs: Vec<Leased>) -> Self {
+        Self { runs, unanswered: Vec::new() }
+    }
+}
+
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beat {
@@ -49,6 +66,22 @@ pub struct Beat {
     pub until: Time,
 }
 
+/// What came of a beat.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Beaten {
+    /// Which of the named leases are no longer the current ones.
+    pub lost: Vec<Lease>,
+    /// Queues that did not answer while others did: whether their leases are kept is not known.
+    pub unanswered: Vec<QueueName>,
+}
+
+impl Beaten {
+    /// Every queue answered.
+    pub const fn whole(lost: Vec<Lease>) -> Self {
+        Self { lost, unanswered: Vec::new() }
+    }
+}
+
 /// A request for what dead workers left behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seize {
@@ -60,6 +93,9 @@ pub struct Seize {
     pub until: Time,
     /// At most this many jobs.
     pub max: usize,
+    /// Queues of which nothing is taken: they were away, and their workers have not had time to beat since. Of the others less may
+    /// be taken meanwhile than there is; nothing, where all queues are away or there together and nobody has a reason to spare some.
+    pub spared: Vec<QueueName>,
 }
 
 /// A job taken over from a worker that stopped beating.
@@ -74,12 +110,14 @@ pub struct Seized {
 }
 
 /// What a promotion did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promoted {
     /// How many jobs became ready.
     pub moved: usize,
     /// When the next one is due, if one waits; not after `now` if more are due than one call moves.
     pub next_due: Option<Time>,
+    /// Queues that did not answer while others did.
+    pub unanswered: Vec<QueueName>,
 }
 
 /// What became of a settlement.
@@ -94,9 +132,14 @@ pub enum Settled {
     Stale,
     /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the lease is still current.
     Full,
+    /// Its queue did not answer while others did. It may count, or not: the same settlement is to be repeated.
+    Unanswered,
 }
 
 /// The life of a job. Every method is atomic, and safe to repeat when its outcome is unknown.
+///
+/// A store may be in parts, as a cluster is: then a method is atomic in each of its queues. A part that does not answer takes nothing
+/// of the others with it: what they say is the answer, with the queues that are missing from it. A method fails if nobody answers.
 #[async_trait]
 pub trait Backlog: Send + Sync {
     /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those inserted are durable. Answers in
@@ -106,7 +149,7 @@ pub trait Backlog: Send + Sync {
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
     /// A queue is asked in its turn as `wants` has it. A repeated claim answers with what is left of the first; once all
     /// of that is settled, the number is as good as new. `now` is when its jobs begin to be held, for whoever looks at them.
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>>;
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed>;
 
     /// Notes that these runs have begun, and tells which of the leases are no longer the current ones. As little durable
     /// by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
@@ -117,7 +160,7 @@ pub trait Backlog: Send + Sync {
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
 
     /// Keeps claims alive, and tells which of the named leases are no longer the current ones.
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>>;
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten>;
 
     /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which they came in.
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;

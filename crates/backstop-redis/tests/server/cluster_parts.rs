@@ -1,9 +1,11 @@
 //! A cluster of which a part is gone: the rest goes on.
 
 use crate::place::open;
-use backstop_core::port::{Backlog, Cells, Enqueued, Grade, Store, StoreError, Swap, Swapped};
+use backstop_core::Lease;
+use backstop_core::port::{Backlog, Beat, Cells, Enqueued, Grade, Settled, Store, StoreError, Swap, Swapped};
+use backstop_core::verdict::Settlement;
 use backstop_redis::RedisStore;
-use backstop_testkit::given::{START, Scene, at, job, names};
+use backstop_testkit::given::{DONE, START, Scene, at, job, names};
 use backstop_testkit::servers::{Cluster, Redis};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,6 +91,37 @@ async fn a_master_that_is_gone_takes_no_queue_of_another_with_it() {
     let examination = parts.store.examine().await.expect("it is examined");
     let gone = |finding: &&backstop_core::port::Finding| finding.what.contains("does not answer");
     assert_eq!(examination.findings.iter().find(gone).map(|finding| finding.grade), Some(Grade::Bad));
+}
+
+#[tokio::test]
+async fn a_master_that_says_nothing_is_named_and_the_others_answer() {
+    let parts = Parts::start().await;
+    let [first, second, silent] = parts.queues.each_ref().map(String::as_str);
+    let mut scene = parts.scene();
+    for queue in [first, second, silent] {
+        scene.insert([job(queue, &format!("{queue} held")), job(queue, &format!("{queue} ready"))]).await;
+    }
+    let held = scene.claim_of(&[(first, 1), (second, 1), (silent, 1)]);
+    let leases: Vec<_> = scene.claim_as(&held).await.into_iter().map(|run| run.lease).collect();
+    assert_eq!(leases.len(), 3);
+    // Longer than anybody waits.
+    parts.master_of(silent).cli(&["client", "pause", "60000", "all"]);
+    let unanswered = vec![backstop_core::QueueName::new(silent).expect("a name")];
+    let beat =
+        Beat { worker: held.worker.clone(), queues: Vec::new(), leases: leases.clone(), until: at(30) };
+    let beaten = parts.store.beat(beat, START).await.expect("the others answer");
+    assert_eq!((beaten.lost, &beaten.unanswered), (Vec::new(), &unanswered));
+    let claim = scene.claim_of(&[(first, 1), (second, 1), (silent, 1)]);
+    let claimed = parts.store.claim(claim, START).await.expect("the others answer");
+    assert_eq!((claimed.runs.len(), &claimed.unanswered), (2, &unanswered));
+    let settlements = leases.iter().map(|lease| Settlement { lease: lease.clone(), outcome: DONE });
+    let settled = parts.store.settle(settlements.collect(), START).await.expect("the others answer");
+    let expected = |lease: &Lease| {
+        if lease.queue.as_str() == silent { Settled::Unanswered } else { Settled::Applied }
+    };
+    assert_eq!(settled, leases.iter().map(expected).collect::<Vec<_>>());
+    let promoted = parts.store.promote(10, START).await.expect("the others answer");
+    assert_eq!(promoted.unanswered, unanswered);
 }
 
 #[tokio::test]

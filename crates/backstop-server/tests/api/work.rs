@@ -428,7 +428,10 @@ async fn vanish(api: &Api, name: &str) {
     let number = backstop::core::LeaseNumber::draw(api.backstop.now().as_micros().unsigned_abs());
     let worker = backstop::core::WorkerName::new("keeper");
     let until = api.backstop.now().after(Span::secs(15));
-    let seized = store.seize(Seize { number, worker, until, max: 10 }, api.backstop.now()).await.unwrap();
+    let seized = store
+        .seize(Seize { number, worker, until, max: 10, spared: Vec::new() }, api.backstop.now())
+        .await
+        .unwrap();
     assert!(seized.iter().any(|one| one.run.lease.job == JobId::named(name)), "{name} was taken over");
     let settlements = backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
     store.settle(settlements, api.backstop.now()).await.unwrap();

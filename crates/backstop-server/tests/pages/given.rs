@@ -45,7 +45,7 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
         until: now.after(Span::secs(15)),
         wants: vec![Want { queue: queue.parse().unwrap(), max: 1 }],
     };
-    assert_eq!(backstop.store().claim(claim, now).await.unwrap().len(), 1);
+    assert_eq!(backstop.store().claim(claim, now).await.unwrap().runs.len(), 1);
     id
 }
 

@@ -2,7 +2,7 @@
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
-use backstop_core::port::{Beat, Claim, Seized, Settled, Store, StoreError};
+use backstop_core::port::{Beat, Claim, Seize, Seized, Settled, Store, StoreError};
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -244,6 +244,23 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     assert_eq!(scene.settle(&run.lease, judged).await, Settled::Applied);
     assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
     assert_eq!(scene.state("a").await, Some(State::Ready));
+}
+
+/// What has expired in a queue that is spared stays its worker's, and is taken when it is spared no longer.
+pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("spared", "a"), job("other", "b")]).await;
+    let claim = scene.claim_of(&[("spared", 1), ("other", 1)]);
+    let runs = scene.claim_as(&claim).await;
+    scene.now = expired();
+    let seize = Seize { spared: vec![queue("spared")], ..scene.seize_of("rescuer") };
+    let taken = seized_names(&scene.seize_as(&seize).await);
+    assert!(!taken.contains(&"a".to_owned()), "{taken:?}");
+    let of_spared = runs.iter().find(|run| run.lease.queue.as_str() == "spared").expect("it was claimed");
+    assert_eq!(scene.beat(std::slice::from_ref(&of_spared.lease), at(90)).await, []);
+    scene.now = at(91);
+    let later = seized_names(&scene.seize("another").await);
+    assert!(later.contains(&"a".to_owned()), "{later:?}");
 }
 
 /// A claim expires when its time is past, not when it is reached.

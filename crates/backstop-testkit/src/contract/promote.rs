@@ -15,14 +15,14 @@ pub async fn promote_stops_at_now_and_tells_the_next(store: Arc<dyn Store>) {
     scene.insert([job("q", "at 5").at(at(5)), job("q", "at 10").at(at(10))]).await;
     scene.insert([job("q", "just later").at(in_a_moment)]).await;
     let promoted = scene.store.promote(100, scene.now).await;
-    assert_eq!(promoted, Ok(Promoted { moved: 0, next_due: Some(at(5)) }));
+    assert_eq!(promoted, Ok(Promoted { moved: 0, next_due: Some(at(5)), ..Promoted::default() }));
     scene.now = at(10);
     let promoted = scene.store.promote(100, scene.now).await;
-    assert_eq!(promoted, Ok(Promoted { moved: 2, next_due: Some(in_a_moment) }));
+    assert_eq!(promoted, Ok(Promoted { moved: 2, next_due: Some(in_a_moment), ..Promoted::default() }));
     assert_eq!(names(&scene.claim("q", 9).await), ["at 5", "at 10"]);
     scene.now = in_a_moment;
     let promoted = scene.store.promote(100, scene.now).await;
-    assert_eq!(promoted, Ok(Promoted { moved: 1, next_due: None }));
+    assert_eq!(promoted, Ok(Promoted { moved: 1, ..Promoted::default() }));
 }
 
 /// By time, then in the order in which they came in, and behind those that are ready already.
@@ -45,7 +45,7 @@ pub async fn promote_moves_at_most_max(store: Arc<dyn Store>) {
     assert_eq!(promoted.moved, 2);
     assert!(promoted.next_due.is_some_and(|due| due <= scene.now), "{promoted:?}");
     assert_eq!(names(&scene.claim("q", 9).await), ["1", "2"]);
-    assert_eq!(scene.store.promote(2, scene.now).await, Ok(Promoted { moved: 1, next_due: None }));
+    assert_eq!(scene.store.promote(2, scene.now).await, Ok(Promoted { moved: 1, ..Promoted::default() }));
 }
 
 /// After an outage everything is due at once: each call stays small, and together they leave nothing.
@@ -100,6 +100,6 @@ pub async fn a_job_called_off_is_never_promoted(store: Arc<dyn Store>) {
     scene.amend_named(&["cancelled"], Action::Cancel).await;
     scene.amend_named(&["deleted"], Action::Delete).await;
     scene.now = at(10);
-    assert_eq!(scene.store.promote(10, scene.now).await, Ok(Promoted { moved: 0, next_due: None }));
+    assert_eq!(scene.store.promote(10, scene.now).await, Ok(Promoted::default()));
     assert_eq!(scene.claim("q", 9).await, []);
 }

@@ -136,7 +136,7 @@ pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
 pub async fn a_lost_seize_can_be_repeated(store: Arc<dyn Store>) {
     let memory = MemoryStore::new();
     let (number, worker) = (LeaseNumber::draw(2), WorkerName::new("rescuer"));
-    let seize = Seize { number, worker, until: at(90), max: 100 };
+    let seize = Seize { number, worker, until: at(90), max: 100, spared: Vec::new() };
     let operations = vec![enqueue(&["a", "b"]), claim(2), (at(60), Operation::Seize(seize))];
     let mut expected = None;
     for (now, operation) in &operations {

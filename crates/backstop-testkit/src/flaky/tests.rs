@@ -33,7 +33,9 @@ async fn call(store: &Flaky, method: &str) -> bool {
         "settle" => store.settle(Vec::new(), now).await.is_ok(),
         "beat" => store.beat(beat, now).await.is_ok(),
         "promote" => store.promote(1, now).await.is_ok(),
-        "seize" => store.seize(Seize { number, worker, until, max: 1 }, now).await.is_ok(),
+        "seize" => {
+            store.seize(Seize { number, worker, until, max: 1, spared: Vec::new() }, now).await.is_ok()
+        }
         "job" => store.job(JobId::named("a"), now).await.is_ok(),
         "find" => store.find(crate::given::queue("q"), Vec::new(), now).await.is_ok(),
         "jobs" => store.jobs(query, now).await.is_ok(),

@@ -268,7 +268,7 @@ impl Player {
         }
         let (number, worker, until) = (self.number(), self.worker(), self.until());
         // Which part of a claim goes first is the store's choice, so that the whole is asked for.
-        let seize = Seize { number, worker, until, max: SEIZE_MAX };
+        let seize = Seize { number, worker, until, max: SEIZE_MAX, spared: Vec::new() };
         self.seizes.push(seize.clone());
         let surplus = self.seizes.len().saturating_sub(2);
         self.seizes.drain(..surplus);

@@ -4,10 +4,10 @@ use crate::forward::{forward_cells, forward_operator, forward_store, forward_str
 use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Claim, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
 };
 use backstop_core::verdict::Settlement;
-use backstop_core::{Lease, Leased, NewJob, Time};
+use backstop_core::{Lease, NewJob, Time};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,9 +50,9 @@ impl Backlog for Witness {
         self.inner.enqueue(jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Vec<Leased>> {
+    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         let granted = self.inner.claim(claim, now).await?;
-        for run in &granted {
+        for run in &granted.runs {
             self.recorder.granted(&run.lease);
         }
         Ok(granted)
@@ -69,7 +69,7 @@ impl Backlog for Witness {
         Ok(answers)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Vec<Lease>> {
+    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         self.inner.beat(beat, now).await
     }
 

@@ -1,32 +1,43 @@
 //! Keeps leases alive, and calls off runs whose lease is lost or can no longer be trusted.
+//!
+//! | what came of a beat | what follows |
+//! |---|---|
+//! | all queues answered | the next one in a third of the shortest lease |
+//! | some did not, as those in a part of a cluster that is gone | the leases of the others are extended; the next one five times as soon |
+//! | nobody did | nothing is extended; the next one five times as soon |
+//!
+//! Nothing else is waited for between two beats.
 
 use super::Engine;
 use super::refusals::Vital;
 use crate::kinds;
 use crate::worker::QueueSettings;
 use backstop_core::limits::BEAT_LEASES_MAX;
-use backstop_core::port::Beat;
+use backstop_core::port::{Beat, Beaten};
 use backstop_core::{Lease, QueueName, Span};
-use futures_util::future::join_all;
-use std::collections::BTreeMap;
+use futures_util::FutureExt;
+use futures_util::future::{FusedFuture, join_all};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Beats until told to stop.
 pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     let queues: Vec<QueueName> = engine.queues.keys().cloned().collect();
-    let mut is_announced = false;
+    let mut announcing = std::pin::pin!(announce(engine).fuse());
     loop {
-        let beaten = beat(engine, &queues).await;
-        if beaten && !is_announced {
-            is_announced = announce(engine).await;
-        }
-        let period = if beaten { period(engine) } else { period(engine).scaled(0.2) };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            () = engine.beat_now.notified() => {}
-            () = tokio::time::sleep(period.into()) => {}
+        let period = if beat(engine, &queues).await { period(engine) } else { period(engine).scaled(0.2) };
+        let mut rest = std::pin::pin!(tokio::time::sleep(period.into()));
+        let is_over = loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break true,
+                () = engine.beat_now.notified() => break false,
+                () = &mut rest => break false,
+                () = &mut announcing, if !announcing.is_terminated() => {}
+            }
+        };
+        if is_over {
+            break;
         }
     }
     // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait to find that out.
@@ -36,13 +47,12 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     }
 }
 
-/// Says which kinds this worker knows; whether the store took it.
-async fn announce(engine: &Engine) -> bool {
-    let answer = kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await;
-    if let Err(error) = &answer {
-        tracing::debug!(%error, "it could not be said which kinds this worker knows; it is tried again with the next beat");
+/// Says which kinds this worker knows, until the store has taken it.
+async fn announce(engine: &Engine) {
+    while let Err(error) = kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await {
+        tracing::debug!(%error, "it could not be said which kinds this worker knows; it is tried again");
+        tokio::time::sleep(period(engine).into()).await;
     }
-    answer.is_ok()
 }
 
 /// Looks after what must not run on, beside the beats: a beat that hangs must not delay this.
@@ -56,6 +66,7 @@ pub(crate) async fn fence_loop(engine: &Engine, stop: &CancellationToken) {
             engine.held.overdue(now),
             "it blocks its thread past its time limit; no more beats for it",
         );
+        engine.held.free_places(now);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -75,39 +86,28 @@ pub(super) fn period(engine: &Engine) -> Span {
     shortest_lease(engine).scaled(1.0 / 3.0)
 }
 
-/// Whether every beat got through.
+/// Whether every beat got through to every queue. Leases of different terms are beaten for side by side: none waits for another's.
 async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
     let mut by_term = engine.held.by_term();
     if by_term.is_empty() {
         // A worker with nothing to do is alive too.
         by_term.insert(engine.longest_lease(), Vec::new());
     }
-    let mut all_through = true;
-    for (term, mut leases) in by_term {
-        loop {
-            let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
-            all_through &= beat_or_split(engine, queues, term, leases).await;
-            if rest.is_empty() {
-                break;
-            }
-            leases = rest;
-        }
-    }
-    all_through
+    let beats = by_term.into_iter().map(|(term, leases)| beat_term(engine, queues, term, leases));
+    join_all(beats).await.into_iter().all(|got_through| got_through)
 }
 
-/// Beats for leases of several queues at once; where that does not get through, for those of each queue by themselves: one that does
-/// not answer, as one in a part of a cluster may not, takes no lease of another with it.
-async fn beat_or_split(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
-    let mut by_queue: BTreeMap<QueueName, Vec<Lease>> = BTreeMap::new();
-    for lease in &leases {
-        by_queue.entry(lease.queue.clone()).or_default().push(lease.clone());
+/// As many leases at a time as go into one beat.
+async fn beat_term(engine: &Engine, queues: &[QueueName], term: Span, mut leases: Vec<Lease>) -> bool {
+    let mut all_through = true;
+    loop {
+        let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
+        all_through &= beat_part(engine, queues, term, leases).await;
+        if rest.is_empty() {
+            return all_through;
+        }
+        leases = rest;
     }
-    let got_through = beat_part(engine, queues, term, leases).await;
-    if !got_through && by_queue.len() > 1 {
-        join_all(by_queue.into_values().map(|leases| beat_part(engine, queues, term, leases))).await;
-    }
-    got_through
 }
 
 async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
@@ -121,10 +121,14 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
     let answer = engine.store().beat(beat, now).await;
     engine.refusals.note(Vital::Beat, &answer, Instant::now());
     match answer {
-        Ok(lost) => {
-            engine.held.extended(&leases, sent);
+        Ok(Beaten { lost, unanswered }) => {
+            let is_answered = |lease: &&Lease| !unanswered.contains(&lease.queue);
+            engine.held.extended(leases.iter().filter(is_answered), sent);
             call_off(engine, lost, "its lease ended: it was cancelled, or another worker has it");
-            true
+            if let Some(queue) = unanswered.first() {
+                tracing::warn!(%queue, count = unanswered.len(), "a beat was not answered for every queue");
+            }
+            unanswered.is_empty()
         }
         Err(error) => {
             tracing::warn!(%error, "a beat did not get through");

@@ -1,20 +1,19 @@
 //! Claims jobs and keeps handlers busy.
 
 use super::Engine;
+use super::asked::{Answered, Asked, Asking};
 use super::execute::pass;
 use super::lane::{ServedQueue, Standing, Waiting};
-use super::refusals::Vital;
 use super::suspects::{Alone, QUIET_WAIT};
 use crate::worker::QueueSettings;
 use backstop_core::blame::{is_at_last_strike, is_suspect};
 use backstop_core::breaker::{Admission, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
 use backstop_core::plan::{Lane, Want, wants};
-use backstop_core::port::{Answer, Claim};
+use backstop_core::port::Claim;
 use backstop_core::verdict::{Outcome, Settlement};
-use backstop_core::{Lease, Leased, QueueName, Span, Time};
+use backstop_core::{Lease, Leased, QueueName, Span};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +23,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-const CLAIM_RETRY_FIRST: Span = Span::millis(100);
 const CLAIM_RETRY_LAST: Span = Span::secs(2);
 
 /// The loop that claims.
@@ -36,29 +34,14 @@ pub(crate) struct Dispatcher {
     /// Rung whenever a run ends: its handler is free.
     freed: Arc<Notify>,
     turn: usize,
-    retry_in: Span,
     /// Since when a suspect at its last strike waits for what runs to end.
     quiet_since: Option<Instant>,
-    /// A hint came while a claim was under way: its answer may be older than the hint.
-    hinted: bool,
     /// Claims that were not answered, asked for again. A queue that does not answer, as one in a part of a cluster may be, holds up
     /// no other.
     again: FuturesUnordered<Asking>,
+    /// Nothing that was not asked for yet is asked for any more.
+    closing: CancellationToken,
 }
-
-/// A claim under way, or to be repeated because its answer was lost.
-struct Asked {
-    claim: Claim,
-    /// What breakers let through: with a permit if the queue is on probation, and what for.
-    passes: Vec<Pass>,
-    /// Leave that was asked for ahead, of queues over their rate limits.
-    leave: BTreeMap<QueueName, u32>,
-    term: Span,
-    /// When it was asked for first: what the store grants may be counted from then.
-    at: Option<Instant>,
-}
-
-type Asking = BoxFuture<'static, (Asked, Answer<Vec<Leased>>)>;
 
 impl Dispatcher {
     pub(crate) fn new(engine: Arc<Engine>, ended: mpsc::Sender<Settlement>, runs: TaskTracker) -> Self {
@@ -70,10 +53,9 @@ impl Dispatcher {
             runs,
             freed: Arc::default(),
             turn: 0,
-            retry_in: CLAIM_RETRY_FIRST,
             quiet_since: None,
-            hinted: false,
             again: FuturesUnordered::new(),
+            closing: CancellationToken::new(),
         }
     }
 
@@ -91,18 +73,15 @@ impl Dispatcher {
                 self.give_back_all().await;
             }
             if asking.is_none() {
-                self.hinted = false;
                 asking = self.next_claim(|_| true).map(|asked| self.ask(asked, self.engine.courtesy()));
             }
             tokio::select! {
                 biased;
-                (asked, answer) = answer_of(&mut asking) => {
+                answered = answer_of(&mut asking) => {
                     asking = None;
-                    self.answered(asked, answer);
+                    self.answered(answered);
                 }
-                Some((asked, answer)) = self.again.next(), if !self.again.is_empty() => {
-                    self.answered(asked, answer);
-                }
+                Some(answered) = self.again.next(), if !self.again.is_empty() => self.answered(answered),
                 () = stop.cancelled() => break,
                 () = engine.refusals.finally() => break,
                 // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
@@ -111,7 +90,7 @@ impl Dispatcher {
                     self.share_idle().await;
                 }
                 () = hints.next() => {
-                    self.hinted = asking.is_some();
+                    self.hint();
                     self.look_again();
                 }
                 () = self.freed.notified() => {}
@@ -125,14 +104,22 @@ impl Dispatcher {
             }
         }
         // The claims may have been granted: wait for their answers, or their jobs would be stuck until the lease ends.
+        self.closing.cancel();
         let mut last = std::mem::take(&mut self.again);
         last.extend(asking);
-        while let Some((asked, answer)) = last.next().await {
-            self.answered(asked, answer);
+        while let Some(answered) = last.next().await {
+            self.answered(answered);
         }
         // What was not answered now either is not asked for again.
         self.again.clear();
         self.give_back_all().await;
+    }
+
+    /// Answers that are under way may be older than the hint.
+    fn hint(&mut self) {
+        for lane in &mut self.lanes {
+            lane.hinted = true;
+        }
     }
 
     fn look_again(&mut self) {
@@ -218,82 +205,63 @@ impl Dispatcher {
         let wants: Vec<Want> = wanted.into_iter().filter(|want| self.term_of(want) == Some(term)).collect();
         let number = self.engine.backstop.random().lease_number();
         let until = self.engine.now().after(term);
-        Some(Asked {
-            passes: wants.iter().map(|want| Pass::of(&self.engine, want)).collect(),
-            claim: Claim { number, worker: self.engine.name.clone(), until, wants },
-            leave: BTreeMap::new(),
-            term,
-            at: None,
-        })
+        for lane in &mut self.lanes {
+            lane.hinted &= !wants.iter().any(|want| want.queue == lane.queue);
+        }
+        let claim = Claim { number, worker: self.engine.name.clone(), until, wants };
+        Some(Asked::new(&self.engine, claim, term))
+    }
+
+    fn ask(&self, asked: Asked, wait: Span) -> Asking {
+        let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
+        asked.ask(engine, ended, wait, self.closing.clone()).boxed()
     }
 
     fn term_of(&self, want: &Want) -> Option<Span> {
         self.engine.queues.get(&want.queue).map(|settings: &QueueSettings| settings.lease)
     }
 
-    fn ask(&self, mut asked: Asked, wait: Span) -> Asking {
-        let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
-        async move {
-            if !wait.is_zero() {
-                tokio::time::sleep(wait.into()).await;
-            }
-            let now = engine.now();
-            let at = *asked.at.get_or_insert_with(Instant::now);
-            asked.claim.until = now.after(asked.term);
-            let answer = claim(&engine, &mut asked, now).await;
-            let answer = match answer {
-                Err(error) => Err(error),
-                Ok(granted) => {
-                    engine.held.insert(asked.claim.number, asked.term, at, &granted);
-                    let (granted, over) = heed_rates(&engine, &asked, granted).await;
-                    for settlement in over {
-                        let _ = ended.send(settlement).await;
-                    }
-                    Ok(granted)
-                }
-            };
-            (asked, answer)
-        }
-        .boxed()
-    }
-
-    /// Takes in the answer of a claim. A lost answer is asked for again under the same number: the store may have
+    /// Takes in the answer of a claim. What was not answered is asked for again under the same number: the store may have
     /// granted it.
-    fn answered(&mut self, asked: Asked, answer: Answer<Vec<Leased>>) {
-        let at = asked.at.unwrap_or_else(Instant::now);
-        self.set_unanswered(&asked, false);
+    fn answered(&mut self, Answered { answer, unanswered }: Answered) {
+        let answered = answer.as_ref().ok().map(|(asked, _)| asked);
+        for asked in answered.into_iter().chain(&unanswered) {
+            for lane in self.lanes.iter_mut().filter(|lane| asked.is_of(&lane.queue)) {
+                lane.unanswered = false;
+            }
+        }
         match answer {
-            Ok(granted) => {
-                self.retry_in = CLAIM_RETRY_FIRST;
-                if at.elapsed() > asked.term.scaled(0.3).into() {
+            Ok((asked, granted)) => {
+                if asked.age() > asked.term.scaled(0.3) {
                     // The answer took a good part of the lease: the next beat must not wait for its time.
                     self.engine.beat_now.notify_one();
                 }
                 self.take_in(&asked, granted);
             }
-            Err(error) => {
-                let wait = self.retry_in.scaled(0.5 + self.engine.backstop.random().unit());
-                tracing::warn!(%error, "a claim was not answered; asking again in {wait}");
-                self.retry_in = self.retry_in.times(2).min(CLAIM_RETRY_LAST);
-                let is_over = Span::from(at.elapsed()).plus(wait) >= asked.term;
-                let again = if is_over || !error.is_transient() {
-                    self.next_claim(|queue| asked.passes.iter().any(|pass| pass.queue == *queue))
-                } else {
-                    Some(asked)
-                };
-                if let Some(again) = again {
-                    self.set_unanswered(&again, true);
-                    self.again.push(self.ask(again, wait));
-                }
-            }
+            Err(error) => tracing::warn!(%error, "a claim was not answered; asking again"),
+        }
+        if let Some(unanswered) = unanswered {
+            self.ask_again(unanswered);
         }
     }
 
-    fn set_unanswered(&mut self, asked: &Asked, unanswered: bool) {
-        let is_asked = |lane: &&mut ServedQueue| asked.passes.iter().any(|pass| pass.queue == lane.queue);
-        for lane in self.lanes.iter_mut().filter(is_asked) {
-            lane.unanswered = unanswered;
+    /// Asks again, a while later. After a lease nothing that was granted can still be there, unless something that is held here has
+    /// kept all of that claim alive: then its number is the only way to it.
+    fn ask_again(&mut self, asked: Asked) {
+        let (of, wait) = (asked.queues(), asked.wait.scaled(0.5 + self.engine.backstop.random().unit()));
+        let next_wait = asked.wait.times(2).min(CLAIM_RETRY_LAST);
+        let is_over = asked.age().plus(wait) >= asked.term && !self.engine.held.holds_any(asked.claim.number);
+        let again = if asked.is_refused || is_over {
+            self.next_claim(|queue| of.contains(queue))
+        } else {
+            Some(asked)
+        };
+        let Some(mut again) = again else { return };
+        again.wait = next_wait;
+        for lane in self.lanes.iter_mut().filter(|lane| again.is_of(&lane.queue)) {
+            lane.unanswered = true;
         }
+        self.again.push(self.ask(again, wait));
     }
 
     fn take_in(&mut self, asked: &Asked, granted: Vec<Leased>) {
@@ -311,7 +279,7 @@ impl Dispatcher {
             }
             if let Some(want) = asked.claim.wants.iter().find(|want| want.queue == lane.queue) {
                 let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
-                lane.dry = got < want.max && !self.hinted;
+                lane.dry = got < want.max && !lane.hinted;
             }
         }
         let now = self.engine.now();
@@ -384,76 +352,6 @@ impl Dispatcher {
     }
 }
 
-/// What a breaker lets through of one queue, for one claim.
-struct Pass {
-    queue: QueueName,
-    epoch: u64,
-    /// So many permits were got; `None` if none are needed.
-    permits: Option<u32>,
-    /// Permits are needed, and not got yet.
-    is_probation: bool,
-}
-
-impl Pass {
-    fn of(engine: &Engine, want: &Want) -> Self {
-        let (epoch, is_probation) = match engine.admission(&want.queue) {
-            Admission::Freely { epoch } => (epoch, false),
-            Admission::Probes { epoch, .. } => (epoch, true),
-            // It shut a moment ago: what the permits say decides.
-            Admission::Not { .. } => (0, true),
-        };
-        Self { queue: want.queue.clone(), epoch, permits: None, is_probation }
-    }
-}
-
-async fn claim(engine: &Engine, asked: &mut Asked, now: Time) -> Answer<Vec<Leased>> {
-    let answer = allowed_claim(engine, asked, now).await.transpose();
-    if let Some(answer) = &answer {
-        engine.refusals.note(Vital::Claim, answer, Instant::now());
-    }
-    answer.unwrap_or_else(|| Ok(Vec::new()))
-}
-
-/// `None` if there was nothing to be asked for.
-async fn allowed_claim(engine: &Engine, asked: &mut Asked, now: Time) -> Answer<Option<Vec<Leased>>> {
-    get_permits(engine, asked).await?;
-    get_leave(engine, asked).await?;
-    if asked.claim.wants.is_empty() {
-        return Ok(None);
-    }
-    engine.store().claim(asked.claim.clone(), now).await.map(Some)
-}
-
-/// Asks leave for queues over their rate limits, and asks for no more jobs than they got.
-async fn get_leave(engine: &Engine, asked: &mut Asked) -> Answer<()> {
-    for want in &mut asked.claim.wants {
-        if engine.rates.is_over(&want.queue) && !asked.leave.contains_key(&want.queue) {
-            let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
-            let leave = engine.ask_leave(&want.queue, wanted).await?;
-            asked.leave.insert(want.queue.clone(), leave);
-            want.max = leave as usize;
-        }
-    }
-    asked.claim.wants.retain(|want| want.max > 0);
-    Ok(())
-}
-
-/// What may run of what was granted, and what goes back because its queue is over its limit.
-async fn heed_rates(engine: &Engine, asked: &Asked, granted: Vec<Leased>) -> (Vec<Leased>, Vec<Settlement>) {
-    if !engine.has_rate_limits() {
-        return (granted, Vec::new());
-    }
-    let (mut with_leave, without): (Vec<_>, Vec<_>) =
-        granted.into_iter().partition(|leased| asked.leave.contains_key(&leased.lease.queue));
-    for (queue, leave) in &asked.leave {
-        let used = with_leave.iter().filter(|leased| leased.lease.queue == *queue).count();
-        engine.return_leave(queue, leave.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))).await;
-    }
-    let (may, over) = engine.within_rate(without, asked.term).await;
-    with_leave.extend(may);
-    (with_leave, over)
-}
-
 /// Returns when a queue that was over its rate limit may be looked at again; never, if there is none.
 async fn room_again(engine: &Engine) {
     match engine.rates.next_look() {
@@ -462,22 +360,8 @@ async fn room_again(engine: &Engine) {
     }
 }
 
-/// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that is asked for again has its
-/// permits already.
-async fn get_permits(engine: &Engine, asked: &mut Asked) -> Answer<()> {
-    for pass in asked.passes.iter_mut().filter(|pass| pass.is_probation && pass.permits.is_none()) {
-        let Some(want) = asked.claim.wants.iter_mut().find(|want| want.queue == pass.queue) else { continue };
-        let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
-        let admitted = engine.admit(&pass.queue, wanted).await?;
-        (pass.epoch, pass.permits) = (admitted.epoch, Some(admitted.calls));
-        want.max = admitted.calls as usize;
-    }
-    asked.claim.wants.retain(|want| want.max > 0);
-    Ok(())
-}
-
 /// The answer of the claim under way; never, if there is none.
-async fn answer_of(asking: &mut Option<Asking>) -> (Asked, Answer<Vec<Leased>>) {
+async fn answer_of(asking: &mut Option<Asking>) -> Answered {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,

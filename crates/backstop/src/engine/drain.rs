@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
-        recover(&engine, SEIZE_MAX).await?;
+        recover(&engine, SEIZE_MAX, Vec::new()).await?;
         while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
         if !run_ready(&engine).await? {
             return Ok(engine.tally.progress());
@@ -31,7 +31,7 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
         let wants = vec![Want { queue: queue.clone(), max: 1 }];
         let claim = Claim { number, worker: engine.name.clone(), until, wants };
         let asked = Instant::now();
-        let granted = engine.store().claim(claim, engine.now()).await?;
+        let granted = engine.store().claim(claim, engine.now()).await?.runs;
         engine.held.insert(number, settings.lease, asked, &granted);
         any |= !granted.is_empty();
         let (granted, over) = engine.within_rate(granted, settings.lease).await;

@@ -5,6 +5,7 @@
 //! | a worker starts, and nobody else has beaten for a lease: the store, or everything, was away | one lease of grace |
 //! | a worker starts, and somebody has beaten lately: beats were possible, what expired has had its chance | none |
 //! | the store answers again after longer than a beat | one lease of grace, and a beat at once |
+//! | a part of the store, as of a cluster, answers again after longer than a beat | the same for its queues; while it is away nothing of them is taken over |
 //! | the clock moved forward by more than time has passed | one lease of grace, and a beat at once |
 //!
 //! The printed bound holds all the same. It is about a worker that dies while another lives: a grace that began before the death ends
@@ -14,7 +15,8 @@
 
 use super::Engine;
 use super::beat::period;
-use backstop_core::{Span, Time};
+use backstop_core::{QueueName, Span, Time};
+use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 /// Whether expired leases are taken over, or left alone.
@@ -22,6 +24,7 @@ pub(super) struct Grace {
     until: Option<Time>,
     pace: Pace,
     contact: Contact,
+    parts: Parts,
 }
 
 impl Grace {
@@ -32,7 +35,7 @@ impl Grace {
         let workers = engine.store().workers(lease, now).await.unwrap_or_default();
         let others = workers.iter().any(|worker| worker.name != engine.name);
         let until = (!others).then(|| now.after(lease));
-        Self { until, pace: Pace::default(), contact: Contact::default() }
+        Self { until, pace: Pace::default(), contact: Contact::default(), parts: Parts::default() }
     }
 
     /// Whether expired leases may be taken over. No grace is longer than a lease: one that looks so is from before the clock was
@@ -49,17 +52,72 @@ impl Grace {
         }
     }
 
-    /// Takes note of whether the store answered.
-    pub(super) fn heard(&mut self, engine: &Engine, answered: bool) {
-        if self.contact.is_back(answered, period(engine)) {
+    /// Takes note of whether the store answered, and which of its queues did not.
+    pub(super) fn heard(&mut self, engine: &Engine, unanswered: Option<&[QueueName]>) {
+        if self.contact.is_back(unanswered.is_some(), period(engine)) {
             tracing::warn!("the store answers again; leases that ran out meanwhile get one more");
             self.begin(engine);
         }
+        let Some(unanswered) = unanswered else { return };
+        let until = engine.now().after(engine.longest_lease());
+        let back = self.parts.heard(unanswered, period(engine), Instant::now(), until);
+        if let Some(queue) = back.first() {
+            tracing::warn!(%queue, count = back.len(), "queues answer again; leases that ran out meanwhile get one more");
+            engine.beat_now.notify_one();
+        }
+    }
+
+    /// Queues of which nothing is taken over yet.
+    pub(super) fn spared(&mut self, engine: &Engine) -> Vec<QueueName> {
+        self.parts.spared(engine.now(), engine.longest_lease())
     }
 
     fn begin(&mut self, engine: &Engine) {
         self.until = Some(engine.now().after(engine.longest_lease()));
         engine.beat_now.notify_one();
+    }
+}
+
+/// The queues of a store in parts that are away, or have come back.
+#[derive(Default)]
+struct Parts {
+    /// When all queues but those that are away were last heard of.
+    last: Option<Instant>,
+    /// Since when a queue is away: never heard of, if that is unknown.
+    away: BTreeMap<QueueName, Option<Instant>>,
+    /// Until when a queue that is back has grace.
+    back: BTreeMap<QueueName, Time>,
+}
+
+impl Parts {
+    /// Takes note of which queues did not answer while others did, at `at`; tells those that are back after longer than `patience`, and have
+    /// grace until then.
+    fn heard(
+        &mut self,
+        unanswered: &[QueueName],
+        patience: Span,
+        at: Instant,
+        until: Time,
+    ) -> Vec<QueueName> {
+        for queue in unanswered {
+            self.away.entry(queue.clone()).or_insert(self.last);
+        }
+        self.last = Some(at);
+        let (away, back) =
+            std::mem::take(&mut self.away).into_iter().partition(|(queue, _)| unanswered.contains(queue));
+        self.away = away;
+        let is_long = |since: Option<Instant>| since.is_none_or(|since| at > since + patience.into());
+        let back: BTreeMap<QueueName, Option<Instant>> = back;
+        let back: Vec<QueueName> =
+            back.into_iter().filter(|(_, since)| is_long(*since)).map(|(queue, _)| queue).collect();
+        self.back.extend(back.iter().map(|queue| (queue.clone(), until)));
+        back
+    }
+
+    /// Queues that are away or have grace. No grace is longer than a lease.
+    fn spared(&mut self, now: Time, lease: Span) -> Vec<QueueName> {
+        self.back.retain(|_, until| *until > now && until.since(now) <= lease);
+        self.away.keys().chain(self.back.keys()).cloned().collect()
     }
 }
 
@@ -100,5 +158,67 @@ impl Contact {
         let was_away = std::mem::take(&mut self.has_failed) && self.last.elapsed() > patience.into();
         self.last = Instant::now();
         was_away
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Span = Span::secs(15);
+    const PATIENCE: Span = Span::secs(5);
+
+    /// At which seconds which queues did not answer, and which are spared then.
+    fn check(heard: &[(u64, &[&str], &[&str])]) {
+        let (began, start) = (Instant::now(), Time::from_millis(1_000_000));
+        let names = |names: &[&str]| -> Vec<QueueName> {
+            names.iter().map(|name| QueueName::new(*name).expect("a name")).collect()
+        };
+        let mut parts = Parts::default();
+        for (second, unanswered, spared) in heard {
+            let now = start.after(Span::secs(*second as i64));
+            let at = began + std::time::Duration::from_secs(*second);
+            parts.heard(&names(unanswered), PATIENCE, at, now.after(LEASE));
+            assert_eq!(parts.spared(now, LEASE), names(spared), "at {second} s of {heard:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_was_away_for_longer_than_a_beat_has_a_lease_of_grace() {
+        let all: &[&str] = &[];
+        check(&[
+            (0, all, all),
+            (1, &["a"], &["a"]),
+            (20, &["a"], &["a"]),
+            (21, all, &["a"]),
+            (35, all, &["a"]),
+            (36, all, all),
+        ]);
+        // Away for a moment only: beats got through in time.
+        check(&[(0, all, all), (1, &["a"], &["a"]), (4, all, all)]);
+        // Others are not spared with it, and one that comes back later has its own.
+        check(&[
+            (0, all, all),
+            (1, &["a", "b"], &["a", "b"]),
+            (20, &["b"], &["b", "a"]),
+            (34, all, &["a", "b"]),
+            (35, all, &["b"]),
+            (49, all, all),
+        ]);
+    }
+
+    #[test]
+    fn a_worker_that_starts_while_a_queue_is_away_takes_it_to_have_been_for_long() {
+        check(&[(0, &["a"], &["a"]), (1, &[], &["a"]), (15, &[], &["a"]), (16, &[], &[])]);
+    }
+
+    #[test]
+    fn grace_from_before_the_clock_was_set_back_is_over() {
+        let queue = QueueName::new("a").expect("a name");
+        let (mut parts, now) = (Parts::default(), Time::from_millis(1_000_000));
+        parts.heard(std::slice::from_ref(&queue), PATIENCE, Instant::now(), now);
+        parts.heard(&[], PATIENCE, Instant::now(), now.after(LEASE));
+        assert_eq!(parts.spared(now, LEASE), [queue]);
+        assert_eq!(parts.spared(now.before(Span::secs(3_600)), LEASE), []);
     }
 }

@@ -1,5 +1,7 @@
 //! The leases a worker holds, from the claim that gave them until their end is settled.
 //!
+//! A claim is certain queue by queue: of a store in parts one may have heard a beat that another did not.
+//!
 //! How long a lease is certain is kept on this process's own monotonic clock: a stepping wall clock must neither end
 //! a run nor keep one going.
 
@@ -14,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// The leases of one worker.
 #[derive(Default)]
 pub(crate) struct Held {
-    claims: Mutex<BTreeMap<LeaseNumber, Claimed>>,
+    claims: Mutex<BTreeMap<Claim, Claimed>>,
     /// Leases that were lost while their runs were alive, until those have ended.
     outlived: Mutex<BTreeMap<Lease, Outlived>>,
 }
@@ -26,7 +28,10 @@ struct Outlived {
     noticed: Instant,
 }
 
-/// What is left of one claim.
+/// One claim, in one queue.
+type Claim = (LeaseNumber, QueueName);
+
+/// What is left of it.
 struct Claimed {
     /// How far each beat extends it.
     term: Span,
@@ -36,7 +41,6 @@ struct Claimed {
 }
 
 struct Entry {
-    queue: QueueName,
     cancel: CancellationToken,
     stage: Stage,
     /// A suspect's place, for as long as the lease is held.
@@ -49,12 +53,12 @@ enum Stage {
     Waits,
     /// Runs, and should have ended by then, if there is a time limit.
     Runs(Option<Instant>),
-    /// Has ended; the store is being told. A beat that overtakes that message may hear that the lease is gone.
-    Settles,
+    /// Has ended; the store is being told since then. A beat that overtakes that message may hear that the lease is gone.
+    Settles(Instant),
 }
 
 impl Held {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseNumber, Claimed>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Claim, Claimed>> {
         // Every critical section below leaves the map whole, so a panic in one cannot have torn it.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,22 +68,27 @@ impl Held {
     }
 
     fn entry<T>(&self, lease: &Lease, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.lock().get_mut(&lease.number)?.jobs.get_mut(&lease.job).map(look)
+        self.lock().get_mut(&claim_of(lease))?.jobs.get_mut(&lease.job).map(look)
     }
 
-    /// Takes in what a claim was granted; it was asked for at `asked`.
+    /// Takes in what a claim was granted; it was asked for at `asked`. Some of its queues may have answered before.
     pub(crate) fn insert(&self, number: LeaseNumber, term: Span, asked: Instant, runs: &[Leased]) {
-        if runs.is_empty() {
-            return;
+        let mut held = self.lock();
+        for run in runs {
+            let claimed = held.entry((number, run.lease.queue.clone()));
+            let claimed = claimed.or_insert_with(|| Claimed {
+                term,
+                until: asked + term.into(),
+                jobs: BTreeMap::new(),
+            });
+            let entry = Entry { cancel: CancellationToken::new(), stage: Stage::Waits, alone: None };
+            claimed.jobs.insert(run.lease.job, entry);
         }
-        let entry = |run: &Leased| Entry {
-            queue: run.lease.queue.clone(),
-            cancel: CancellationToken::new(),
-            stage: Stage::Waits,
-            alone: None,
-        };
-        let jobs = runs.iter().map(|run| (run.lease.job, entry(run))).collect();
-        self.lock().insert(number, Claimed { term, until: asked + term.into(), jobs });
+    }
+
+    /// Whether anything is held under this number, in whichever queue.
+    pub(crate) fn holds_any(&self, number: LeaseNumber) -> bool {
+        self.lock().keys().any(|(held, _)| *held == number)
     }
 
     /// Notes that the run under this lease begins, and should have ended by `limit`; answers what calls it off, or
@@ -101,7 +110,7 @@ impl Held {
     pub(crate) fn ended(&self, lease: &Lease) -> Option<Instant> {
         let now = Instant::now();
         let outlived = self.outlived().remove(lease);
-        let held_until = || self.lock().get(&lease.number).map(|claimed| claimed.until);
+        let held_until = || self.lock().get(&claim_of(lease)).map(|claimed| claimed.until);
         let (until, noticed) = match outlived {
             Some(Outlived { until, noticed }) => (until, noticed),
             None => (held_until()?, now),
@@ -112,28 +121,42 @@ impl Held {
     /// Notes that the store is being told how these runs ended.
     pub(crate) fn settling<'a>(&self, leases: impl IntoIterator<Item = &'a Lease>) {
         for lease in leases {
-            self.entry(lease, |entry| entry.stage = Stage::Settles);
+            self.entry(lease, |entry| {
+                if !matches!(entry.stage, Stage::Settles(_)) {
+                    entry.stage = Stage::Settles(Instant::now());
+                }
+            });
         }
     }
 
-    pub(crate) fn holds(&self, lease: &Lease) -> bool {
-        self.entry(lease, |_| ()).is_some()
+    /// Frees the places of suspects whose ends the store has not heard of for a whole lease: in their queues it does not answer, and
+    /// those of others are not to wait for that. A process that dies meanwhile leaves two that had begun, at the price of one strike.
+    pub(crate) fn free_places(&self, now: Instant) {
+        let mut freed = Vec::new();
+        for claimed in self.lock().values_mut() {
+            let term = claimed.term.into();
+            let is_over = |stage: &Stage| matches!(stage, Stage::Settles(since) if *since + term <= now);
+            let over = claimed.jobs.values_mut().filter(|entry| is_over(&entry.stage));
+            freed.extend(over.filter_map(|entry| entry.alone.take()));
+        }
+        // Whoever waits for a place looks in here: it is let go when nobody holds this.
+        drop(freed);
     }
 
     /// Forgets a lease; whether it was held.
     pub(crate) fn remove(&self, lease: &Lease) -> bool {
-        let mut held = self.lock();
-        let Some(claimed) = held.get_mut(&lease.number) else { return false };
-        let removed = claimed.jobs.remove(&lease.job).is_some();
+        let (mut held, claim) = (self.lock(), claim_of(lease));
+        let Some(claimed) = held.get_mut(&claim) else { return false };
+        let removed = claimed.jobs.remove(&lease.job);
         if claimed.jobs.is_empty() {
-            held.remove(&lease.number);
+            held.remove(&claim);
         }
-        removed
+        removed.is_some()
     }
 
     /// Of these leases, forgets those that wait or run here and calls their runs off; answers which they were.
     pub(crate) fn lose(&self, leases: Vec<Lease>) -> Vec<Lease> {
-        let is_settling = |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles));
+        let is_settling = |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles(_)));
         let lost: Vec<Lease> = leases.into_iter().filter(|lease| is_settling(lease) == Some(false)).collect();
         for lease in &lost {
             self.outlive(lease);
@@ -147,7 +170,7 @@ impl Held {
 
     /// Remembers a lease that is about to be lost, if something runs under it.
     fn outlive(&self, lease: &Lease) {
-        let until = self.lock().get(&lease.number).map(|claimed| claimed.until);
+        let until = self.lock().get(&claim_of(lease)).map(|claimed| claimed.until);
         let runs = self.entry(lease, |entry| matches!(entry.stage, Stage::Runs(_))) == Some(true);
         if let Some(until) = until.filter(|_| runs) {
             self.outlived().insert(lease.clone(), Outlived { until, noticed: Instant::now() });
@@ -167,17 +190,17 @@ impl Held {
     /// All leases to be kept alive, by how far a beat extends them.
     pub(crate) fn by_term(&self) -> BTreeMap<Span, Vec<Lease>> {
         let mut by_term: BTreeMap<Span, Vec<Lease>> = BTreeMap::new();
-        for (number, claimed) in self.lock().iter() {
-            by_term.entry(claimed.term).or_default().extend(claimed.leases(*number, |_| true));
+        for (claim, claimed) in self.lock().iter() {
+            by_term.entry(claimed.term).or_default().extend(claimed.leases(claim, |_| true));
         }
         by_term
     }
 
-    /// The claims of these leases were extended by a beat sent at `sent`.
-    pub(crate) fn extended(&self, leases: &[Lease], sent: Instant) {
+    /// The claims of these leases were extended by a beat sent at `sent`, in their queues.
+    pub(crate) fn extended<'a>(&self, leases: impl IntoIterator<Item = &'a Lease>, sent: Instant) {
         let mut held = self.lock();
         for lease in leases {
-            if let Some(claimed) = held.get_mut(&lease.number) {
+            if let Some(claimed) = held.get_mut(&claim_of(lease)) {
                 claimed.until = claimed.until.max(sent + claimed.term.into());
             }
         }
@@ -188,13 +211,13 @@ impl Held {
     pub(crate) fn uncertain(&self, now: Instant) -> Vec<Lease> {
         let held = self.lock();
         let uncertain = held.iter().filter(|(_, claimed)| now + margin(claimed.term).into() >= claimed.until);
-        uncertain.flat_map(|(number, claimed)| claimed.leases(*number, |_| true)).collect()
+        uncertain.flat_map(|(claim, claimed)| claimed.leases(claim, |_| true)).collect()
     }
 
     /// Leases of runs that went on past their time limit although they were told to stop: they block their thread.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<Lease> {
         let is_over = |entry: &Entry| matches!(entry.stage, Stage::Runs(Some(limit)) if limit < now);
-        self.lock().iter().flat_map(|(number, claimed)| claimed.leases(*number, is_over)).collect()
+        self.lock().iter().flat_map(|(claim, claimed)| claimed.leases(claim, is_over)).collect()
     }
 
     /// How many runs there are.
@@ -211,12 +234,17 @@ impl Held {
 }
 
 impl Claimed {
-    fn leases(&self, number: LeaseNumber, which: impl Fn(&Entry) -> bool) -> Vec<Lease> {
+    fn leases(&self, (number, queue): &Claim, which: impl Fn(&Entry) -> bool) -> Vec<Lease> {
         let chosen = self.jobs.iter().filter(|(_, entry)| which(entry));
-        chosen.map(|(job, entry)| Lease { queue: entry.queue.clone(), job: *job, number }).collect()
+        chosen.map(|(job, _)| Lease { queue: queue.clone(), job: *job, number: *number }).collect()
     }
 }
 
-fn margin(term: Span) -> Span {
+fn claim_of(lease: &Lease) -> Claim {
+    (lease.number, lease.queue.clone())
+}
+
+/// How much of a lease's end is not counted on.
+pub(crate) fn margin(term: Span) -> Span {
     term.scaled(0.2).max(Span::secs(1).min(term.scaled(0.5)))
 }

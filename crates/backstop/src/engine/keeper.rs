@@ -6,7 +6,7 @@ use super::grace::Grace;
 use super::recover::{Left, Recovered, Stride, Turn, recover_some};
 use super::tidy::Tidy;
 use backstop_core::limits::PROMOTE_MAX;
-use backstop_core::port::Answer;
+use backstop_core::port::{Answer, Promoted};
 use backstop_core::{Span, Time};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -32,14 +32,18 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
         }
         duties.grace.look(engine);
         let promoted = promote_all(engine).await;
-        duties.grace.heard(engine, promoted.is_ok());
+        duties.grace.heard(engine, promoted.as_ref().ok().map(|promoted| &promoted.unanswered[..]));
         duties.recover(engine).await;
         if duties.prune.is_due(engine.now(), engine.timing.prune) {
             prune_all(engine).await;
             duties.tidy.go_on(engine).await;
         }
         engine.overlaps.tell(engine).await;
-        let wait = if duties.more_expired { Span::ZERO } else { until_due(engine, promoted.ok().flatten()) };
+        let wait = if duties.more_expired {
+            Span::ZERO
+        } else {
+            until_due(engine, promoted.ok().and_then(|promoted| promoted.next_due))
+        };
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -98,13 +102,14 @@ impl Duties {
             return self.expired.look(engine).await;
         }
         self.more_expired = false;
-        match recover_some(engine, &mut self.stride, &mut self.turn).await {
+        let spared = self.grace.spared(engine);
+        match recover_some(engine, &mut self.stride, &mut self.turn, &spared).await {
             Ok(Recovered { jobs, left }) => {
                 if jobs > 0 {
                     tracing::info!(jobs, ?left, "expired leases were taken over");
                 }
                 self.more_expired = left == Left::More;
-                if left == Left::None {
+                if left == Left::None && spared.is_empty() {
                     return self.expired.none_left();
                 }
             }
@@ -129,19 +134,20 @@ impl Duty {
     }
 }
 
-/// Makes ready what is due; answers when the next job is.
-async fn promote_all(engine: &Engine) -> Answer<Option<Time>> {
+/// Makes ready what is due; answers when the next job is, and which queues did not say.
+async fn promote_all(engine: &Engine) -> Answer<Promoted> {
+    let mut last = Promoted::default();
     for _ in 0..ROUNDS_MAX {
         match engine.store().promote(PROMOTE_MAX, engine.now()).await {
-            Ok(promoted) if promoted.moved < PROMOTE_MAX => return Ok(promoted.next_due),
-            Ok(_) => {}
+            Ok(promoted) if promoted.moved < PROMOTE_MAX => return Ok(promoted),
+            Ok(promoted) => last = promoted,
             Err(error) => {
                 tracing::warn!(%error, "due jobs were not made ready");
                 return Err(error);
             }
         }
     }
-    Ok(Some(engine.now()))
+    Ok(Promoted { next_due: Some(engine.now()), ..last })
 }
 
 async fn prune_all(engine: &Engine) {

@@ -16,6 +16,8 @@ pub(crate) struct ServedQueue {
     pub(crate) running: Arc<AtomicUsize>,
     /// The last claim got less than it asked for: nothing more to ask for until a hint or a poll.
     pub(crate) dry: bool,
+    /// A hint came since it was last asked for: an answer may be older than the hint.
+    pub(crate) hinted: bool,
     /// A claim of it was not answered, and is asked for again: until it is, there is no other.
     pub(crate) unanswered: bool,
     /// What waits here.
@@ -55,6 +57,7 @@ impl ServedQueue {
             settings: Arc::new(settings.clone()),
             running: Arc::default(),
             dry: false,
+            hinted: false,
             unanswered: false,
             buffered: VecDeque::new(),
             suspects: VecDeque::new(),

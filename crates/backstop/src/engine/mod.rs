@@ -14,6 +14,8 @@
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
+mod again;
+mod asked;
 pub(crate) mod beat;
 pub(crate) mod context;
 pub(crate) mod dispatch;

@@ -25,7 +25,7 @@ use backstop_core::failure::{Context, History};
 use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
 use backstop_core::port::{Answer, Seize, Seized, Settled};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Outcome, Span, Time, WorkerName};
+use backstop_core::{Outcome, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -127,11 +127,16 @@ pub(super) enum Left {
 }
 
 /// Takes over expired leases, a few batches of them.
-pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride, turn: &mut Turn) -> Answer<Recovered> {
+pub(super) async fn recover_some(
+    engine: &Engine,
+    stride: &mut Stride,
+    turn: &mut Turn,
+    spared: &[QueueName],
+) -> Answer<Recovered> {
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
         let (began, wanted) = (Instant::now(), stride.jobs());
-        let recovered = recover(engine, wanted).await?;
+        let recovered = recover(engine, wanted, spared.to_vec()).await?;
         jobs += recovered;
         if recovered < wanted {
             return Ok(Recovered { jobs, left: Left::None });
@@ -146,14 +151,15 @@ pub(super) async fn recover_some(engine: &Engine, stride: &mut Stride, turn: &mu
     Ok(Recovered { jobs, left: Left::More })
 }
 
-/// Takes over at most `max` expired leases and puts their jobs back, or to rest; answers how many there were.
-pub(crate) async fn recover(engine: &Engine, max: usize) -> Answer<usize> {
+/// Takes over at most `max` expired leases, of no queue that is spared, and puts their jobs back, or to rest; answers how many there were.
+pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>) -> Answer<usize> {
     let now = engine.now();
     let seize = Seize {
         number: engine.backstop.random().lease_number(),
         worker: engine.name.clone(),
         until: now.after(engine.longest_lease()),
         max,
+        spared,
     };
     // Seize before judging: from here on the old worker's word is stale.
     let seized = engine.store().seize(seize, now).await?;
@@ -196,6 +202,9 @@ async fn settle(engine: &Engine, seized: &[Seized], settlements: &[Settlement], 
                 refused.push(given_back(settlement, now));
             }
             Ok(Settled::Stale) => {}
+            Ok(Settled::Unanswered) => {
+                tracing::warn!(%job, %queue, %worker, "its job was taken over, and not put back yet: its queue does not answer");
+            }
             Err(error) => tracing::error!(%error, %job, %queue, "the store refused to take this job back"),
         }
     }

@@ -1,7 +1,12 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
+//!
+//! What was not answered is told again for as long as it takes, also of leases that were lost meanwhile: whether they are somebody else's
+//! only the store knows, and one that nobody took goes back. It is done as [`super::again`] says, and is bounded like everything else: in number by
+//! [`WAITING_MAX`], in calls by [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the two that ask again. Beats and claims have the rest of the store.
 
 use super::Engine;
 use super::refusals::Vital;
+use super::again::{Again, How};
 use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled, StoreError};
@@ -14,64 +19,138 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Settlements of one call.
-const BATCH_MAX: usize = 1_000;
+pub(super) const BATCH_MAX: usize = 1_000;
 /// Calls under way at once: one that waits for a disk or a network, and one that the store works on meanwhile.
 const UNDER_WAY_MAX: usize = 2;
+/// A call that takes longer is not waited for by other queues; and so many may.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+const SLOW_MAX: usize = 2;
 /// Settlements that are worth a call beside another.
 const BESIDE_MIN: usize = 250;
-/// Ended runs that may wait to be settled; handlers then wait too, and nothing more is claimed.
-pub(crate) const WAITING_MAX: usize = 8_192;
+/// Ended runs that may wait to be settled, before they are taken up; and as many that were not answered for. Handlers then wait too,
+/// and nothing more is claimed.
+pub(crate) const WAITING_MAX: usize = 4_096;
 /// How long a job stays away whose death found no room.
 const NO_ROOM_WAIT: Span = Span::secs(60);
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_LAST: Duration = Duration::from_secs(2);
+/// Between two tries where there is nothing else to do.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// Settles until every sender is gone. A batch waits a moment for company; while others are under way it waits for more of
-/// it, and goes out beside them once it is worth a call. What was not answered is tried again by its queue, beside all that:
-/// a queue that does not answer, as one in a part of a cluster may be, holds up no other.
+/// it, and goes out beside them once it is worth a call. What was not answered is told again beside all that: a queue that does not
+/// answer, as one in a part of a cluster may be, holds up no other.
 pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settlement>) {
     let linger: Duration = engine.timing.settle_linger.into();
-    let (mut under_way, mut again) = (FuturesUnordered::new(), FuturesUnordered::new());
+    let (mut under_way, mut trying) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (mut batch, mut is_open, mut due) = (Vec::with_capacity(BATCH_MAX), true, Instant::now());
+    let (mut again, mut calls) = (Again::default(), Calls::default());
     while is_open || !batch.is_empty() || !under_way.is_empty() || !again.is_empty() {
-        let waited = linger.is_zero() || !is_open || Instant::now() >= due;
-        let is_ready = match under_way.len() {
+        let now = Instant::now();
+        for slow in calls.grow_slow(now) {
+            again.follow(&slow, now);
+        }
+        again.take_from(&mut batch);
+        let waited = linger.is_zero() || !is_open || now >= due;
+        let is_ready = match calls.quick.len() {
             0 => !batch.is_empty() && (waited || batch.len() >= BATCH_MAX),
             others => others < UNDER_WAY_MAX && batch.len() >= BESIDE_MIN,
         };
         if is_ready {
-            under_way.push(settle_once(engine, std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX))));
+            let batch = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX));
+            let call = calls.begin(&batch, now);
+            under_way.push(async move { (call, settle_once(engine, batch).await) });
+        }
+        while let Some((how, batch)) = again.next(now) {
+            trying.push(settle_again(engine, how, batch));
         }
         let room = BATCH_MAX - batch.len();
         tokio::select! {
             biased;
-            Some(rest) = under_way.next(), if !under_way.is_empty() => {
-                again.extend(by_queue(rest).map(|part| settle_later(engine, part)));
+            Some((call, left)) = under_way.next(), if !under_way.is_empty() => match calls.end(call) {
+                Some(slow) => again.tried(How::First, &slow, left, Instant::now()),
+                None => again.add(left, Instant::now()),
+            },
+            Some((how, asked, left)) = trying.next(), if !trying.is_empty() => {
+                again.tried(how, &asked, left, Instant::now());
             }
-            Some(()) = again.next(), if !again.is_empty() => {}
-            got = ended.recv_many(&mut batch, room), if is_open && room > 0 => {
+            got = ended.recv_many(&mut batch, room), if is_open && room > 0 && again.len() < WAITING_MAX => {
                 is_open = got > 0;
                 if got == batch.len() {
                     due = Instant::now() + linger;
                 }
+                // A run that has ended is not called off, however long its end has to wait.
+                engine.held.settling(batch[batch.len() - got..].iter().map(|settlement| &settlement.lease));
             }
-            () = tokio::time::sleep_until(due), if under_way.is_empty() && !batch.is_empty() => {}
+            () = tokio::time::sleep_until(due), if calls.quick.is_empty() && !batch.is_empty() => {}
+            () = until(again.due()) => {}
+            () = until(calls.slow_at()) => {}
         }
+    }
+}
+
+/// First calls under way, and of which queues their settlements are.
+#[derive(Default)]
+struct Calls {
+    next: u64,
+    quick: BTreeMap<u64, (Instant, Vec<QueueName>)>,
+    /// Those that take long: they hold up no other.
+    slow: BTreeMap<u64, Vec<QueueName>>,
+}
+
+impl Calls {
+    fn begin(&mut self, batch: &[Settlement], now: Instant) -> u64 {
+        let queues = batch.iter().map(|settlement| settlement.lease.queue.clone()).collect();
+        self.next += 1;
+        self.quick.insert(self.next, (now, queues));
+        self.next
+    }
+
+    /// Notes the end of a call; of which queues it was, if it took long.
+    fn end(&mut self, call: u64) -> Option<Vec<QueueName>> {
+        self.quick.remove(&call);
+        self.slow.remove(&call)
+    }
+
+    /// When the next call takes long; `None` if no more may.
+    fn slow_at(&self) -> Option<Instant> {
+        let first = self.quick.values().map(|(began, _)| *began + SLOW_AFTER).min();
+        first.filter(|_| self.slow.len() < SLOW_MAX)
+    }
+
+    /// Those that take long from now on.
+    fn grow_slow(&mut self, now: Instant) -> Vec<Vec<QueueName>> {
+        let mut grown = Vec::new();
+        while self.slow_at().is_some_and(|at| at <= now) {
+            let Some((call, (_, queues))) = self.quick.pop_first() else { break };
+            self.slow.insert(call, queues.clone());
+            grown.push(queues);
+        }
+        grown
+    }
+}
+
+/// Returns then; never, if there is no such time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 
 /// Settles one batch, however long the store takes to answer: repeating is harmless, and giving up would cost a run
 /// that has already been done.
 pub(crate) async fn settle(engine: &Engine, batch: Vec<Settlement>) {
-    let rest = settle_once(engine, batch).await;
-    settle_later(engine, rest).await;
+    let mut left = settle_once(engine, batch).await;
+    while !left.is_empty() {
+        tokio::time::sleep(RETRY_WAIT).await;
+        left = settle_once(engine, left).await;
+    }
 }
 
-/// Settles one batch, and tells what is left of it: all of it if the store did not answer.
+/// Settles one batch, and tells what is left of it: what the store did not answer for.
 async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement> {
     engine.held.settling(batch.iter().map(|settlement| &settlement.lease));
     match settle_in_parts(engine, &batch).await {
-        Ok(answers) => account(engine, &batch, answers),
+        Ok(answers) => account(engine, batch, answers),
         Err(error) => {
             tracing::warn!(%error, count = batch.len(), "settling not answered; trying again");
             batch
@@ -79,35 +158,18 @@ async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement>
     }
 }
 
-/// Settles what is left of a batch until nothing is.
-async fn settle_later(engine: &Engine, mut batch: Vec<Settlement>) {
-    let mut wait = RETRY_FIRST;
-    while !batch.is_empty() {
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(RETRY_LAST);
-        batch.retain(|settlement| {
-            let is_held = engine.held.holds(&settlement.lease);
-            if !is_held {
-                engine.guards.forget(&settlement.lease);
-                engine.overlaps.confirm(&settlement.lease);
-            }
-            is_held
-        });
-        batch = settle_once(engine, batch).await;
-    }
-}
-
-/// The settlements of each queue, in their order.
-fn by_queue(batch: Vec<Settlement>) -> impl Iterator<Item = Vec<Settlement>> {
-    let mut queues: BTreeMap<QueueName, Vec<Settlement>> = BTreeMap::new();
-    for settlement in batch {
-        queues.entry(settlement.lease.queue.clone()).or_default().push(settlement);
-    }
-    queues.into_values()
+/// Settles what was not answered; tells of which queues that was, one by one, and what is left of it.
+async fn settle_again(
+    engine: &Engine,
+    how: How,
+    batch: Vec<Settlement>,
+) -> (How, Vec<QueueName>, Vec<Settlement>) {
+    let asked = batch.iter().map(|settlement| settlement.lease.queue.clone()).collect();
+    (how, asked, settle_once(engine, batch).await)
 }
 
 /// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
-/// until only that is left. Fails only where trying again may help.
+/// until only that is left. Fails only where trying again may help, and nothing was answered.
 pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
@@ -116,7 +178,12 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
         note(engine, part, &answer);
         match answer {
             Ok(settled) => answers.extend(settled.into_iter().map(Ok)),
-            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if error.is_transient() && answers.is_empty() => return Err(error),
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "settling answered in part; asking for the rest again");
+                answers.resize(batch.len(), Ok(Settled::Unanswered));
+                break;
+            }
             Err(error) if part.len() <= 1 => answers.push(Err(error)),
             Err(_) => {
                 let (first, second) = part.split_at(part.len() / 2);
@@ -151,43 +218,51 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
     }
 }
 
-/// Takes note of answers; tells what is to be settled in another way, because there is no room for its death.
-fn account(engine: &Engine, batch: &[Settlement], answers: Vec<Answer<Settled>>) -> Vec<Settlement> {
-    let mut refused = Vec::new();
-    for (settlement, answer) in batch.iter().zip(answers) {
-        if matches!(answer, Ok(Settled::Full)) {
-            engine.guards.died(&settlement.lease, false);
-            refused.push(given_back(settlement, engine.now()));
-            continue;
-        }
-        let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
+/// Takes note of answers; tells what is to be settled again: what was not answered, and in another way what there is no room for the
+/// death of.
+fn account(engine: &Engine, batch: Vec<Settlement>, answers: Vec<Answer<Settled>>) -> Vec<Settlement> {
+    let mut left = Vec::new();
+    for (settlement, answer) in batch.into_iter().zip(answers) {
         match answer {
-            Ok(Settled::Full) => {}
-            Ok(Settled::Applied) => {
-                engine.tally.settled(&settlement.outcome);
-                engine.overlaps.dismiss(lease);
-                engine.guards.died(lease, true);
-                tell(&engine.backstop, settlement);
+            Ok(Settled::Full) => {
+                engine.guards.died(&settlement.lease, false);
+                left.push(given_back(&settlement, engine.now()));
             }
-            Ok(Settled::Stale) => {
-                engine.guards.forget(lease);
-                engine.overlaps.confirm(lease);
-                let Lease { queue, job, .. } = lease;
-                tracing::warn!(%job, %queue, "a run ended that was no longer this worker's: its job was cancelled or taken over; its outcome does not count");
-                if was_held {
-                    engine.tally.lost();
-                }
-            }
-            // The lease runs out and the job runs again: late, but not lost.
-            Err(error) => {
-                engine.guards.forget(lease);
-                engine.overlaps.dismiss(lease);
-                let Lease { queue, job, .. } = lease;
-                tracing::error!(%error, %job, %queue, "the store refused to settle; the job will run again");
-            }
+            Ok(Settled::Unanswered) => left.push(settlement),
+            Ok(Settled::Applied | Settled::Stale) | Err(_) => end(engine, &settlement, answer),
         }
     }
-    refused
+    left
+}
+
+/// Takes note of the last that is heard of a settlement.
+fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
+    let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
+    match answer {
+        Ok(Settled::Full | Settled::Unanswered) => {}
+        Ok(Settled::Applied) => {
+            engine.tally.settled(&settlement.outcome);
+            engine.overlaps.dismiss(lease);
+            engine.guards.died(lease, true);
+            tell(&engine.backstop, settlement);
+        }
+        Ok(Settled::Stale) => {
+            engine.guards.forget(lease);
+            engine.overlaps.confirm(lease);
+            let Lease { queue, job, .. } = lease;
+            tracing::warn!(%job, %queue, "a run ended that was no longer this worker's: its job was cancelled or taken over; its outcome does not count");
+            if was_held {
+                engine.tally.lost();
+            }
+        }
+        // The lease runs out and the job runs again: late, but not lost.
+        Err(error) => {
+            engine.guards.forget(lease);
+            engine.overlaps.dismiss(lease);
+            let Lease { queue, job, .. } = lease;
+            tracing::error!(%error, %job, %queue, "the store refused to settle; the job will run again");
+        }
+    }
 }
 
 /// A job that was to die and finds no room: it stays alive, as if it had not run, and its kind waits for room.

@@ -191,14 +191,16 @@ impl Remote<'_> {
         let wants: Vec<Want> = allowed.iter().map(|one| one.want.clone()).collect();
         let claim = |until| Claim { number, worker: ask.worker.clone(), until, wants: wants.clone() };
         let now = self.backstop.now();
-        match self.backstop.store().claim(claim(now.after(term)), now).await {
+        let claimed = match self.backstop.store().claim(claim(now.after(term)), now).await {
             // An answer that was lost on the way: the number makes it the same claim.
             Err(error) if error.is_transient() => {
                 let now = self.backstop.now();
                 self.backstop.store().claim(claim(now.after(term)), now).await
             }
             answer => answer,
-        }
+        };
+        // What a queue granted that did not answer is not known here, and not beaten for by name.
+        claimed.map(|claimed| claimed.runs)
     }
 
     fn with_tickets(

@@ -32,8 +32,8 @@ use crate::workers::About;
 use crate::workers::card::Card;
 use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
 use backstop_core::order::Asked;
-use backstop_core::port::{Answer, Beat};
-use backstop_core::{JobId, Lease, QueueName, Span, Time, WorkerName};
+use backstop_core::port::{Answer, Beat, StoreError};
+use backstop_core::{JobId, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -186,7 +186,12 @@ impl Remote<'_> {
             leases: held.into_iter().map(|(job, ticket)| ticket.lease(job)).collect(),
             until: now.after(term.clamp(LEASE_MIN, LEASE_MAX)),
         };
-        lost.extend(self.backstop.store().beat(beat, now).await?.into_iter().map(|lease: Lease| lease.job));
+        let beaten = self.backstop.store().beat(beat, now).await?;
+        if let Some(queue) = beaten.unanswered.first() {
+            // It beats again: what is kept is kept, and nobody may take the rest for kept.
+            return Err(StoreError::unavailable("beating", format!("queue {queue} does not answer")));
+        }
+        lost.extend(beaten.lost.into_iter().map(|lease| lease.job));
         Ok(lost)
     }
 

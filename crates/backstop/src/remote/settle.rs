@@ -9,7 +9,7 @@ use crate::worker::QueueSettings;
 use backstop_core::breaker::{Sign, Signal};
 use backstop_core::failure::Context;
 use backstop_core::limits::{DELAY_MAX, FIND_MAX};
-use backstop_core::port::{Answer, Settled};
+use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::{Ending, Settlement, judge};
 use backstop_core::{Job, JobId, Kind, Lease, Leased, Outcome, QueueName, State, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +63,10 @@ impl Remote<'_> {
             return Ok(vec![Said::Stale; judged.len()]);
         }
         let settled = self.backstop.store().settle(settlements, self.backstop.now()).await?;
+        if settled.contains(&Settled::Unanswered) {
+            // Told again, what counts already is known to.
+            return Err(StoreError::unavailable("settling", "not every queue answers"));
+        }
         let (mut answers, mut news, mut back) = (settled.iter().copied(), News::default(), Vec::new());
         let said = judged.iter().map(|judged| {
             let (Some(judged), Some(answer)) = (judged, judged.as_ref().and_then(|_| answers.next())) else {

@@ -269,8 +269,13 @@ async fn recovered(test: &Test) {
     use backstop_core::port::Seize;
     let now = test.backstop.now();
     let number = test.backstop.random().lease_number();
-    let seize =
-        Seize { number, worker: WorkerName::new("keeper"), until: now.after(Span::secs(15)), max: 100 };
+    let seize = Seize {
+        number,
+        worker: WorkerName::new("keeper"),
+        until: now.after(Span::secs(15)),
+        max: 100,
+        spared: Vec::new(),
+    };
     let seized = test.backstop.store().seize(seize, now).await.unwrap();
     test.backstop.store().settle(judge_vanished(&seized, &BTreeSet::new(), now), now).await.unwrap();
 }

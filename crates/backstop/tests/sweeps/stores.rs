@@ -88,7 +88,7 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps(world: &World) {
         until: START.after(Span::hours(6)),
         wants,
     };
-    assert_eq!(world.store.claim(claim, START).await.expect("claimed").len(), 250);
+    assert_eq!(world.store.claim(claim, START).await.expect("claimed").runs.len(), 250);
     push(500..1_000).await;
     // The queue is 70 minutes behind.
     world.clock.advance(Span::minutes(70));

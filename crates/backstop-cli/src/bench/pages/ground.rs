@@ -168,7 +168,7 @@ async fn claim(backstop: &Backstop, queue: &QueueName, max: usize) -> Result<Vec
         until: now.after(LEASE_MAX),
         wants: vec![Want { queue: queue.clone(), max }],
     };
-    Ok(backstop.store().claim(claim, now).await?)
+    Ok(backstop.store().claim(claim, now).await?.runs)
 }
 
 fn outcome(backstop: &Backstop, run: &Leased, n: usize) -> Outcome {

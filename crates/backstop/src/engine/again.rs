@@ -1,0 +1,195 @@
+//! Ends of runs that the store was told of and has not answered for: a line for each queue, until it does.
+//!
+//! | what comes | where it goes |
+//! |---|---|
+//! | an end whose queue has no line | into the next batch: this is not looked at |
+//! | an end that was not answered | into its queue's line |
+//! | an end whose first call takes long | the same, under way: what comes after it is not to wait for its turn elsewhere |
+//! | an end whose queue has a line | behind the others there: none overtakes another |
+//!
+//! | what is asked for again | when |
+//! |---|---|
+//! | the first of all lines, together | 50 ms after it failed, then after twice as long each time, up to two seconds |
+//! | the first of one line, alone, beside that | the same, while nobody answered for all of them together: one may be in the others' way |
+//!
+//! So there are two calls at a time, however many queues do not answer and however long. A line that is empty is gone.
+
+use super::settle::BATCH_MAX;
+use backstop_core::QueueName;
+use backstop_core::verdict::Settlement;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const WAIT_FIRST: Duration = Duration::from_millis(50);
+const WAIT_LAST: Duration = Duration::from_secs(2);
+
+/// The lines.
+#[derive(Default)]
+pub(super) struct Again {
+    lines: BTreeMap<QueueName, Line>,
+    together: Pace,
+    alone: Pace,
+    /// Nobody answered for all lines together.
+    is_apart: bool,
+    /// Counts calls for one line.
+    turn: u64,
+}
+
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Settlement>,
+    /// How many are in a call.
+    asked: usize,
+    /// When it was last asked for alone, as a turn.
+    alone_at: u64,
+}
+
+/// When the next call of a kind may go out.
+#[derive(Default)]
+struct Pace {
+    is_out: bool,
+    due: Option<Instant>,
+    wait: Duration,
+}
+
+/// Whose call it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// The first for these ends.
+    First,
+    Together,
+    Alone,
+}
+
+impl Again {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Ends in here, in calls and not.
+    pub(super) fn len(&self) -> usize {
+        self.lines.values().map(|line| line.waiting.len() + line.asked).sum()
+    }
+
+    /// Takes in what was not answered, at `now`.
+    pub(super) fn add(&mut self, unanswered: Vec<Settlement>, now: Instant) {
+        if unanswered.is_empty() {
+            return;
+        }
+        self.begin(now);
+        for settlement in unanswered {
+            self.lines.entry(settlement.lease.queue.clone()).or_default().waiting.push_back(settlement);
+        }
+    }
+
+    /// Makes lines for what is under way in a first call that takes long; what it comes to is told by [`Again::tried`].
+    pub(super) fn follow(&mut self, asked: &[QueueName], now: Instant) {
+        self.begin(now);
+        for queue in asked {
+            self.lines.entry(queue.clone()).or_default().asked += 1;
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        if self.lines.is_empty() {
+            *self = Self { together: Pace::after(WAIT_FIRST, now), turn: self.turn, ..Self::default() };
+        }
+    }
+
+    /// Takes from a batch what has to stand behind others.
+    pub(super) fn take_from(&mut self, batch: &mut Vec<Settlement>) {
+        if self.lines.is_empty() {
+            return;
+        }
+        for settlement in std::mem::take(batch) {
+            match self.lines.get_mut(&settlement.lease.queue) {
+                Some(line) => line.waiting.push_back(settlement),
+                None => batch.push(settlement),
+            }
+        }
+    }
+
+    /// The next call that may go out.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(How, Vec<Settlement>)> {
+        let is_apart = self.is_apart && self.lines.len() > 1;
+        if is_apart && self.alone.may_go(now) {
+            let free = self.lines.values_mut().filter(|line| line.asked == 0);
+            if let Some(line) = free.min_by_key(|line| line.alone_at) {
+                self.turn += 1;
+                line.alone_at = self.turn;
+                self.alone.is_out = true;
+                return Some((How::Alone, line.ask(BATCH_MAX)));
+            }
+        }
+        if !self.together.may_go(now) {
+            return None;
+        }
+        let free = self.lines.values_mut().filter(|line| line.asked == 0);
+        let free: Vec<&mut Line> = free.take(BATCH_MAX).collect();
+        let share = BATCH_MAX.checked_div(free.len())?;
+        let batch = free.into_iter().flat_map(|line| line.ask(share)).collect();
+        self.together.is_out = true;
+        Some((How::Together, batch))
+    }
+
+    /// Takes in what a call for these ends came to, at `now`: what is left of them goes back to the head of its line.
+    pub(super) fn tried(&mut self, how: How, asked: &[QueueName], left: Vec<Settlement>, now: Instant) {
+        let is_answered = left.len() < asked.len();
+        for queue in asked {
+            if let Some(line) = self.lines.get_mut(queue) {
+                line.asked -= 1;
+            }
+        }
+        for settlement in left.into_iter().rev() {
+            self.lines.entry(settlement.lease.queue.clone()).or_default().waiting.push_front(settlement);
+        }
+        self.lines.retain(|_, line| line.asked > 0 || !line.waiting.is_empty());
+        match how {
+            How::First => {}
+            How::Together => {
+                self.is_apart = !is_answered;
+                self.together = self.together.tried(is_answered, now);
+            }
+            How::Alone => self.alone = self.alone.tried(is_answered, now),
+        }
+    }
+
+    /// When a call may go out that may not yet; `None` if all wait for answers.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let is_free = self.lines.values().any(|line| line.asked == 0);
+        let alone = (self.is_apart && self.lines.len() > 1).then_some(&self.alone);
+        let paces = [Some(&self.together), alone].into_iter().flatten().filter(|pace| !pace.is_out);
+        paces.filter_map(|pace| pace.due).min().filter(|_| is_free)
+    }
+}
+
+impl Line {
+    /// The first of it, for a call.
+    fn ask(&mut self, max: usize) -> Vec<Settlement> {
+        let first: Vec<Settlement> = self.waiting.drain(..max.min(self.waiting.len())).collect();
+        self.asked = first.len();
+        first
+    }
+}
+
+impl Pace {
+    fn after(wait: Duration, now: Instant) -> Self {
+        Self { is_out: false, due: Some(now + wait), wait }
+    }
+
+    fn may_go(&self, now: Instant) -> bool {
+        !self.is_out && self.due.is_none_or(|due| due <= now)
+    }
+
+    /// The pace after a call: at once where there were answers and there may be more.
+    fn tried(&self, is_answered: bool, now: Instant) -> Self {
+        if is_answered {
+            return Self::after(Duration::ZERO, now);
+        }
+        Self::after((self.wait * 2).clamp(WAIT_FIRST, WAIT_LAST), now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

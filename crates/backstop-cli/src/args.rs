@@ -199,3 +199,6 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

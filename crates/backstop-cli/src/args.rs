@@ -200,3 +200,6 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,7 @@ mod standing;
 mod stored;
 mod window;
 
-pub use alarm::{Alarm, Watch, alarms};
+pub use alarm::{Alarm, Watch, lately};
 pub use call::{Call, Note, Step};
 pub use counts::{Count, Counts};
 pub use missed::Missed;

@@ -57,24 +57,24 @@ impl Watch {
         if self.0.len() > LOOKS {
             self.0.pop_front();
         }
-        let first = self.0.front().copied().unwrap_or_default();
-        let since = |count: Count| counts[count].saturating_sub(first[count]);
-        let lately = Counts::from_numbers(Count::ALL.map(since));
-        let grows = self.0.len() == LOOKS && self.0.iter().is_sorted_by(|one, next| one.held() < next.held());
-        let rings = |alarm: &Alarm| match alarm {
-            Alarm::TimeoutRate => lately.timeout_rate().is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
-            Alarm::OverflowRate => lately.overflow_rate().is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
-            Alarm::HeldGrowing => grows,
-        };
-        Alarm::ALL.into_iter().filter(rings).collect()
+        lately(self.0.make_contiguous(), &counts)
     }
 }
 
-/// What the counts say over the whole life of a stream.
-pub fn alarms(counts: &Counts) -> Vec<Alarm> {
-    let mut watch = Watch::default();
-    watch.look(Counts::default());
-    watch.look(*counts)
+/// What the last minutes of a stream say, one look a minute, the oldest first, and how it stands now. Nobody is told of what nobody
+/// looked at: without a look there is no alarm.
+pub fn lately(minutes: &[Counts], now: &Counts) -> Vec<Alarm> {
+    let minutes = &minutes[minutes.len().saturating_sub(LOOKS)..];
+    let first = minutes.first().copied().unwrap_or(*now);
+    let since = |count: Count| now[count].saturating_sub(first[count]);
+    let lately = Counts::from_numbers(Count::ALL.map(since));
+    let grows = minutes.len() == LOOKS && minutes.is_sorted_by(|one, next| one.held() < next.held());
+    let rings = |alarm: &Alarm| match alarm {
+        Alarm::TimeoutRate => lately.timeout_rate().is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
+        Alarm::OverflowRate => lately.overflow_rate().is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
+        Alarm::HeldGrowing => grows,
+    };
+    Alarm::ALL.into_iter().filter(rings).collect()
 }
 
 #[cfg(test)]
@@ -90,9 +90,28 @@ mod tests {
 
     #[test]
     fn rates_ring_above_their_limit_and_not_at_it() {
-        assert_eq!(alarms(&counts(0, 0, 0, 0)), []);
-        assert_eq!(alarms(&counts(1_000, 1_000, 50, 1)), []);
-        assert_eq!(alarms(&counts(1_000, 1_000, 51, 2)), [Alarm::TimeoutRate, Alarm::OverflowRate]);
+        let since_nothing = |now: Counts| lately(&[Counts::default()], &now);
+        assert_eq!(since_nothing(counts(0, 0, 0, 0)), []);
+        assert_eq!(since_nothing(counts(1_000, 1_000, 50, 1)), []);
+        assert_eq!(since_nothing(counts(1_000, 1_000, 51, 2)), [Alarm::TimeoutRate, Alarm::OverflowRate]);
+    }
+
+    #[test]
+    fn a_good_year_does_not_hide_a_bad_hour_and_a_bad_year_does_not_ring_in_a_good_one() {
+        let minutes = |from: Counts, each: Counts| -> Vec<Counts> {
+            let mut now = from;
+            let mut next = || {
+                now.add(&each);
+                now
+            };
+            (0..LOOKS).map(|_| next()).collect()
+        };
+        let rings = |minutes: &[Counts]| lately(minutes, minutes.last().unwrap());
+        let good_year = counts(1_000_000, 1_000_000, 0, 0);
+        assert_eq!(rings(&minutes(good_year, counts(100, 100, 50, 0))), [Alarm::TimeoutRate]);
+        let bad_year = counts(1_000_000, 1_000_000, 500_000, 0);
+        assert_eq!(rings(&minutes(bad_year, counts(100, 100, 0, 0))), []);
+        assert_eq!(lately(&[], &bad_year), [], "nobody looked");
     }
 
     #[test]

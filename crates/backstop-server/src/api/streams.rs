@@ -5,6 +5,7 @@ use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
+use crate::history::Alarms;
 use crate::wire::stream::{
     ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape,
     StreamsShape, redacted,
@@ -118,7 +119,9 @@ fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Pro
 )]
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let streams = app.backstop().store().streams().await?;
-    Ok(ok(&StreamsShape { streams: streams.iter().map(StreamShape::new).collect() }))
+    let alarms = Alarms::read(app.backstop(), &streams).await?;
+    let shapes = streams.iter().map(|status| StreamShape::new(status, &alarms));
+    Ok(ok(&StreamsShape { streams: shapes.collect() }))
 }
 
 /// List the keys of a stream: how far they are, what they hold, what they wait for.

@@ -2,7 +2,7 @@
 
 use super::block::Row;
 use backstop::core::port::QueueStatus;
-use backstop::streams::{Count, StreamStatus};
+use backstop::streams::{Count, Counts, StreamStatus};
 use backstop_core::{State, Time};
 
 /// Figures as a row of numbers and back.
@@ -56,12 +56,17 @@ pub struct StreamFigures {
     pub held: u64,
     /// Keys that hold some.
     pub holding: u64,
+    /// Keys given up because they held too much, ever. It stands last, since rows of before it was noted end there; the highest of
+    /// what only grows is also its last.
+    pub overflows: u64,
 }
 
 /// How many of a queue's numbers only grow.
 pub(super) const QUEUE_COUNTS: usize = 4;
 /// How many of a stream's numbers only grow.
 pub(super) const STREAM_COUNTS: usize = 5;
+/// How many numbers are noted of a stream.
+pub(super) const STREAM_NUMBERS: usize = 8;
 
 impl QueueFigures {
     /// A queue as it stands at `now`.
@@ -148,7 +153,18 @@ impl StreamFigures {
             late: status.counts[Count::Late],
             held: status.records,
             holding: status.holding,
+            overflows: status.counts[Count::CircuitBreaker],
         }
+    }
+
+    /// As the rules for alarms count them.
+    pub(super) fn counts(&self) -> Counts {
+        // Records that nobody has looked at yet are not counted as added, and wait all the same.
+        let added = self.added.max(self.held);
+        let mut counts = Counts::from_numbers([added, added - self.held]);
+        counts[Count::Timeout] = self.timeouts;
+        counts[Count::CircuitBreaker] = self.overflows;
+        counts
     }
 }
 
@@ -163,10 +179,20 @@ impl Figures for StreamFigures {
             late: at(4),
             held: at(5),
             holding: at(6),
+            overflows: at(7),
         }
     }
 
     fn row(&self) -> Row {
-        vec![self.added, self.handled, self.misses, self.timeouts, self.late, self.held, self.holding]
+        vec![
+            self.added,
+            self.handled,
+            self.misses,
+            self.timeouts,
+            self.late,
+            self.held,
+            self.holding,
+            self.overflows,
+        ]
     }
 }

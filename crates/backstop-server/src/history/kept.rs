@@ -33,16 +33,35 @@ pub(super) async fn read(
     from: Time,
     until: Time,
 ) -> Answer<Vec<(Time, Row)>> {
-    let blocks: Vec<i64> = (grain.block_of(from)..=grain.block_of(until)).take(CELLS_MAX).collect();
-    let names = blocks.iter().map(|block| cell_name(grain, *block, subject)).collect();
-    let cells = backstop.store().cells(names).await?;
-    let mut rows = Vec::new();
-    for (block, cell) in blocks.into_iter().zip(&cells) {
-        let known: Block = cell.as_ref().map(said).unwrap_or_default();
-        let timed = known.rows().map(|(slot, row)| (grain.time_of(block, slot), row.clone()));
-        rows.extend(timed.filter(|(at, _)| (from..=until).contains(at)));
-    }
-    Ok(rows)
+    let mut all = read_all(backstop, grain, vec![subject.clone()], from, until).await?;
+    Ok(all.pop().unwrap_or_default())
+}
+
+/// The same of several, in their order.
+pub(super) async fn read_all(
+    backstop: &Backstop,
+    grain: Grain,
+    subjects: Vec<Subject>,
+    from: Time,
+    until: Time,
+) -> Answer<Vec<Vec<(Time, Row)>>> {
+    let numbers: Vec<i64> = (grain.block_of(from)..=grain.block_of(until)).take(CELLS_MAX).collect();
+    let named = |subject| numbers.iter().map(move |block| cell_name(grain, *block, subject));
+    let names: Vec<String> = subjects.iter().flat_map(named).collect();
+    let found = blocks(backstop, &names).await?;
+    let of_subject = |known: &[Block]| {
+        let timed = numbers.iter().zip(known).flat_map(|(block, known)| {
+            known.rows().map(|(slot, row)| (grain.time_of(*block, slot), row.clone()))
+        });
+        timed.filter(|(at, _)| (from..=until).contains(at)).collect()
+    };
+    Ok(found.chunks(numbers.len().max(1)).map(of_subject).collect())
+}
+
+/// The names that are followed.
+pub(super) async fn roster(backstop: &Backstop) -> Answer<Roster> {
+    let cell = backstop.store().cells(vec![ROSTER.to_owned()]).await?.pop().flatten();
+    Ok(cell.as_ref().map(said).unwrap_or_default())
 }
 
 /// The blocks of these names, in their order.

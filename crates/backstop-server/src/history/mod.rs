@@ -6,6 +6,7 @@
 //! | `look` | a moment: every queue and stream that is followed, all others together, and the total |
 //! | `roster` | which queues and streams are followed |
 //! | `block` | an hour or a day of rows in one cell, and how minutes become ten minutes |
+//! | `alarms` | which streams somebody should look at, by their last minutes |
 //! | `series` | rows as points of a chart; where nobody looked there is a gap |
 //! | `kept` | the cells: who comes second changes nothing |
 //! | `record` | the loop that looks and writes |
@@ -19,6 +20,7 @@
 //! | `history/m/HOUR/SUBJECT` | a row a minute | 25 hours |
 //! | `history/t/DAY/SUBJECT` | a row every ten minutes | 7 days |
 
+mod alarms;
 mod block;
 mod figures;
 mod kept;
@@ -27,6 +29,7 @@ mod record;
 mod roster;
 mod series;
 
+pub use alarms::Alarms;
 pub use figures::{QueueFigures, StreamFigures};
 pub use look::Subject;
 pub use record::{Recorder, record};

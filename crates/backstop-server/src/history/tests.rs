@@ -190,3 +190,40 @@ async fn a_part_that_cannot_be_read_is_written_anew() {
     recorder.look().await.unwrap();
     assert_eq!(values(&total(&test, Window::Hour).await.ready, 2), [None, Some(0.0)]);
 }
+
+/// What rings of a stream, for whoever asks now.
+async fn alarms_of(test: &Test, stream: &str) -> Vec<backstop::core::stream::Alarm> {
+    let streams = test.backstop.store().streams().await.unwrap();
+    let alarms = Alarms::read(&test.backstop, &streams).await.unwrap();
+    alarms.of(&stream.parse().unwrap()).to_vec()
+}
+
+#[tokio::test]
+async fn a_stream_rings_by_its_last_ten_minutes_and_for_a_server_that_starts_later() {
+    use backstop::core::stream::Alarm;
+    use backstop::streams::Record;
+    let test = testing::start();
+    let stream = test.backstop.stream("uptime").unwrap();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    for minute in 0..11 {
+        let record = Record {
+            key: "site".parse().unwrap(),
+            position: (minute + 5) * 60_000,
+            step: 60_000,
+            tenant: None,
+            payload: backstop::Payload::default(),
+        };
+        stream.offer(vec![record]).await.unwrap();
+        recorder.look().await.unwrap();
+        if minute < 10 {
+            assert_eq!(alarms_of(&test, "uptime").await, [], "minute {minute}");
+        }
+        test.clock.advance(Span::minutes(1));
+    }
+    assert_eq!(alarms_of(&test, "uptime").await, [Alarm::HeldGrowing]);
+    for _ in 0..2 {
+        recorder.look().await.unwrap();
+        test.clock.advance(Span::minutes(1));
+    }
+    assert_eq!(alarms_of(&test, "uptime").await, [], "it stopped growing");
+}

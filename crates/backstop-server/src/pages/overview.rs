@@ -2,6 +2,7 @@
 
 mod gather;
 mod problems;
+mod seldom;
 
 use super::chart::{Line, LineChart, Markup, Tone, Unit};
 use super::link::Link;
@@ -16,8 +17,9 @@ use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use backstop_core::port::QueueStatus;
 use backstop_core::{Span, State};
-use gather::{Facts, Missed};
+use gather::Facts;
 use problems::{Problem, problems};
+use seldom::Seldom;
 
 /// A ready job that waited longer than this is late.
 pub(super) const LATE: Span = Span::minutes(5);
@@ -29,12 +31,12 @@ const QUEUES_MAX: usize = 10;
 const DOCTOR_FRESH: Span = Span::minutes(2);
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/", get(page)).layer(Extension(Missed::default()))
+    Router::new().route("/", get(page)).layer(Extension(Seldom::default()))
 }
 
 /// The overview by itself, for an address of its own.
 pub(super) fn front() -> MethodRouter<App> {
-    get(page).layer(Extension(Missed::default()))
+    get(page).layer(Extension(Seldom::default()))
 }
 
 #[derive(Template)]
@@ -86,12 +88,12 @@ struct Figure {
     beside: String,
 }
 
-async fn page(view: View, Extension(missed): Extension<Missed>) -> Result<Response, PageFailure> {
+async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Response, PageFailure> {
     let window: Window = match view.query("window") {
         Some(window) => window.parse().map_err(|error| view.bad(error))?,
         None => Window::default(),
     };
-    let facts = view.ask(Facts::gather(&view, &missed)).await?;
+    let facts = view.ask(Facts::gather(&view, &seldom)).await?;
     let history = view.app().history();
     let of_window = |window| history.queue(view.app().backstop(), &Subject::Total, window);
     let recent = view.ask(of_window(Window::FiveMinutes)).await?;

@@ -10,12 +10,12 @@ use super::link::part;
 use super::mark::When;
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-use crate::history::Series;
+use crate::history::{Alarms, Series};
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::core::stream::{Alarm, alarms};
+use backstop::core::stream::Alarm;
 use backstop::streams::{Count, Counts, Standing, StreamStatus};
 use backstop_core::{StreamName, Time};
 use std::collections::BTreeSet;
@@ -89,21 +89,25 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let (now, config) = (view.now(), view.app().config());
     let known = view.ask(view.store().streams()).await?;
     let names: BTreeSet<&StreamName> = known.iter().map(|status| &status.name).collect();
-    let mut streams: Vec<Row> = known.iter().map(|status| row(&view, status, now)).collect();
+    let alarms = view.ask(Alarms::read(view.app().backstop(), &known)).await?;
+    let mut streams: Vec<Row> = known.iter().map(|status| row(&view, status, &alarms, now)).collect();
     let unheard = config.streams.keys().filter(|name| !names.contains(name));
-    streams.extend(unheard.map(|name| Row { is_known: false, ..row(&view, &nothing(name), now) }));
+    streams.extend(unheard.map(|name| Row { is_known: false, ..row(&view, &nothing(name), &alarms, now) }));
     let ringing = known.iter().flat_map(|status| {
-        let ring = |alarm: Alarm| Ringing {
-            name: status.name.to_string(),
-            link: link(&view, &status.name),
-            words: alarm.to_string(),
-        };
-        alarms(&status.counts).into_iter().map(ring).collect::<Vec<_>>()
+        let (name, link) = (status.name.to_string(), link(&view, &status.name));
+        let ring =
+            move |alarm: Alarm| Ringing { name: name.clone(), link: link.clone(), words: alarm.to_string() };
+        alarms.of(&status.name).iter().copied().map(ring)
     });
     let left_out = streams.len().saturating_sub(STREAMS_SHOWN);
-    let alarms = ringing.collect();
+    let ringing = ringing.collect();
     streams.truncate(STREAMS_SHOWN);
-    view.show(&Page { frame: view.frame(Section::Streams, "Streams").live(), streams, alarms, left_out })
+    view.show(&Page {
+        frame: view.frame(Section::Streams, "Streams").live(),
+        streams,
+        alarms: ringing,
+        left_out,
+    })
 }
 
 /// A stream that stands in the configuration, and whose first record is yet to come.
@@ -112,7 +116,7 @@ fn nothing(name: &StreamName) -> StreamStatus {
     StreamStatus { name: name.clone(), keys: 0, holding: 0, records: 0, oldest: None, counts }
 }
 
-fn row(view: &View, status: &StreamStatus, now: Time) -> Row {
+fn row(view: &View, status: &StreamStatus, alarms: &Alarms, now: Time) -> Row {
     let counts = &status.counts;
     let handled: Series = view.app().history().recent_stream(&status.name, now).handled;
     Row {
@@ -131,7 +135,7 @@ fn row(view: &View, status: &StreamStatus, now: Time) -> Row {
             .map(|count| Number::new(counts[count])),
         success: percent(counts.success_rate()),
         timeout: percent(counts.timeout_rate()),
-        is_ringing: !alarms(counts).is_empty(),
+        is_ringing: !alarms.of(&status.name).is_empty(),
     }
 }
 

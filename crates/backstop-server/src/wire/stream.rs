@@ -1,8 +1,9 @@
 //! Streams, their keys, and records on their way in.
 
+use crate::history::Alarms;
 use backstop::core::Payload;
 use backstop::core::redact::Redaction;
-use backstop::core::stream::{Alarm, StoredRecord, alarms};
+use backstop::core::stream::{Alarm, StoredRecord};
 use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
 use backstop::why::record::why_record;
 use backstop::{StreamKey, StreamName, Time};
@@ -24,7 +25,7 @@ pub struct StreamsShape<'a> {
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Stream)]
 pub struct StreamShape<'a> {
-    /// What somebody should look at.
+    /// What somebody should look at, by the last ten minutes of the history that servers keep.
     alarms: Vec<&'static str>,
     /// What happened so far, by the names of the counters.
     #[schema(value_type = BTreeMap<String, u64>)]
@@ -52,9 +53,9 @@ pub struct StreamShape<'a> {
 
 impl<'a> StreamShape<'a> {
     /// The shape of a stream.
-    pub fn new(status: &'a StreamStatus) -> Self {
+    pub fn new(status: &'a StreamStatus, alarms: &Alarms) -> Self {
         Self {
-            alarms: alarms(&status.counts).into_iter().map(Alarm::as_str).collect(),
+            alarms: alarms.of(&status.name).iter().copied().map(Alarm::as_str).collect(),
             counts: status.counts.named().collect(),
             held: status.counts.held(),
             holding: status.holding,

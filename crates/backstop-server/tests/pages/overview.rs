@@ -158,3 +158,22 @@ async fn charts_look_back_as_far_as_the_address_says() {
     }
     assert_eq!(site.get("/?window=2y").await.status, axum::http::StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_stream_that_nobody_serves_is_stuck_once_its_records_wait() {
+    let site = Site::new("");
+    let record = backstop::streams::Record {
+        key: "site-7".parse().unwrap(),
+        position: 60_000,
+        step: 60_000,
+        tenant: None,
+        payload: backstop::Payload::default(),
+    };
+    site.test.backstop.stream("uptime").unwrap().offer(vec![record]).await.unwrap();
+    assert!(problems(&site.page("/").await).is_empty());
+    site.test.clock.advance(Span::minutes(3));
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["stream stuck"]);
+    assert!(page.contains("Nobody looks at 1 key of stream uptime that is due"), "{page}");
+    assert!(page.contains("href=\"/streams/uptime\""), "{page}");
+}

@@ -1,6 +1,6 @@
 //! What became of past runs: the last fifty, in one cell.
 
-use super::{Report, Sweep, SweepError};
+use super::{Reconciliation, Report, Sweep, SweepError};
 use crate::client::Backstop;
 use crate::shared::{read, update};
 use backstop_core::failure::truncated;
@@ -39,6 +39,12 @@ pub struct PastRun {
     /// Whether there were more rows than a run can look at.
     #[serde(default)]
     pub unseen: bool,
+    /// Rows past the threshold without a job, by the comparison after it; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_without_jobs: Option<usize>,
+    /// Jobs past the threshold without a row, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs_without_rows: Option<usize>,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -61,6 +67,8 @@ impl PastRun {
             refused: report.refused.len(),
             unusable: report.unusable.len(),
             unseen: report.unseen,
+            rows_without_jobs: None,
+            jobs_without_rows: None,
             error: outcome.as_ref().err().map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
         }
     }
@@ -79,6 +87,20 @@ pub(super) async fn runs(backstop: &Backstop, sweep: &Sweep) -> Answer<Vec<PastR
     let cell = backstop.store().cells(vec![cell(sweep)]).await?.pop().flatten();
     let runs = cell.as_ref().and_then(read::<Runs>).unwrap_or_default();
     Ok(runs.0.into_iter().rev().collect())
+}
+
+/// Writes down what was found by comparing rows and jobs after a run.
+pub(super) async fn compared(backstop: &Backstop, sweep: &Sweep, run: &PastRun, found: &Reconciliation) {
+    let add = |runs: &mut Runs| {
+        let is_it = |known: &&mut PastRun| known.at == run.at && known.runner == run.runner;
+        if let Some(known) = runs.0.iter_mut().rev().find(is_it) {
+            known.rows_without_jobs = Some(found.rows_without_jobs.len());
+            known.jobs_without_rows = Some(found.overdue().count());
+        }
+    };
+    if let Err(error) = update(backstop, &cell(sweep), Runs::default(), add).await {
+        tracing::warn!(%error, sweep = sweep.name(), "a comparison could not be noted");
+    }
 }
 
 /// Writes down a run. It has happened: where this fails, it is only not remembered.

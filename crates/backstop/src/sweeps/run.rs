@@ -180,13 +180,16 @@ impl Sweeper {
         let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
         history::note(&self.backstop, &self.sweep, &run).await;
         if let Ok(report) = &outcome {
-            // For the metrics: nobody else looks in both directions while nobody asks.
+            // For metrics and pages: nobody else looks in both directions while nobody asks.
             let has_seen_all = !report.is_cut && self.is_now(at);
             let compared = async {
                 if has_seen_all { self.reconcile_after(report).await } else { self.reconcile().await }
             };
-            if let Err(error) = self.keeping(turn, compared).await {
-                tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
+            match self.keeping(turn, compared).await {
+                Ok(found) => history::compared(&self.backstop, &self.sweep, &run, &found).await,
+                Err(error) => {
+                    tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
+                }
             }
         }
         turn::end(&self.backstop, &self.sweep, turn).await;

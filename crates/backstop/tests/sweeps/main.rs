@@ -323,6 +323,8 @@ async fn rows_and_jobs_are_compared_in_both_directions() {
     world.run().await;
     let half = sweeper.reconcile().await.expect("compared");
     assert_eq!((half.rows_without_jobs.len(), half.overdue().count()), (0, 1));
+    let run = sweeper.history().await.expect("the history").swap_remove(0);
+    assert_eq!((run.rows_without_jobs, run.jobs_without_rows), (Some(0), Some(1)), "for the overview");
     world.work().await;
     for id in 1..=3 {
         world.table.process(id);

@@ -4,9 +4,10 @@ use crate::context::Context;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::core::stream::{Alarm, alarms};
+use backstop::core::stream::Alarm;
 use backstop::streams::{Count, KeyStatus, StreamStatus, WhichKeys};
 use backstop::{StreamKey, StreamName, Time};
+use backstop_server::history::Alarms;
 use backstop_server::wire::stream::{KeysShape, StreamShape, StreamsShape, state_of};
 use clap::Args;
 
@@ -29,16 +30,18 @@ pub(crate) struct KeysArgs {
 pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let streams = backstop.store().streams().await?;
+    let alarms = Alarms::read(&backstop, &streams).await?;
     if context.output.is_json() {
-        context.output.json(&StreamsShape { streams: streams.iter().map(StreamShape::new).collect() })?;
+        let shapes = streams.iter().map(|status| StreamShape::new(status, &alarms));
+        context.output.json(&StreamsShape { streams: shapes.collect() })?;
     } else if streams.is_empty() {
         context.output.note(
             "no streams yet; try: backstop stream push uptime --key site-7 --position 60000 --step 1m '{}'",
         );
     } else {
-        context.output.table(&table(&streams, backstop.now()))?;
+        context.output.table(&table(&streams, &alarms, backstop.now()))?;
         for status in &streams {
-            for alarm in alarms(&status.counts) {
+            for alarm in alarms.of(&status.name) {
                 context.output.warn(format!("{}: {alarm}", status.name));
             }
         }
@@ -46,7 +49,7 @@ pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-fn table(streams: &[StreamStatus], now: Time) -> Table {
+fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
     let titles = [
         "STREAM",
         "KEYS",
@@ -62,7 +65,7 @@ fn table(streams: &[StreamStatus], now: Time) -> Table {
     ];
     let mut table = Table::new(&titles);
     for status in streams {
-        let ringing = alarms(&status.counts);
+        let ringing = alarms.of(&status.name);
         let number = |which: Count, alarm: Option<Alarm>| {
             let is_ringing = alarm.is_some_and(|alarm| ringing.contains(&alarm));
             (count(status.counts[which]), if is_ringing { Tone::Bad } else { Tone::Plain })

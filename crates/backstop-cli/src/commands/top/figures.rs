@@ -6,6 +6,7 @@ use backstop::core::port::{Answer, QueueStatus, StreamStatus, WorkerStatus};
 use backstop::dead::DeadGroup;
 use backstop::workers::WorkerInfo;
 use backstop::{Backstop, Span, State, Time};
+use backstop_server::history::Alarms;
 use backstop_server::wire::breaker::BreakerShape;
 use backstop_server::wire::queue::QueueShape;
 use backstop_server::wire::stream::StreamShape;
@@ -31,6 +32,8 @@ pub(super) struct Figures {
     pub(super) groups: Vec<DeadGroup>,
     /// Its streams, by name.
     pub(super) streams: Vec<StreamStatus>,
+    /// What of them somebody should look at.
+    pub(super) alarms: Alarms,
     /// Its breakers and gates.
     pub(super) guards: Vec<GuardStatus>,
 }
@@ -45,6 +48,7 @@ impl Figures {
     pub(super) async fn read(backstop: &Backstop) -> Answer<Self> {
         let at = backstop.now();
         let store = backstop.store();
+        let streams = store.streams().await?;
         Ok(Self {
             at,
             queues: store.queues(at).await?,
@@ -55,7 +59,8 @@ impl Figures {
                 .filter(|one| is_there(&one.status, at))
                 .collect(),
             groups: backstop.dead().groups(None, GROUPS).await?,
-            streams: store.streams().await?,
+            alarms: Alarms::read(backstop, &streams).await?,
+            streams,
             guards: backstop.breakers().list().await?,
         })
     }
@@ -78,7 +83,7 @@ impl Figures {
             "rate": rates(trail, None),
             "workers": workers.collect::<Vec<_>>(),
             "dead": { "total": self.dead(), "groups": self.groups },
-            "streams": self.streams.iter().map(StreamShape::new).collect::<Vec<_>>(),
+            "streams": self.streams.iter().map(|stream| StreamShape::new(stream, &self.alarms)).collect::<Vec<_>>(),
             "breakers": self.guards.iter().map(BreakerShape::new).collect::<Vec<_>>(),
         })
     }

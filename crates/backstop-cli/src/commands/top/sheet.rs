@@ -9,7 +9,7 @@ use crate::output::words::{about, bytes, count, cut, one_line, relative};
 use backstop::breakers::GuardStatus;
 use backstop::core::WorkerName;
 use backstop::core::port::{QueueStatus, StreamStatus};
-use backstop::core::stream::{Alarm, Count, alarms};
+use backstop::core::stream::{Alarm, Count};
 use backstop::dead::DeadGroup;
 use backstop::workers::{Health, WorkerInfo};
 use backstop::{QueueName, State, Time};
@@ -74,7 +74,11 @@ pub(super) fn of(view: View, figures: Option<&Figures>, trail: &Trail) -> Sheet 
         View::Rates => figures.queues.iter().map(|queue| of_rates(queue, trail)).collect(),
         View::Workers => figures.workers.iter().map(|worker| of_worker(worker, now)).collect(),
         View::Dead => figures.groups.iter().map(|group| of_group(group, now)).collect(),
-        View::Streams => figures.streams.iter().map(|stream| of_stream(stream, now)).collect(),
+        View::Streams => figures
+            .streams
+            .iter()
+            .map(|stream| of_stream(stream, figures.alarms.of(&stream.name), now))
+            .collect(),
         View::Breakers => figures.guards.iter().map(|guard| of_guard(guard, now)).collect(),
     };
     Sheet { titles, rows, empty }
@@ -201,8 +205,7 @@ fn of_group(group: &DeadGroup, now: Time) -> Row {
     Row { queue: Some(group.queue.clone()), again: Some(again), ..Row::new(&id, cells) }
 }
 
-fn of_stream(stream: &StreamStatus, now: Time) -> Row {
-    let ringing = alarms(&stream.counts);
+fn of_stream(stream: &StreamStatus, ringing: &[Alarm], now: Time) -> Row {
     let number = |which: Count| plain(&count(stream.counts[which]));
     let watched = |which: Count, alarm: Alarm| {
         let tone = if ringing.contains(&alarm) { Tone::Bad } else { Tone::Plain };

@@ -1,11 +1,14 @@
 //! What the overview looks at: a fixed number of questions, each of which the store answers from what it keeps.
 
+use super::seldom::{Seen, Seldom};
+use crate::bulk::{self, Bulk};
 use crate::doctor::Opinion;
-use crate::history::{QueueSeries, StreamSeries};
+use crate::history::{Alarms, QueueSeries, StreamSeries};
 use crate::pages::View;
 use crate::pages::queues::taking_jobs;
 use backstop::breakers::GuardStatus;
 use backstop::dead::redrive::RedriveReport;
+use backstop::overlaps::Overlap;
 use backstop::tables::Failing;
 use backstop::workers::{LISTED, is_heard};
 use backstop_core::limits::GROUPS_MAX;
@@ -13,28 +16,17 @@ use backstop_core::port::{
     Answer, Group, GroupQuery, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::Standing;
-use backstop_core::{QueueName, ScheduleName, Span, StreamName, Time};
+use backstop_core::{QueueName, Span, StreamName, Time};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// Streams and keys of each that are looked at for a halt.
+/// Streams and keys of each that are looked at for a halt, and for keys that nobody looks at.
 const STREAMS_MAX: usize = 10;
 const KEYS_MAX: usize = 1_000;
-/// Schedules that are looked at.
-const SCHEDULES_MAX: usize = 100;
+/// Overlaps that are looked at.
+const OVERLAPS_MAX: usize = 20;
 /// Tables that are looked at.
 const TABLES_MAX: usize = 50;
-/// How long what schedules missed is taken for true.
-const MISSED_FOR: Span = Span::secs(10);
-
-/// The schedules that missed instants, and how many: asked less often than pages are.
-#[derive(Clone, Default)]
-pub(super) struct Missed(Arc<Mutex<Option<Seen>>>);
-
-/// When they were asked for, and what was said.
-type Seen = (Time, BTreeMap<ScheduleName, usize>);
-
 /// Everything the overview knows.
 pub(super) struct Facts {
     pub(super) now: Time,
@@ -47,9 +39,18 @@ pub(super) struct Facts {
     /// For how long the lease that ended first has not been taken over.
     pub(super) overdue: Option<Span>,
     pub(super) streams: Vec<StreamStatus>,
+    /// What rings of them.
+    pub(super) alarms: Alarms,
     /// Streams with keys that stand still.
     pub(super) halted: Vec<Halted>,
-    pub(super) missed: BTreeMap<ScheduleName, usize>,
+    /// Streams with keys that were to be looked at, and nobody did.
+    pub(super) forsaken: Vec<Forsaken>,
+    /// What schedules missed, and how sweeps went.
+    pub(super) seldom: Seen,
+    /// Bulk actions, ended ones too.
+    pub(super) bulk: Vec<bulk::Report>,
+    /// The newest runs that were alive while another worker could have had their job.
+    pub(super) overlaps: Vec<Overlap>,
     /// What the doctor says.
     pub(super) opinion: Opinion,
     /// How each queue went in the last minutes, as far as this server saw it.
@@ -73,8 +74,19 @@ pub(super) struct Halted {
     pub(super) is_partial: bool,
 }
 
+/// Keys of a stream that were to be looked at, and nobody did.
+pub(super) struct Forsaken {
+    pub(super) stream: StreamName,
+    /// How many were seen.
+    pub(super) count: u64,
+    /// For how long the first of them has been due.
+    pub(super) longest: Span,
+    /// Whether there are keys that were not looked at.
+    pub(super) is_partial: bool,
+}
+
 impl Facts {
-    pub(super) async fn gather(view: &View, missed: &Missed) -> Answer<Self> {
+    pub(super) async fn gather(view: &View, seldom: &Seldom) -> Answer<Self> {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
@@ -86,14 +98,19 @@ impl Facts {
         let recent_streams = streams
             .iter()
             .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
+        let (halted, forsaken) = still(view, &streams, now).await?;
         Ok(Self {
             taking: taking_jobs(&workers, now),
             workers: workers.into_iter().map(|worker| worker.status).collect(),
             guards: backstop.breakers().list().await?,
             groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
             overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
-            halted: halted(view, &streams).await?,
-            missed: missed.look(view, now).await?,
+            alarms: Alarms::read(backstop, &streams).await?,
+            seldom: seldom.look(view, now).await?,
+            bulk: Bulk::new(view.app(), view.who()).reports().await?,
+            overlaps: backstop.overlaps(OVERLAPS_MAX).await?,
+            halted,
+            forsaken,
             opinion: view.app().doctor().opinion(view.app()),
             stalled: stalled(view).await?,
             failing: failing(view).await?,
@@ -133,42 +150,26 @@ async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
     Ok(failing?.into_iter().flatten().collect())
 }
 
-/// Keys that stand still, of the first keys that hold something.
-async fn halted(view: &View, streams: &[StreamStatus]) -> Answer<Vec<Halted>> {
-    let mut halted = Vec::new();
+/// Keys that stand still and keys that nobody looks at, of the first keys that hold something.
+async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<(Vec<Halted>, Vec<Forsaken>)> {
+    let (mut halted, mut forsaken) = (Vec::new(), Vec::new());
     for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
         let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
         let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
+        let is_partial = status.holding > keys.len() as u64;
         let is_halted =
             |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
         let count = keys.iter().filter(is_halted).count() as u64;
         if count > 0 {
-            let is_partial = status.holding > keys.len() as u64;
             halted.push(Halted { stream: status.name.clone(), count, is_partial });
         }
-    }
-    Ok(halted)
-}
-
-impl Missed {
-    /// Those of the configuration.
-    async fn look(&self, view: &View, now: Time) -> Answer<BTreeMap<ScheduleName, usize>> {
-        if let Some((at, missed)) = &*self.kept()
-            && now.since(*at) < MISSED_FOR
-        {
-            return Ok(missed.clone());
+        // A key in somebody's hands is due when the lease is over.
+        let overdue = keys.iter().filter_map(|key| key.due.map(|due| now.since(due)));
+        let overdue: Vec<Span> = overdue.filter(|since| *since > Span::ZERO).collect();
+        if let Some(longest) = overdue.iter().copied().max() {
+            let (stream, count) = (status.name.clone(), overdue.len() as u64);
+            forsaken.push(Forsaken { stream, count, longest, is_partial });
         }
-        let config = view.app().config();
-        let schedules: Vec<_> = config.schedules.values().take(SCHEDULES_MAX).cloned().collect();
-        let mut missed = BTreeMap::new();
-        for (_, name) in view.app().backstop().schedules().unfired(&schedules).await? {
-            *missed.entry(name).or_insert(0) += 1;
-        }
-        *self.kept() = Some((now, missed.clone()));
-        Ok(missed)
     }
-
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Seen>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    Ok((halted, forsaken))
 }

@@ -1,5 +1,10 @@
 //! What is wrong, the worst first: a sentence, a number, and where to do something about it. Decides from what was
 //! gathered and asks nothing.
+//!
+//! Every alert of `alerts/rules.yml` has its problem here; `tests.rs` holds both together.
+
+mod runs;
+mod streams;
 
 use super::LATE;
 use super::gather::Facts;
@@ -7,7 +12,6 @@ use crate::history::Series;
 use crate::pages::link::{Link, part};
 use crate::pages::text;
 use backstop::breakers::GuardStatus;
-use backstop::dead::redrive::RedriveReport;
 use backstop::tables::Failing;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Finding, Gate, Grade, QueueStatus};
@@ -22,6 +26,8 @@ const DYING_WITHIN: Span = Span::minutes(10);
 const GROWING_LEAST: f64 = 100.0;
 /// A queue grows if so much more is ready than minutes ago.
 const GROWING_BY: f64 = 1.5;
+/// What the doctor said this long ago says little of now; even a large store is looked at every 45 minutes.
+const DOCTOR_OLD: Span = Span::hours(1);
 /// From this share of its room on, in per cent, a store of dead letters is nearly full.
 const NEARLY_FULL_PERCENT: u64 = 80;
 
@@ -67,9 +73,8 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
     found.extend(dying(facts, base));
     found.extend(deaf(facts, base));
     found.extend(overdue(facts, base));
-    found.extend(streams(facts, base));
-    found.extend(missed(facts, base));
-    found.extend(redrives(facts, base));
+    found.extend(streams::of(facts, base));
+    found.extend(runs::of(facts, base));
     found.extend(tables(facts, base));
     found.extend(doctor(facts, base));
     found.sort_by_key(|problem| problem.weight);
@@ -280,67 +285,6 @@ fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
     })
 }
 
-/// Keys that stand still, and positions that were given up lately.
-fn streams(facts: &Facts, base: &str) -> Vec<Problem> {
-    let at = |name: &str| format!("{base}/streams/{}", part(name));
-    let halted = facts.halted.iter().map(|halted| Problem {
-        weight: Weight::Bad,
-        kind: "halted keys",
-        sentence: format!(
-            "In stream {} a record failed for good, and its key waits for somebody.",
-            halted.stream
-        ),
-        number: format!(
-            "{}{}",
-            if halted.is_partial { "at least " } else { "" },
-            text::many(halted.count, "key", "keys")
-        ),
-        link: at(halted.stream.as_str()),
-        deed: "Set it going",
-    });
-    let misses = facts.recent_streams.iter().filter_map(|(name, series)| {
-        let rate = series.misses.most().filter(|rate| *rate > 0.0)?;
-        Some(Problem {
-            weight: Weight::Warn,
-            kind: "misses",
-            sentence: format!("Stream {name} gave up waiting for records in the last five minutes."),
-            number: format!("{rate:.1}/s at most"),
-            link: at(name.as_str()),
-            deed: "See which",
-        })
-    });
-    halted.chain(misses).collect()
-}
-
-/// Schedules that missed instants.
-fn missed(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |(name, count): (&backstop_core::ScheduleName, &usize)| Problem {
-        weight: Weight::Warn,
-        kind: "missed schedule",
-        sentence: format!("Schedule {name} has instants without a run."),
-        number: text::many(*count as u64, "run", "runs"),
-        link: format!("{base}/schedules/{}", part(name.as_str())),
-        deed: "See its ledger",
-    };
-    facts.missed.iter().map(told).collect()
-}
-
-/// Redrives that stand still.
-fn redrives(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |redrive: &RedriveReport| Problem {
-        weight: Weight::Warn,
-        kind: "redrive stalled",
-        sentence: format!(
-            "Nobody runs the redrive that {} started: its runner is gone, or left it in the middle.",
-            redrive.by
-        ),
-        number: text::many(redrive.requeued, "letter requeued", "letters requeued"),
-        link: format!("{base}/dead/redrives/{}", part(&redrive.id)),
-        deed: "Go on with it",
-    };
-    facts.stalled.iter().map(told).collect()
-}
-
 /// Tables whose passes fail: none of their rows is tried meanwhile.
 fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
     let told = |(name, failing): &(String, Failing)| Problem {
@@ -372,7 +316,12 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
     let findings = facts.opinion.found.iter().flat_map(|found| found.findings.iter());
     let failed = facts.opinion.failed.iter();
     let failed = failed.map(|why| problem(Weight::Warn, format!("The store could not be examined: {why}.")));
-    findings.filter(|finding| finding.grade != Grade::Good).map(told).chain(failed).collect()
+    let age = facts.opinion.found.as_ref().map(|found| facts.now.since(found.at));
+    let old = age.filter(|age| *age > DOCTOR_OLD).map(|age| {
+        let age = text::span(age);
+        problem(Weight::Warn, format!("The store itself was last examined {age} ago; what it falls short of since then is not known."))
+    });
+    findings.filter(|finding| finding.grade != Grade::Good).map(told).chain(failed).chain(old).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One stream: what happened in it, how it waits, and its keys.
 
 use super::{as_time, link, named, percent, state};
-use crate::history::{StreamSeries, Window};
+use crate::history::{Alarms, StreamSeries, Window};
 use crate::pages::chart::{Line, LineChart, Markup, Tone, Unit};
 use crate::pages::link::{Link, part};
 use crate::pages::mark::When;
@@ -10,7 +10,7 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::config::StreamConfig;
-use backstop::core::stream::{Alarm, alarms};
+use backstop::core::stream::Alarm;
 use backstop::streams::{
     Count, Drain, KeyStatus, Late, OnDead, Standing, StreamStatus, WhichKeys, letters_queue,
 };
@@ -82,6 +82,8 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
     let status = status.unwrap_or_else(|| super::nothing(&name));
     let window: Window = view.query("window").and_then(|text| text.parse().ok()).unwrap_or_default();
     let series = view.ask(view.app().history().stream(backstop, &name, window)).await?;
+    let alarms = view.ask(Alarms::read(backstop, std::slice::from_ref(&status))).await?;
+    let ringing = alarms.of(&name);
     let which = if view.query("keys") == Some("all") { WhichKeys::All } else { WhichKeys::Holding };
     let after = view.query("after").map(StreamKey::new).transpose().map_err(|error| view.bad(error))?;
     let stream = backstop.stream(name.as_str()).map_err(|error| view.bad(error))?;
@@ -92,8 +94,8 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
         frame: view.frame(Section::Streams, name.to_string()).live(),
         name: name.to_string(),
         link: link(&view, &name),
-        figures: figures(&status, now),
-        alarms: alarms(&status.counts).into_iter().map(|alarm| alarm.to_string()).collect(),
+        figures: figures(&status, ringing, now),
+        alarms: ringing.iter().map(ToString::to_string).collect(),
         windows: Window::ALL.into_iter().map(|window| here.window(window)).collect(),
         charts: charts(&series),
         counters: counters(&status),
@@ -135,10 +137,9 @@ impl Here<'_> {
     }
 }
 
-fn figures(status: &StreamStatus, now: Time) -> Vec<Figure> {
+fn figures(status: &StreamStatus, ringing: &[Alarm], now: Time) -> Vec<Figure> {
     let counts = &status.counts;
     let oldest = status.oldest.map(|at| format!("oldest {}", text::when(at, now))).unwrap_or_default();
-    let ringing = alarms(counts);
     let rings = |alarm| ringing.contains(&alarm);
     let figure = |name, value, beside, is_bad| Figure { name, value, beside, is_bad };
     vec![
@@ -159,13 +160,13 @@ fn figures(status: &StreamStatus, now: Time) -> Vec<Figure> {
         figure(
             "timeout rate",
             percent(counts.timeout_rate()),
-            "timeouts per record added; alarm above 5 %".to_owned(),
+            "timeouts per record added, ever; alarm above 5 % in ten minutes".to_owned(),
             rings(Alarm::TimeoutRate),
         ),
         figure(
             "overflow rate",
             percent(counts.overflow_rate()),
-            "overflows per record added; alarm above 0.1 %".to_owned(),
+            "overflows per record added, ever; alarm above 0.1 % in ten minutes".to_owned(),
             rings(Alarm::OverflowRate),
         ),
     ]

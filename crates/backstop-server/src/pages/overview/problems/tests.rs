@@ -1,8 +1,14 @@
-use super::super::gather::Halted;
+mod alerts;
+
+use super::super::gather::{Forsaken, Halted};
+use super::super::seldom::Seen;
 use super::*;
+use crate::bulk;
 use crate::doctor::Opinion;
-use crate::history::{Point, QueueSeries, StreamSeries};
-use backstop_core::port::{Counts, Totals, WorkerStatus};
+use crate::history::{Alarms, Point, QueueSeries, StreamSeries};
+use backstop::sweeps::PastRun;
+use backstop_core::port::{Counts, StreamStatus, Totals, WorkerStatus};
+use backstop_core::stream::Alarm;
 use backstop_core::{Bounds, Time, WorkerName};
 
 fn now() -> Time {
@@ -23,8 +29,12 @@ fn calm() -> Facts {
         groups: Vec::new(),
         overdue: None,
         streams: Vec::new(),
+        alarms: Alarms::default(),
         halted: Vec::new(),
-        missed: BTreeMap::new(),
+        forsaken: Vec::new(),
+        seldom: Seen::default(),
+        bulk: Vec::new(),
+        overlaps: Vec::new(),
         opinion: Opinion::default(),
         recent: BTreeMap::new(),
         recent_streams: BTreeMap::new(),
@@ -135,4 +145,119 @@ fn dead_letters_are_nearly_full_and_then_full() {
 #[test]
 fn a_lease_that_nobody_took_over_is_told_with_its_age() {
     check(&Facts { overdue: Some(Span::minutes(2)), ..calm() }, "lease over", "2 min", "lost their worker");
+}
+
+/// A run of a sweep in which everything was as it should be.
+fn swept() -> PastRun {
+    let run = serde_json::json!({
+        "at": now(), "took": "40ms", "runner": "w", "found": 0, "alive": 0, "dead": 0, "enqueued": 0, "buried": 0, "unusable": 0,
+    });
+    serde_json::from_value(run).unwrap()
+}
+
+fn sweeps(run: PastRun) -> Facts {
+    Facts { seldom: Seen { sweeps: vec![("orders".to_owned(), run)], ..Seen::default() }, ..calm() }
+}
+
+#[test]
+fn what_the_last_run_of_a_sweep_says_is_told() {
+    check_none(&sweeps(swept()));
+    let failed = PastRun { error: Some("no such table: orders.".to_owned()), ..swept() };
+    check(&sweeps(failed), "sweep fails", "", "finds no lost work meanwhile: no such table: orders.");
+    check(&sweeps(PastRun { enqueued: 3, ..swept() }), "lost work found", "3 rows", "Sweep orders");
+    check(
+        &sweeps(PastRun { unseen: true, ..swept() }),
+        "sweep unseen",
+        "",
+        "more rows than a run can look at",
+    );
+    let unmatched = PastRun { rows_without_jobs: Some(2), jobs_without_rows: Some(1), ..swept() };
+    check(&sweeps(unmatched), "unmatched", "3", "do not match");
+}
+
+/// A stream with so many records held.
+fn stream(records: u64) -> StreamStatus {
+    let counts = backstop_core::stream::Counts::default();
+    StreamStatus { name: "uptime".parse().unwrap(), keys: 1, holding: 1, records, oldest: None, counts }
+}
+
+fn ringing(alarm: Alarm) -> Facts {
+    let alarms = Alarms::default().with("uptime".parse().unwrap(), vec![alarm]);
+    Facts { streams: vec![stream(7)], alarms, ..calm() }
+}
+
+#[test]
+fn alarms_of_streams_are_problems() {
+    check(&ringing(Alarm::TimeoutRate), "stream timeouts", "in ten minutes", "time out");
+    check(&ringing(Alarm::OverflowRate), "stream overflows", "in ten minutes", "overflow their key");
+    check(&ringing(Alarm::HeldGrowing), "stream holds more", "7 records held", "held every minute");
+}
+
+#[test]
+fn a_stream_whose_keys_nobody_looks_at_is_stuck() {
+    let due = |longest| {
+        let stream = "uptime".parse().unwrap();
+        Facts { forsaken: vec![Forsaken { stream, count: 2, longest, is_partial: false }], ..calm() }
+    };
+    check(
+        &due(Span::minutes(3)),
+        "stream stuck",
+        "3 min",
+        "Nobody looks at 2 keys of stream uptime that are due",
+    );
+    check_none(&due(Span::secs(20)));
+}
+
+/// A bulk action that began long ago.
+fn action(changes: &serde_json::Value) -> bulk::Report {
+    let mut report = serde_json::json!({
+        "id": "b1", "who": "ada", "expected": null, "back": "/jobs", "started_at": now().before(Span::hours(3)),
+        "target": { "what": "job retry", "deed": "retry", "to": null, "which": { "letters": {} } },
+        "ended_at": null, "seen_at": now(), "count": 12, "refused": 0, "refusals": [], "error": null,
+        "is_stop_asked": false, "cursor": null, "runner": 1,
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        report[name] = value.clone();
+    }
+    serde_json::from_value(report).unwrap()
+}
+
+#[test]
+fn a_bulk_action_is_told_while_nobody_runs_it_and_for_an_hour_after_it_failed() {
+    let told = |changes| Facts { bulk: vec![action(&changes)], ..calm() };
+    check_none(&told(serde_json::json!({})));
+    let silent = serde_json::json!({ "seen_at": now().before(Span::minutes(1)) });
+    check(&told(silent), "bulk action silent", "12 jobs done", "the action job retry that ada started");
+    let failed = |ago| serde_json::json!({ "ended_at": now().before(ago), "error": "the store is gone" });
+    check(
+        &told(failed(Span::minutes(59))),
+        "bulk action failed",
+        "12 jobs done",
+        "could not go on: the store is gone.",
+    );
+    check_none(&told(failed(Span::minutes(61))));
+}
+
+#[test]
+fn an_overlap_is_told_for_an_hour() {
+    let overlap = |ago| {
+        let (id, ended) = (backstop_core::JobId::from_bytes([0; 16]), now().before(ago));
+        let overlap = serde_json::json!({
+            "job": id, "queue": "emails", "kind": "k", "worker": "w", "lease": "1",
+            "began_at": ended, "noticed_at": ended, "ended_at": ended,
+        });
+        Facts { overlaps: vec![serde_json::from_value(overlap).unwrap()], ..calm() }
+    };
+    check(&overlap(Span::minutes(5)), "overlap", "1 run", "went on after its lease was lost");
+    check_none(&overlap(Span::hours(2)));
+}
+
+#[test]
+fn an_opinion_of_the_doctor_that_is_old_is_told() {
+    let looked = |ago| {
+        let found = crate::doctor::Found { at: now().before(ago), findings: std::sync::Arc::default() };
+        Facts { opinion: Opinion { found: Some(found), ..Opinion::default() }, ..calm() }
+    };
+    check_none(&looked(Span::minutes(59)));
+    check(&looked(Span::minutes(61)), "doctor", "", "last examined 1 h 1 min ago");
 }

@@ -31,11 +31,12 @@ impl Page {
 /// What a text in base 64 stands for.
 fn decoded(text: &str) -> Vec<u8> {
     let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let value = |byte: u8| digits.iter().position(|digit| *digit == byte).map(|at| at as u32);
+    let value =
+        |byte: u8| digits.iter().position(|digit| *digit == byte).map(|at| u32::try_from(at).unwrap());
     let values: Vec<u32> = text.bytes().filter_map(value).collect();
     let mut bytes = Vec::with_capacity(values.len() * 3 / 4);
     for four in values.chunks(4) {
-        let whole = four.iter().fold(0, |whole, value| whole << 6 | value) << (6 * (4 - four.len()));
+        let whole = four.iter().fold(0, |whole, value| (whole << 6) | value) << (6 * (4 - four.len()));
         bytes.extend(&whole.to_be_bytes()[1..four.len()]);
     }
     bytes

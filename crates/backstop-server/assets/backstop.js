@@ -10,15 +10,23 @@
   const remember = (name, value) => {
     document.cookie = `${name}=${value}; Path=${base || "/"}; Max-Age=31536000; SameSite=Strict`;
   };
+  const recall = (name) => {
+    const found = document.cookie.split("; ").find((pair) => pair.startsWith(`${name}=`));
+    return found?.slice(name.length + 1);
+  };
   // Typing into a field is no shortcut.
   const isField = (node) =>
     node instanceof HTMLElement && (node.isContentEditable || /^(INPUT|SELECT|TEXTAREA)$/.test(node.tagName));
 
   themes();
+  times();
   keys();
+  questions();
   copies();
   picks();
   live();
+  // Where the sections are a strip, the one that is shown may be out of sight.
+  document.querySelector(".sections a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // Light, dark, or as the system says: the server writes the choice into the page, so that nothing flashes.
   function themes() {
@@ -40,16 +48,51 @@
     show();
   }
 
-  // g and a letter goes somewhere, / to the filter, ? to the list of keys.
+  // How long ago, or exactly when: in UTC, or where the reader is. A touch on an instant changes it as well.
+  function times() {
+    const button = find("times");
+    const names = ["ago", "UTC", "local"];
+    let current = names.includes(recall("backstop_times")) ? recall("backstop_times") : names[0];
+    const two = (number) => String(number).padStart(2, "0");
+    const local = (at) =>
+      `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+      `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+    const told = (time) => {
+      const at = new Date(time.dateTime);
+      if (current === "ago" || Number.isNaN(at.getTime())) return time.dataset.ago;
+      return current === "local" ? local(at) : time.dateTime.replace("T", " ").replace("Z", " UTC");
+    };
+    const show = () => {
+      button.textContent = `Times: ${current}`;
+      for (const time of document.querySelectorAll("time[data-ago]")) time.textContent = told(time);
+    };
+    const next = () => {
+      current = names[(names.indexOf(current) + 1) % names.length];
+      remember("backstop_times", current);
+      show();
+      say(`Times: ${current}`);
+    };
+    button.hidden = false;
+    button.addEventListener("click", next);
+    document.addEventListener("click", (event) => {
+      if (event.target.matches?.("time[data-ago]") && !event.target.closest("a, button, summary")) next();
+    });
+    document.addEventListener("backstop:refreshed", show);
+    show();
+  }
+
+  // g and a letter goes somewhere, / to the filter, ? to the list of keys. Who dictates, or has other tools on these
+  // letters, switches them off in the list.
   function keys() {
     const button = find("keys");
     const links = [...document.querySelectorAll(".sections a[data-key]")];
     let isGoing = false;
+    let areOff = recall("backstop_keys") === "off";
     button.hidden = links.length === 0;
     button.addEventListener("click", sheet);
     document.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
-      if (document.querySelector("dialog[open]")) return;
+      if (areOff || document.querySelector("dialog[open]")) return;
       if (isGoing) {
         isGoing = false;
         const link = links.find((each) => each.dataset.key === event.key);
@@ -121,16 +164,55 @@
         row("n N", "Next page, page before");
         row("p", "Stop or go on with live updates");
         row("?", "This list");
+        row("Esc", "Close a question, or this list");
+        const letters = document.createElement("label");
+        const box = document.createElement("input");
+        box.type = "checkbox";
+        box.checked = !areOff;
+        box.addEventListener("change", () => {
+          areOff = !box.checked;
+          remember("backstop_keys", areOff ? "off" : "on");
+        });
+        letters.append(box, " Letters are shortcuts");
         const form = document.createElement("form");
         form.method = "dialog";
         const close = document.createElement("button");
         close.textContent = "Close";
         form.append(close);
-        dialog.append(title, list, form);
+        dialog.append(title, list, letters, form);
         document.body.append(dialog);
       }
       dialog.showModal();
     }
+  }
+
+  // A question goes away with Escape, and with a click beside it unless something was typed into it; one is asked at a time.
+  function questions() {
+    const opened = () => [...document.querySelectorAll("details.confirm[open]")];
+    const put = (question) => {
+      question.querySelector("form")?.reset();
+      question.open = false;
+    };
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+      for (const question of opened()) {
+        const isInside = question.contains(document.activeElement);
+        put(question);
+        if (isInside) question.querySelector("summary").focus();
+      }
+    });
+    document.addEventListener("click", (event) => {
+      for (const question of opened()) {
+        if (!question.contains(event.target) && !isAnswered(question)) put(question);
+      }
+    });
+  }
+
+  // Whether something was typed or ticked there that the page did not bring along.
+  function isAnswered(place) {
+    return [...place.querySelectorAll("input:not([type=hidden]), textarea")].some((field) =>
+      /^(checkbox|radio)$/.test(field.type) ? field.checked !== field.defaultChecked : field.value !== field.defaultValue,
+    );
   }
 
   // Copies what [data-copy] names; on plain HTTP, where the clipboard is closed, by selecting it.
@@ -168,9 +250,12 @@
   // A box that picks all rows of the page, and how many are picked.
   function picks() {
     const boxes = () => [...document.querySelectorAll("input[name=id][type=checkbox]")];
+    let before = 0;
     const show = () => {
       const all = boxes();
       const picked = all.filter((box) => box.checked).length;
+      if (picked !== before) say(`${picked} selected`);
+      before = picked;
       for (const box of document.querySelectorAll("input[data-pick-all]")) {
         box.hidden = false;
         box.checked = picked > 0 && picked === all.length;
@@ -188,17 +273,23 @@
     show();
   }
 
-  // Fetches the part of the page that changes, when told that something did: at most once a second, never while the
-  // tab is hidden, and not at all once it is paused.
+  // Fetches the parts of the page that change, when told that something did: at most once a second, never while the tab is
+  // hidden or somebody is in the middle of something there, and not at all once it is paused.
   function live() {
     const address = document.body.dataset.events;
     const button = find("pause");
     if (!address || !button || !window.EventSource) return;
     const least = 1000;
+    // A browser that lost its source comes back by itself within this.
+    const patience = 5000;
+    const silent = "the server does not answer";
     let source = null;
     let isPaused = sessionStorage.getItem("backstop-paused") === "yes";
     let isDue = false;
+    let isWaiting = false;
+    let isPressed = false;
     let timer = 0;
+    let trouble = 0;
     let last = 0;
     let fetching = null;
 
@@ -210,31 +301,54 @@
       say(isPaused ? "Live updates stopped" : "Live updates on");
     });
     document.addEventListener("visibilitychange", apply);
+    document.addEventListener("pointerdown", () => (isPressed = true));
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => (isPressed = false));
     addEventListener("pagehide", close);
     addEventListener("pageshow", apply);
     apply();
 
     function apply() {
-      button.setAttribute("aria-pressed", String(isPaused));
-      find("pause-word").textContent = isPaused ? "Paused" : "Live";
       if (isPaused || document.hidden) close();
       else open();
+      show();
+    }
+
+    function show() {
+      button.setAttribute("aria-pressed", String(isPaused));
+      find("pause-word").textContent = isPaused ? "Paused" : isWaiting ? "Waiting for you" : "Live";
+      button.title = isWaiting && !isPaused ? "Updates wait while a question is open, or something is typed or selected" : "";
     }
 
     function open() {
       if (source) return;
-      source = new EventSource(address);
+      const opened = new EventSource(address);
+      source = opened;
       source.addEventListener("changed", due);
       source.addEventListener("tick", due);
-      source.addEventListener("open", () => lost(false));
-      source.addEventListener("error", () => {
-        lost(true);
+      source.addEventListener("open", () => lost(""));
+      source.addEventListener("error", async () => {
+        if (!trouble) trouble = setTimeout(() => lost(silent), patience);
         // A browser comes back by itself unless it was turned away.
-        if (source && source.readyState === EventSource.CLOSED) {
-          source = null;
-          setTimeout(apply, 10000);
-        }
+        if (source !== opened || opened.readyState !== EventSource.CLOSED) return;
+        source = null;
+        setTimeout(apply, 10000);
+        const why = await reason();
+        if (why && !source && !isPaused) lost(why);
       });
+    }
+
+    // Why there are no events, which a source does not tell.
+    async function reason() {
+      const asking = new AbortController();
+      try {
+        const answer = await fetch(address, { signal: asking.signal });
+        if (answer.status === 401) return "you are logged out; load this page again to log in";
+        return answer.ok ? "" : (await answer.json()).detail;
+      } catch {
+        return silent;
+      } finally {
+        asking.abort();
+      }
     }
 
     function close() {
@@ -243,13 +357,18 @@
       clearTimeout(timer);
       timer = 0;
       isDue = false;
+      isWaiting = false;
       fetching?.abort();
-      lost(false);
+      lost("");
     }
 
-    function lost(is) {
-      find("offline").hidden = !is;
-      if (is) button.dataset.state = "lost";
+    function lost(why) {
+      clearTimeout(trouble);
+      trouble = 0;
+      const text = why ? `No live updates: ${why}. What you see may be old; it is tried again by itself.` : "";
+      find("offline").hidden = !why;
+      if (find("offline").textContent !== text) find("offline").textContent = text;
+      if (why) button.dataset.state = "lost";
       else delete button.dataset.state;
     }
 
@@ -258,12 +377,35 @@
       if (!timer && !fetching) timer = setTimeout(refresh, Math.max(0, last + least - Date.now()));
     }
 
+    const places = () => [find("head"), find("live")];
+
+    // Whether somebody is in the middle of something there: what they answer, type or select is not pulled from under them.
+    function isBusy() {
+      const field = document.activeElement;
+      const selection = getSelection();
+      return isPressed || places().some(
+        (place) =>
+          place.querySelector("details.confirm[open]") ||
+          (place.contains(field) && isField(field) && field.type !== "checkbox") ||
+          [...place.querySelectorAll("input, textarea")].some(
+            (each) => each.type !== "checkbox" && each.value !== each.defaultValue && !each.closest("details:not([open])"),
+          ) ||
+          (!selection.isCollapsed && place.contains(selection.anchorNode)),
+      );
+    }
+
+    function wait(is) {
+      if (is && !isWaiting && !isPressed) say("Updates wait for you");
+      isWaiting = is;
+      show();
+    }
+
     async function refresh() {
       timer = 0;
-      // What somebody is filling in is not pulled from under them.
-      const inside = find("live");
-      if (!source || (isField(document.activeElement) && inside.contains(document.activeElement))) {
-        if (source) timer = setTimeout(refresh, least);
+      if (!source) return;
+      wait(isBusy());
+      if (isWaiting) {
+        timer = setTimeout(refresh, least);
         return;
       }
       isDue = false;
@@ -271,7 +413,8 @@
       try {
         const answer = await fetch(location.href, { headers: { "backstop-fragment": "1" }, signal: fetching.signal });
         if (answer.redirected || answer.status === 401) location.reload();
-        else put(await answer.text());
+        else if (!answer.ok) lost(`this page could not be made again (${answer.status})`);
+        else take(await answer.text());
       } catch {
         // The source says whether the server is there; the next event tries again.
       }
@@ -280,33 +423,52 @@
       if (isDue && source) due();
     }
 
-    function put(html) {
-      const place = find("live");
-      const picked = new Set([...place.querySelectorAll("input[type=checkbox]:checked")].map((box) => `${box.name}=${box.value}`));
-      const opened = new Set([...place.querySelectorAll("details[open][id]")].map((each) => each.id));
-      const focused = place.contains(document.activeElement) ? mark(document.activeElement) : null;
-      const scrolled = [...place.querySelectorAll(".scroll, .code")].map((each) => [each.scrollLeft, each.scrollTop]);
+    // Somebody may have begun something while it was on its way; then it is fetched anew later.
+    function take(html) {
+      if (isBusy()) {
+        isDue = true;
+        return;
+      }
       const fresh = new DOMParser().parseFromString(html, "text/html");
-      place.replaceChildren(...fresh.body.childNodes);
-      for (const box of place.querySelectorAll("input[type=checkbox]")) {
-        if (picked.has(`${box.name}=${box.value}`)) box.checked = true;
-      }
-      for (const each of place.querySelectorAll("details[id]")) {
-        if (opened.has(each.id)) each.open = true;
-      }
-      [...place.querySelectorAll(".scroll, .code")].forEach((each, at) => {
+      if (places().every((place) => fresh.getElementById(place.id))) put(fresh);
+      if (source?.readyState === EventSource.OPEN) lost("");
+    }
+
+    function put(fresh) {
+      const all = (selector) => places().flatMap((place) => [...place.querySelectorAll(selector)]);
+      const name = (box) => `${box.name}=${box.value}`;
+      const picked = new Set(all("input[type=checkbox]:checked").map(name));
+      const opened = new Set(all("details[open][id]").map((each) => each.id));
+      const scrolls = ".scroll, .code, .chart-scroll, .chart-values";
+      const scrolled = all(scrolls).map((each) => [each.scrollLeft, each.scrollTop]);
+      const known = new Set(all("[data-news]").map((each) => each.dataset.news));
+      const focused = mark(document.activeElement, all);
+      for (const place of places()) place.replaceChildren(...fresh.getElementById(place.id).childNodes);
+      for (const box of all("input[type=checkbox]")) if (picked.has(name(box))) box.checked = true;
+      for (const each of all("details[id]")) if (opened.has(each.id)) each.open = true;
+      all(scrolls).forEach((each, at) => {
         if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at];
       });
-      if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
+      if (focused) all(focused.selector)[focused.at]?.focus({ preventScroll: true });
       document.dispatchEvent(new Event("backstop:refreshed"));
+      const news = all("[data-news]").filter((each) => !known.has(each.dataset.news));
+      if (news.length) say(news.map((each) => each.textContent.trim()).join(" "));
     }
 
     // How what has the focus is found again.
-    function mark(node) {
-      if (node.id) return `#${CSS.escape(node.id)}`;
-      const href = node.getAttribute("href");
-      if (href) return `a[href="${CSS.escape(href)}"]`;
-      return node.name ? `[name="${CSS.escape(node.name)}"][value="${CSS.escape(node.value)}"]` : null;
+    function mark(node, all) {
+      if (!places().some((place) => place.contains(node))) return null;
+      const is = (name, value) => `[${name}="${CSS.escape(value)}"]`;
+      const owner = node.closest("details[id]");
+      const form = node.closest("form[action]");
+      let selector = node.tagName.toLowerCase();
+      if (node.id) selector = `#${CSS.escape(node.id)}`;
+      else if (selector === "summary" && owner) selector = `#${CSS.escape(owner.id)} > summary`;
+      else if (node.getAttribute("href")) selector += is("href", node.getAttribute("href"));
+      else if (node.name) selector += is("name", node.name) + is("value", node.value);
+      else if (node.getAttribute("aria-label")) selector += is("aria-label", node.getAttribute("aria-label"));
+      else if (form) selector = `form${is("action", form.getAttribute("action"))} ${selector}`;
+      return { selector, at: all(selector).indexOf(node) };
     }
   }
 })();

@@ -463,3 +463,21 @@ async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
     let reasons: Vec<Option<&str>> = told.iter().map(|entry| entry.reason.as_deref()).collect();
     assert_eq!(reasons, [Some("once more"), Some("the address is fixed")]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_many_it_is_about_is_kept_from_when_it_was_written_down() {
+    let scene = scene(&[true, true, true]).await;
+    let of_queue = DeadFilter { queue: Some("q".parse().unwrap()), ..DeadFilter::default() };
+    let by_text = DeadFilter { text: Some("true".to_owned()), ..of_queue.clone() };
+    for (selection, expected) in [
+        (DeadSelection::All, Some(3)),
+        (DeadSelection::Matching(of_queue), Some(3)),
+        (DeadSelection::Matching(by_text), None),
+        (DeadSelection::Ids(vec![id(0), id(1)]), Some(2)),
+    ] {
+        let id = scene.dead().redrive(Redrive { selection, ..all("1/s") }).await.unwrap();
+        let reports = scene.dead().redrives().await.unwrap();
+        let report = reports.into_iter().find(|report| report.id == id).unwrap();
+        assert_eq!(report.expected, expected, "{:?}", report.plan.selection);
+    }
+}

@@ -4,8 +4,8 @@ use super::caller::Scope;
 use super::origin::Stranger;
 use super::reach::{OTHER_QUEUES, OTHER_QUEUES_TITLE};
 use crate::api::Problem;
-use crate::markup::escaped;
-use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use crate::pages::refused;
+use axum::http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
@@ -81,15 +81,7 @@ impl Refusal {
 
     /// The answer for somebody at a browser. `base` is the path everything is mounted under.
     pub(crate) fn page(&self, base: &str) -> Response {
-        let (status, title) = (self.status(), self.title());
-        // The texts are ours; what they quote is numbers and scopes.
-        let body = format!(
-            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title} · backstop</title>\
-             <h1>{title}</h1><p>{}</p><p><a href=\"{base}/\">Overview</a> · <a href=\"{base}/login\">Log in</a></p></html>",
-            escaped(&self.detail())
-        );
-        let content = [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
-        self.marked((status, content, body).into_response())
+        self.marked(refused(base, self.status(), self.title(), &self.detail()))
     }
 
     /// Whether logging in may help.
@@ -207,4 +199,26 @@ pub(crate) fn see_other(place: &str) -> Response {
 /// In whole seconds, so that nobody comes back too early.
 pub(crate) fn seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_that_turns_somebody_away_looks_like_the_others() {
+        let answer = Refusal::Needs(Scope::Admin).page("/bs");
+        assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let page = String::from_utf8(body.to_vec()).unwrap();
+        for part in [
+            "<main",
+            "<h1>",
+            "name=\"viewport\"",
+            "href=\"/bs/assets/backstop.",
+            "This needs a token with scope admin",
+        ] {
+            assert!(page.contains(part), "{part} in {page}");
+        }
+    }
 }

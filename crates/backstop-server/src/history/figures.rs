@@ -69,6 +69,11 @@ pub(super) const STREAM_COUNTS: usize = 5;
 pub(super) const STREAM_NUMBERS: usize = 8;
 
 impl QueueFigures {
+    /// Several queues together as they stand at `now`.
+    pub fn of_all(queues: &[QueueStatus], now: Time) -> Self {
+        queues.iter().fold(Self::default(), |all, queue| all.plus(Self::new(queue, now)))
+    }
+
     /// A queue as it stands at `now`.
     pub fn new(status: &QueueStatus, now: Time) -> Self {
         let in_state = |state| status.counts.of(state);

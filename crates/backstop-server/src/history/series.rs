@@ -181,6 +181,29 @@ impl QueueSeries {
     }
 }
 
+impl QueueSeries {
+    /// Ending with what was seen at `now`: a chart of what is there ends where the numbers beside it stand.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a depth in a chart is for people")]
+    pub fn ending_with(mut self, seen: QueueFigures, now: Time) -> Self {
+        let ends = [
+            (&mut self.scheduled, seen.scheduled as f64),
+            (&mut self.ready, seen.ready as f64),
+            (&mut self.running, seen.running as f64),
+            (&mut self.retrying, seen.retrying as f64),
+            (&mut self.letters, seen.letters as f64),
+            (&mut self.oldest_ready, seen.oldest_ready_ms as f64 * 0.001),
+        ];
+        for (series, value) in ends {
+            // One moment makes no line where nothing was recorded.
+            if !series.is_empty() {
+                series.points.push(Point { at: now, value: Some(value) });
+            }
+        }
+        self
+    }
+}
+
 /// A stream over a window.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StreamSeries {

@@ -227,3 +227,20 @@ async fn a_stream_rings_by_its_last_ten_minutes_and_for_a_server_that_starts_lat
     }
     assert_eq!(alarms_of(&test, "uptime").await, [], "it stopped growing");
 }
+
+#[tokio::test]
+async fn a_series_ends_with_what_a_page_sees_and_gaps_stay_gaps() {
+    let test = testing::start();
+    let mut recorder = Recorder::new(test.backstop.clone(), History::default());
+    recorder.look().await.unwrap();
+    push(&test, "mail", 3).await;
+    test.clock.advance(Span::minutes(1));
+    recorder.look().await.unwrap();
+    push(&test, "mail", 2).await;
+    let now = test.backstop.now();
+    let seen = QueueFigures::of_all(&test.backstop.store().queues(now).await.unwrap(), now);
+    let series = total(&test, Window::Hour).await.ending_with(seen, now);
+    assert_eq!((series.ready.last(), series.ready.points.last().unwrap().at), (Some(5.0), now));
+    assert_eq!(values(&series.enqueued, 1), [Some(0.05)], "a rate is of a step, not of a moment");
+    assert!(QueueSeries::default().ending_with(seen, now).ready.is_empty());
+}

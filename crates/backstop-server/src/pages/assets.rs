@@ -21,13 +21,17 @@ pub(super) struct Asset {
     hash: LazyLock<String>,
 }
 
+/// Colours and sizes, and what uses them.
+const STYLE_TEXT: &str =
+    concat!(include_str!("../../assets/tokens.css"), include_str!("../../assets/backstop.css"));
+
 /// The style.
 pub(super) static STYLE: Asset = Asset {
     name: "backstop",
     ending: "css",
     kind: "text/css; charset=utf-8",
-    text: include_str!("../../assets/backstop.css"),
-    hash: LazyLock::new(|| hash(include_str!("../../assets/backstop.css"))),
+    text: STYLE_TEXT,
+    hash: LazyLock::new(|| hash(STYLE_TEXT)),
 };
 
 /// The script.

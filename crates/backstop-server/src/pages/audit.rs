@@ -2,6 +2,7 @@
 
 use super::link::Link;
 use super::mark::When;
+use super::trail::{Pages, Trail};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -31,8 +32,7 @@ struct Page {
     /// How many entries were looked at, where that is why there are no more on the page.
     looked: Option<String>,
     is_filtered: bool,
-    next: Option<String>,
-    first: Option<String>,
+    pages: Pages,
     kept: usize,
 }
 
@@ -55,18 +55,20 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let link =
         Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
     let (now, is_filtered) = (view.now(), !who.is_empty() || !what.is_empty());
-    let page = Page {
-        // Not live: nobody waits for it to change.
-        frame: view.frame(Section::Audit, "Audit"),
-        next: found.next.map(|next| link.clone().with("after", next).to_string()),
-        first: after.map(|_| link.to_string()),
-        rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
-        who: who.to_owned(),
-        what: what.to_owned(),
-        looked: (is_filtered && found.is_cut).then(|| text::count(LOOKS_MAX as u64)),
-        is_filtered: is_filtered || after.is_some(),
-        kept: ENTRIES_MAX,
-    };
+    let page =
+        Page {
+            // Not live: nobody waits for it to change.
+            frame: view.frame(Section::Audit, "Audit"),
+            pages: Trail::of(&view, "after")
+                .pages(&link, found.next)
+                .called(if is_filtered && found.is_cut { "Go on looking" } else { "Next page" }),
+            rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
+            who: who.to_owned(),
+            what: what.to_owned(),
+            looked: (is_filtered && found.is_cut).then(|| text::count(LOOKS_MAX as u64)),
+            is_filtered: is_filtered || after.is_some(),
+            kept: ENTRIES_MAX,
+        };
     view.show(&page)
 }
 

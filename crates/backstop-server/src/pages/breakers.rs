@@ -1,6 +1,6 @@
 //! Breakers and gates: what is left alone, since when, why, and how to change it.
 
-use super::link::{Link, part};
+use super::link::{Link, anchor, part};
 use super::mark::When;
 use super::queues::{state_of, words};
 use super::{Frame, Note, PageFailure, Posted, Section, View, text};
@@ -33,7 +33,6 @@ struct Page {
 }
 
 struct Row {
-    number: usize,
     anchor: String,
     name: String,
     what: &'static str,
@@ -65,18 +64,13 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let page = Page {
         frame: view.frame(Section::Breakers, "Breakers and gates").live(),
         left_out: guards.len().saturating_sub(ROWS_MAX),
-        rows: guards
-            .iter()
-            .take(ROWS_MAX)
-            .enumerate()
-            .map(|(number, guard)| row(&view, number, guard, now))
-            .collect(),
+        rows: guards.iter().take(ROWS_MAX).map(|guard| row(&view, guard, now)).collect(),
         why_max: WHY_CHARS_MAX,
     };
     view.show(&page)
 }
 
-fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
+fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
     let (queue, status) = (guard.name.queue(), &guard.status);
     let dead = Link::to(view.at("/dead")).with("queue", queue).with_some("kind", guard.name.kind());
     let counted = match guard.deaths {
@@ -84,8 +78,7 @@ fn row(view: &View, number: usize, guard: &GuardStatus, now: Time) -> Row {
         None => text::many(status.failure_count.into(), "failure in a row", "failures in a row"),
     };
     Row {
-        number,
-        anchor: if guard.name.kind().is_none() { queue.to_string() } else { String::new() },
+        anchor: anchor("guard", &guard.name.to_string()),
         name: guard.name.to_string(),
         what: if guard.name.kind().is_some() { "gate" } else { "breaker" },
         state: state_of(guard),

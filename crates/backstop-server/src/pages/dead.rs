@@ -8,6 +8,7 @@ use super::jobs::{Chip, short, told};
 use super::link::{Link, part};
 use super::mark::When;
 use super::pick::Pick;
+use super::trail::{Pages, Trail};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -99,8 +100,7 @@ struct GroupRow {
 struct Letters {
     rows: Vec<LetterRow>,
     damaged: Vec<String>,
-    next: Option<String>,
-    first: Option<String>,
+    pages: Pages,
     matching: Option<String>,
 }
 
@@ -135,7 +135,7 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         QueueChip { name: name.to_string(), count: text::count(*count), link, is_on }
     });
     let page = Page {
-        frame: view.frame(Section::Dead, "Dead letters").live(),
+        frame: frame(&view, &filter),
         chips: filter.chips(&link),
         queues: queues.collect(),
         total: text::count(stats.total),
@@ -147,6 +147,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         filter: filter.shown(),
     };
     view.show(&page)
+}
+
+/// Not live where letters are looked into: that costs more than somebody who only left the page open should.
+fn frame(view: &View, filter: &LetterFilter) -> Frame {
+    let frame = view.frame(Section::Dead, "Dead letters");
+    if filter.0.text.is_some() { frame } else { frame.live() }
 }
 
 /// Groups, letters, redrives.
@@ -207,8 +213,7 @@ async fn page_of(
     Ok(Letters {
         rows: page.letters.iter().map(|letter| letter_row(view, letter, now)).collect(),
         damaged: page.damaged.iter().map(told).collect(),
-        next: page.next.map(|next| link.clone().with("after", next).to_string()),
-        first: view.query("after").map(|_| link.to_string()),
+        pages: Trail::of(view, "after").pages(&link, page.next).ordered("those that died last first"),
         matching: matching.map(|count| count.to_string()),
     })
 }

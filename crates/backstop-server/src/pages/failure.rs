@@ -1,9 +1,12 @@
 //! Pages that say what went wrong, and what to do.
 
+use super::assets::{ICON, STYLE};
+use super::jobs::capital;
 use super::section::Section;
 use super::view::View;
 use askama::Template;
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use backstop_core::port::StoreError;
 use std::fmt::Display;
@@ -30,6 +33,31 @@ struct Page {
     sentence: String,
     detail: String,
     advice: &'static str,
+}
+
+/// The page of a request that was turned away before it was looked at: it knows of nobody, and says nothing of what is here.
+#[derive(Template)]
+#[template(path = "refusal.html")]
+struct Refused<'a> {
+    base: &'a str,
+    style: String,
+    icon: String,
+    status: u16,
+    title: &'a str,
+    detail: &'a str,
+}
+
+/// That page. `base` is the path everything is mounted under.
+pub(crate) fn refused(base: &str, status: StatusCode, title: &str, detail: &str) -> Response {
+    let (style, icon) = (format!("{base}{}", STYLE.path()), format!("{base}{}", ICON.path()));
+    // A sentence of its own on a page; to programs it is told as it is.
+    let detail = capital(detail);
+    let page = Refused { base, style, icon, status: status.as_u16(), title, detail: &detail };
+    let content = [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
+    match page.render() {
+        Ok(body) => (status, content, body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 impl View {

@@ -6,6 +6,7 @@ mod filter;
 use super::link::{Link, part};
 use super::mark::{StateMark, When};
 use super::pick::Pick;
+use super::trail::{Pages, Trail};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
 pub(super) use act::{Outcome, capital, handed_on, is_meant, see, start, unmeant};
@@ -46,8 +47,7 @@ struct Page {
     queues: Vec<String>,
     rows: Vec<Row>,
     damaged: Vec<String>,
-    next: Option<String>,
-    first: Option<String>,
+    pages: Pages,
     order: &'static str,
     confirm: String,
     matching: Option<String>,
@@ -120,8 +120,10 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         queues: queues.iter().take(CHOICES_MAX).map(|queue| queue.name.to_string()).collect(),
         rows: page.jobs.iter().map(|job| Row::of(job, &view, &config.redaction, now)).collect(),
         damaged: page.damaged.iter().map(told).collect(),
-        next: page.next.map(|next| link.clone().with("after", next).to_string()),
-        first: view.query("after").map(|_| link.to_string()),
+        pages: Trail::of(&view, "after")
+            .pages(&link, page.next)
+            .called(if filter.text.is_some() { "Go on looking" } else { "Next page" })
+            .ordered(order(filter.state)),
         order: order(filter.state),
         confirm: view.at("/jobs/confirm"),
         matching: filter.count(&queues, None).map(|count| count.to_string()),

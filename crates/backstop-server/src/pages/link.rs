@@ -24,6 +24,13 @@ impl Link {
         self
     }
 
+    /// With one more parameter of this name.
+    #[must_use]
+    pub fn and(mut self, name: &str, value: &str) -> Self {
+        self.pairs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// With a parameter, if there is one.
     #[must_use]
     pub fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
@@ -74,9 +81,32 @@ pub fn part(text: &str) -> String {
     })
 }
 
+/// The id of what has this name within a page, for a link to it and for the script: letters, digits, `-`, `_` and `.` whatever
+/// the name says, and another one for every other name.
+pub fn anchor(what: &str, name: &str) -> String {
+    name.bytes().fold(format!("{what}-"), |mut id, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => id.push(char::from(byte)),
+            _ => {
+                let _ = fmt::Write::write_fmt(&mut id, format_args!(".{byte:02x}"));
+            }
+        }
+        id
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_name_has_an_id_of_its_own() {
+        let check = |name: &str, id: &str| assert_eq!(anchor("worker", name), id);
+        check("said", "worker-said");
+        check("a b", "worker-a.20b");
+        check("a.b", "worker-a.2eb");
+        check("é\"<", "worker-.c3.a9.22.3c");
+    }
 
     #[test]
     fn what_a_parameter_says_stays_in_it() {

@@ -7,7 +7,7 @@ use askama::filters::HtmlSafe;
 use backstop_core::{State, Time};
 use std::fmt;
 
-/// An instant as it is from `now`: how long ago, and on pointing at it exactly when.
+/// An instant as it is from `now`: how long ago, and exactly when for who points at it or asks the script for exact times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct When {
     at: Time,
@@ -24,6 +24,11 @@ impl When {
     pub fn maybe(at: Option<Time>, now: Time) -> Option<Self> {
         at.map(|at| Self { at, now })
     }
+
+    /// Exactly when.
+    pub fn exact(self) -> String {
+        text::second(self.at)
+    }
 }
 
 impl fmt::Display for When {
@@ -31,7 +36,7 @@ impl fmt::Display for When {
         let (exact, words) = (text::second(self.at), text::when(self.at, self.now));
         // A span below a millisecond is written with a `<`.
         let words = words.replace('<', "&lt;");
-        write!(f, r#"<time datetime="{exact}" title="{exact}">{words}</time>"#)
+        write!(f, r#"<time datetime="{exact}" title="{exact}" data-ago="{words}">{words}</time>"#)
     }
 }
 
@@ -56,18 +61,20 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The states that are drawn: what has not ended, and what died.
-    const DRAWN: [State; 5] = [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
+    /// The states that are told of.
+    const TOLD: [State; 5] = [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
 
     /// Of these counts.
     pub fn of(counts: &backstop_core::port::Counts) -> Self {
-        Self { parts: Self::DRAWN.into_iter().map(|state| (state, counts.of(state))).collect() }
+        Self { parts: Self::TOLD.into_iter().map(|state| (state, counts.of(state))).collect() }
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total: u64 = self.parts.iter().map(|(_, count)| count).sum();
+        // Drawn is what has not ended: one dead letter would fill the bar of a queue that has nothing else to do.
+        let drawn = || self.parts.iter().filter(|(state, count)| *state != State::Dead && *count > 0);
+        let total: u64 = drawn().map(|(_, count)| count).sum();
         let words: Vec<String> = self
             .parts
             .iter()
@@ -80,7 +87,7 @@ impl fmt::Display for Spread {
             r#"<svg class="stack" viewBox="0 0 1000 6" preserveAspectRatio="none" role="img" aria-label="{words}"><title>{words}</title>"#
         )?;
         let mut from = 0;
-        for (state, count) in self.parts.iter().filter(|(_, count)| *count > 0) {
+        for (state, count) in drawn() {
             // A few among millions are still to be seen.
             let width = (u128::from(*count) * 1_000 / u128::from(total.max(1))).max(8);
             write!(f, r#"<rect class="fill-{state}" x="{from}" y="0" width="{width}" height="6"/>"#)?;
@@ -98,12 +105,20 @@ mod tests {
     use backstop_core::Span;
 
     #[test]
+    fn a_dead_letter_does_not_fill_the_bar_of_a_queue() {
+        let mut counts = backstop_core::port::Counts::default();
+        *counts.of_mut(State::Dead) = 1;
+        let drawn = Spread::of(&counts).to_string();
+        assert!(!drawn.contains("<rect") && drawn.contains("1 dead"), "{drawn}");
+    }
+
+    #[test]
     fn an_instant_is_told_from_now_and_exactly() {
         let now = Time::from_millis(1_767_225_600_000);
         let told = When::new(now.before(Span::minutes(3)), now).to_string();
         assert_eq!(
             told,
-            r#"<time datetime="2025-12-31T23:57:00Z" title="2025-12-31T23:57:00Z">3 min ago</time>"#
+            r#"<time datetime="2025-12-31T23:57:00Z" title="2025-12-31T23:57:00Z" data-ago="3 min ago">3 min ago</time>"#
         );
         let soon = When::new(now.before(Span::micros(5)), now).to_string();
         assert!(soon.contains("&lt; 1 ms ago"), "{soon}");

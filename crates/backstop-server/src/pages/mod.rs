@@ -9,6 +9,7 @@
 //! | pages that say what went wrong | `failure.rs` |
 //! | the style, the script, the icon | `assets.rs`, `assets/` |
 //! | numbers and times as people read them | `text.rs` |
+//! | the way through the pages of a list | `trail.rs` |
 //! | charts, drawn here | `chart/` |
 //! | looks into databases of users, within a page's patience | `looks.rs` |
 //!
@@ -43,12 +44,14 @@ mod streams;
 mod sweeps;
 mod tables;
 pub mod text;
+mod trail;
 mod view;
 mod workers;
 
 pub use failure::PageFailure;
+pub(crate) use failure::refused;
 pub use frame::Frame;
-pub use link::{Link, part};
+pub use link::{Link, anchor, part};
 pub(crate) use login::{unfit, waiting};
 pub use mark::{Spread, StateMark, When};
 pub use note::{Note, Tone};

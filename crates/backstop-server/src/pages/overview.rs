@@ -10,7 +10,7 @@ use super::mark::When;
 use super::queues::{Facts as RowFacts, Row};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-use crate::history::{QueueSeries, Subject, Window};
+use crate::history::{QueueFigures, QueueSeries, Subject, Window};
 use askama::Template;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
@@ -114,7 +114,7 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
         doctor: DoctorNote::of(&facts),
         figures: figures(&view, &facts, &recent),
         windows: windows(&view.at("/"), window),
-        charts: charts(&series),
+        charts: charts(&series.ending_with(QueueFigures::of_all(&facts.queues, facts.now), facts.now)),
         rows: busiest(&view, &facts),
         search: String::new(),
         queues: facts.queues.len(),

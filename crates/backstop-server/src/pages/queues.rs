@@ -2,7 +2,7 @@
 
 mod one;
 
-use super::link::{Link, part};
+use super::link::{Link, anchor, part};
 use super::mark::Spread;
 use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
@@ -43,6 +43,7 @@ struct Page {
 /// One queue of a list; the overview shows some of them too.
 pub(super) struct Row {
     pub(super) name: String,
+    pub(super) anchor: String,
     pub(super) link: String,
     pub(super) jobs: Vec<Depth>,
     pub(super) spread: Spread,
@@ -119,6 +120,7 @@ impl Row {
             rate: recent.done.last().map_or_else(|| "–".to_owned(), |rate| Unit::PerSecond.said(rate)),
             spark: spark(&recent.done, Tone::Good, "jobs done a second, the last five minutes"),
             tags: tags(queue, facts),
+            anchor: anchor("queue", queue.name.as_str()),
             name: queue.name.to_string(),
         }
     }

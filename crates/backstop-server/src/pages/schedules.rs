@@ -3,7 +3,7 @@
 mod change;
 mod one;
 
-use super::link::part;
+use super::link::{anchor, part};
 use super::mark::When;
 use super::{Frame, PageFailure, Section, View};
 use crate::App;
@@ -38,6 +38,7 @@ struct Page {
 /// A schedule in the list.
 struct Row {
     name: String,
+    anchor: String,
     link: String,
     is_configured: bool,
     rule: String,
@@ -86,6 +87,7 @@ fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Ti
     let next = |at: Time| Next { when: When::new(at, now), local: local(at, schedule.timezone.as_str()) };
     Row {
         name: schedule.name.to_string(),
+        anchor: anchor("schedule", schedule.name.as_str()),
         link: link(view, &schedule.name),
         is_configured: true,
         rule: schedule.cron.to_string(),
@@ -104,6 +106,7 @@ fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Ti
 fn heard_of(view: &View, name: &ScheduleName, standing: &Standing, now: Time) -> Row {
     Row {
         name: name.to_string(),
+        anchor: anchor("schedule", name.as_str()),
         link: link(view, name),
         is_configured: false,
         rule: standing.rule().unwrap_or_default().to_owned(),

@@ -1,7 +1,7 @@
 //! Adopted tables: rows by state and by age, what is due, what is never tried again.
 
 use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
-use super::link::Link;
+use super::link::{Link, anchor};
 use super::looks::{JUST_NOW, Known, Looks};
 use super::mark::When;
 use super::{Frame, PageFailure, Section, View, text};
@@ -45,7 +45,7 @@ struct Page {
 struct Shown {
     name: String,
     /// Its place in the page, which an id can name whatever the table is called.
-    number: usize,
+    anchor: String,
     facts: Vec<(&'static str, String)>,
     is_handled: bool,
     letters: String,
@@ -95,8 +95,8 @@ struct Figure {
 
 async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<Response, PageFailure> {
     let config = view.app().config();
-    let tables = config.tables.values().take(TABLES_SHOWN).enumerate();
-    let shown = join_all(tables.map(|(number, entry)| {
+    let tables = config.tables.values().take(TABLES_SHOWN);
+    let shown = join_all(tables.map(|entry| {
         let (looks, view) = (looks.clone(), view.clone());
         async move {
             let table = entry.table.clone();
@@ -105,7 +105,7 @@ async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<R
             let failing = view.ask(view.app().backstop().adopted(&table).failing()).await?;
             Ok(Shown {
                 failing: failing.map(|failing| FailingShown::new(&failing, view.now())),
-                ..shown(&view, number, entry, &known)
+                ..shown(&view, entry, &known)
             })
         }
     }))
@@ -126,7 +126,7 @@ async fn look(backstop: Backstop, table: Table, at: Time) -> Result<Sight, Strin
     Ok(Sight { status, expired })
 }
 
-fn shown(view: &View, number: usize, entry: &TableConfig, known: &Known<Sight>) -> Shown {
+fn shown(view: &View, entry: &TableConfig, known: &Known<Sight>) -> Shown {
     let (table, now) = (&entry.table, view.now());
     let (at, seen) = match &known.seen {
         Some((at, seen)) => (Some(*at), Some(seen)),
@@ -135,7 +135,7 @@ fn shown(view: &View, number: usize, entry: &TableConfig, known: &Known<Sight>) 
     let status = seen.and_then(|seen| seen.as_ref().as_ref().ok());
     Shown {
         name: table.name().to_owned(),
-        number,
+        anchor: anchor("table", table.name()),
         facts: facts(table),
         is_handled: entry.handler.is_some() || table.is_handled(),
         letters: Link::to(view.at("/dead")).with("queue", table.letters_queue()).to_string(),
@@ -143,7 +143,7 @@ fn shown(view: &View, number: usize, entry: &TableConfig, known: &Known<Sight>) 
         seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.and_then(|seen| seen.as_ref().as_ref().err().cloned()),
         failing: None,
-        status: status.map(|sight| standing(sight, number, now)),
+        status: status.map(|sight| standing(sight, table.name(), now)),
     }
 }
 
@@ -168,7 +168,7 @@ fn facts(table: &Table) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn standing(sight: &Sight, number: usize, now: Time) -> StatusShown {
+fn standing(sight: &Sight, name: &str, now: Time) -> StatusShown {
     let status = &sight.status;
     let figure = |name, count, is_warning| Figure { name, value: text::count(count), is_warning };
     let expired: Vec<String> = sight.expired.iter().map(ToString::to_string).collect();
@@ -183,7 +183,7 @@ fn standing(sight: &Sight, number: usize, now: Time) -> StatusShown {
             figure("expired", status.expired, status.expired > 0),
             figure("in hand", status.in_hand as u64, false),
         ],
-        bands: bands(&status.bands, number),
+        bands: bands(&status.bands, name),
         undated: status.undated,
         expired_more: status.expired.saturating_sub(expired.len() as u64),
         expired,
@@ -194,7 +194,7 @@ fn standing(sight: &Sight, number: usize, now: Time) -> StatusShown {
     }
 }
 
-fn bands(bands: &[AgeBand], number: usize) -> Markup {
+fn bands(bands: &[AgeBand], name: &str) -> Markup {
     let bar = |band: &AgeBand| {
         let age =
             band.until.map_or_else(|| "older".to_owned(), |until| format!("up to {}", text::span(until)));
@@ -207,7 +207,7 @@ fn bands(bands: &[AgeBand], number: usize) -> Markup {
             ],
         }
     };
-    let id = format!("ages-{number}");
+    let id = anchor("ages", name);
     Bars {
         id: &id,
         title: "Open rows by age",

@@ -1,6 +1,6 @@
 //! Workers: who they are, what they do, and what they can be asked for.
 
-use super::link::{Link, part};
+use super::link::{Link, anchor, part};
 use super::mark::When;
 use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
@@ -41,7 +41,7 @@ struct Page {
 }
 
 struct Row {
-    number: usize,
+    anchor: String,
     name: String,
     /// As it is to be sent back.
     exact: String,
@@ -101,15 +101,15 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         workers.iter().map(|worker| (worker.health(now), worker)).collect();
     sorted.sort_by(|one, other| (one.0, &one.1.status.name).cmp(&(other.0, &other.1.status.name)));
     let left_out = sorted.len().saturating_sub(ROWS_MAX);
-    let shown = sorted.into_iter().take(ROWS_MAX).enumerate();
-    let rows = shown.map(|(number, (health, worker))| Row::of(&view, number, worker, health, now)).collect();
+    let shown = sorted.into_iter().take(ROWS_MAX);
+    let rows = shown.map(|(health, worker)| Row::of(&view, worker, health, now)).collect();
     let running = workers.iter().map(|worker| worker.status.running).sum();
     let frame = view.frame(Section::Workers, "Workers").live();
     view.show(&Page { frame, rows, left_out, live, silent, resting, running })
 }
 
 impl Row {
-    fn of(view: &View, number: usize, worker: &WorkerInfo, health: Health, now: Time) -> Self {
+    fn of(view: &View, worker: &WorkerInfo, health: Health, now: Time) -> Self {
         let (status, about) = (&worker.status, &worker.about);
         // What has stopped runs for no time, and in no place.
         let since = about.since.filter(|_| health.is_there());
@@ -117,7 +117,7 @@ impl Row {
         let queue =
             |name: &QueueName| (name.to_string(), view.at(&format!("/queues/{}", part(name.as_str()))));
         Self {
-            number,
+            anchor: anchor("worker", status.name.as_str()),
             name: text::name(status.name.as_str()),
             exact: status.name.to_string(),
             process: process(about),

@@ -225,6 +225,8 @@ pub(crate) struct RedriveShape {
     selection: Value,
     /// How many letters were picked when it was written down, where they were named or are the oldest.
     picked: Option<u64>,
+    /// How many letters it is about, where that could be told when it was written down.
+    expected: Option<u64>,
     /// Whether it has not ended and nobody runs it.
     stalled: bool,
     /// How many letters it requeued.

@@ -1,6 +1,6 @@
 //! The keyboard alone.
 
-use crate::page::{ESCAPE, Page, TAB};
+use crate::page::{ENTER, ESCAPE, Page, TAB};
 use crate::rules;
 use crate::site::Site;
 
@@ -128,4 +128,40 @@ fn an_id_is_copied_with_and_without_a_clipboard() {
         page.wait_until("it is copied", |page| page.eval("window.copied ?? ''") == id.as_str());
         assert_eq!(page.eval("document.getElementById('said').textContent"), "Copied");
     }
+}
+
+#[test]
+fn letters_are_no_shortcuts_for_who_switches_them_off() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/jobs"));
+    page.press("?");
+    page.click("checkbox", "Letters are shortcuts");
+    page.press_key(ESCAPE);
+    page.go(&site.at("/queues"));
+    page.press("gj?p");
+    assert_eq!(page.address(), site.at("/queues"));
+    page.find("button", "Live");
+    // The list stays within reach, and with it the way back.
+    page.click("button", "Keys ?");
+    page.click("checkbox", "Letters are shortcuts");
+    page.press_key(ESCAPE);
+    page.after(|| page.press("gj"));
+    assert_eq!(page.address(), site.at("/jobs"));
+}
+
+#[test]
+fn exact_times_are_a_button_or_a_touch_away() {
+    let site = Site::filled(&["plain"]);
+    let page = Page::open();
+    page.go(&site.at("/jobs?text=plain"));
+    let told = || page.eval("document.querySelector('tbody time').textContent").as_str().unwrap().to_owned();
+    assert!(told().ends_with(" ago"), "{}", told());
+    page.eval("document.getElementById('times').focus()");
+    page.press_key(ENTER);
+    assert!(told().ends_with(" UTC"), "{}", told());
+    page.eval("document.querySelector('tbody time').click()");
+    page.find("button", "Times: local");
+    page.go(&site.at("/jobs?text=plain&state=done"));
+    page.find("button", "Times: local");
 }

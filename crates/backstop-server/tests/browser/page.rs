@@ -50,6 +50,18 @@ impl Page {
         page
     }
 
+    /// On a screen of this size from now on.
+    pub(crate) fn sized(&self, width: u64, height: u64) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", &size);
+    }
+
+    /// As for somebody who likes it `dark` or `light`.
+    pub(crate) fn coloured(&self, scheme: &str) {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", &media);
+    }
+
     /// Without script from now on.
     pub(crate) fn without_script(self) -> Self {
         self.call("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
@@ -151,11 +163,16 @@ impl Page {
         let quad: Vec<f64> =
             shape["model"]["content"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
         let (x, y) = (f64::midpoint(quad[0], quad[4]), f64::midpoint(quad[1], quad[5]));
+        self.click_at(x, y);
+        Ok(())
+    }
+
+    /// Clicks where nothing is.
+    pub(crate) fn click_at(&self, x: f64, y: f64) {
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", &event);
         }
-        Ok(())
     }
 
     /// Writes into a field, in place of what it had.

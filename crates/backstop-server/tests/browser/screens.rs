@@ -3,15 +3,18 @@
 use crate::crawl::{ALIKE_MAX, SECTIONS, crawl};
 use crate::page::Page;
 use crate::site::Site;
-use serde_json::json;
 
 /// A telephone's, in pixels.
 const WIDTH: u64 = 360;
 
-/// What reaches beyond the screen, as far as nothing around it scrolls.
+/// Opens all that can be unfolded; a question has a test of its own.
+const UNFOLDED: &str =
+    "for (const each of document.querySelectorAll('details:not(.confirm)')) each.open = true";
+
+/// What reaches beyond the screen on either side, as far as nothing around it scrolls.
 const BEYOND: &str = "(() => { \
 const scrolls = (e) => e && e !== document.body && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement)); \
-return [...document.body.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('details:not([open])') && !scrolls(e)) \
+return [...document.body.querySelectorAll('*')].filter((e) => (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1) && e.checkVisibility() && !e.closest('.away, .skip') && !e.closest('details:not([open])') && !scrolls(e)) \
 .slice(0, 5).map((e) => e.outerHTML.slice(0, 120)).join('\\n'); })()";
 
 #[test]
@@ -20,14 +23,15 @@ fn no_page_is_wider_than_a_small_screen() {
     let long = "x".repeat(120);
     let site = Site::filled(&["ada@example.org", &long]);
     let page = Page::open();
-    let small = json!({ "width": WIDTH, "height": 740, "deviceScaleFactor": 1, "mobile": false });
-    page.call("Emulation.setDeviceMetricsOverride", &small);
+    page.sized(WIDTH, 740);
     let mut wide = Vec::new();
     let seen = crawl(&site, &page, ALIKE_MAX, |page| {
         assert_eq!(page.eval("innerWidth"), WIDTH);
-        let width = page.eval("document.documentElement.scrollWidth").as_u64().unwrap();
-        if width > WIDTH {
-            wide.push(format!("{} is {width} wide:\n{}", page.address(), page.eval(BEYOND)));
+        page.keep("small");
+        page.eval(UNFOLDED);
+        let beyond = page.eval(BEYOND);
+        if beyond != "" || page.eval("document.documentElement.scrollWidth").as_u64().unwrap() > WIDTH {
+            wide.push(format!("{}:\n{beyond}", page.address()));
         }
     });
     assert!(seen.len() > SECTIONS.len(), "{seen:?}");
@@ -41,8 +45,8 @@ fn pages_are_dark_or_light_as_the_reader_likes() {
     for path in SECTIONS {
         page.go(&site.at(path));
         let brightness = ["dark", "light"].map(|scheme| {
-            let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-            page.call("Emulation.setEmulatedMedia", &media);
+            page.coloured(scheme);
+            page.keep(scheme);
             let colour = page.eval("getComputedStyle(document.body).backgroundColor");
             let colour = colour.as_str().unwrap().to_owned();
             let parts =

@@ -17,6 +17,7 @@ use serde_json::json;
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -71,6 +72,10 @@ const OLD: &str =
 /// What stands in a field of every payload whose name says that it is secret.
 pub(crate) const SECRET: &str = "hunter2";
 
+/// The queue that grows while a site is busy.
+pub(crate) const NEWS: &str = "news";
+const NEWS_EVERY: Duration = Duration::from_millis(300);
+
 /// The worker that never ends what it began.
 pub(crate) const BUSY: &str = "busy";
 
@@ -89,20 +94,43 @@ pub(crate) struct Site {
 impl Site {
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
-        Self::start("", &[])
+        Self::start("", &[], "")
     }
 
     /// With something of everything; texts that users choose are each of `texts`.
     pub(crate) fn filled(texts: &[&str]) -> Self {
-        Self::start(CONFIG, texts)
+        Self::start(CONFIG, texts, "")
     }
 
     /// One that lets nobody in without a token.
     pub(crate) fn guarded() -> Self {
-        Self::start(&format!("{CONFIG}\n[server]\norigins = [\"https://jobs.example.org\"]\n"), &["plain"])
+        Self::start(
+            &format!("{CONFIG}\n[server]\norigins = [\"https://jobs.example.org\"]\n"),
+            &["plain"],
+            "",
+        )
     }
 
-    fn start(text: &str, texts: &[&str]) -> Self {
+    /// One below a path, as behind a proxy that serves other things too.
+    pub(crate) fn mounted(base: &str) -> Self {
+        Self::start(CONFIG, &["plain"], base)
+    }
+
+    /// One whose store does not stand still: there is news for whoever looks, several times a second.
+    pub(crate) fn busy() -> Self {
+        let site = Self::filled(&["plain"]);
+        let backstop = site.backstop.clone();
+        site.runtime.spawn(async move {
+            let mut every = tokio::time::interval(NEWS_EVERY);
+            loop {
+                every.tick().await;
+                backstop.draft(NEWS).json(&1).push().await.unwrap();
+            }
+        });
+        site
+    }
+
+    fn start(text: &str, texts: &[&str], base: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -120,9 +148,9 @@ impl Site {
                 Tokens::of(&backstop).create("tests", first).await.unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;
-            (backstop.clone(), serve(&backstop, config).await, busy)
+            (backstop.clone(), serve(&backstop, config, base).await, busy)
         });
-        let url = format!("http://{}", serving.address());
+        let url = format!("http://{}{base}", serving.address());
         Self { url, backstop, runtime, serving: Some(serving), _busy: busy, _folder: folder }
     }
 
@@ -168,8 +196,8 @@ fn rows(folder: &Path, texts: &[&str]) {
     }
 }
 
-async fn serve(backstop: &Backstop, config: Config) -> Serving {
-    let app = App::new(backstop.clone(), config, "");
+async fn serve(backstop: &Backstop, config: Config, base: &str) -> Serving {
+    let app = App::new(backstop.clone(), config, base);
     Server::bind(&app).await.unwrap().start()
 }
 

@@ -127,6 +127,10 @@ pub struct RedriveReport {
     /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
     #[serde(default)]
     pub picked: Option<u64>,
+    /// How many letters it is about: those picked, or those that fitted when it was written down, where that can be told without
+    /// reading them all. Letters that die afterwards are not its own.
+    #[serde(default)]
+    pub expected: Option<u64>,
     /// Whether nobody runs it though it has not ended: its runner is gone, or left it. Told when a redrive is looked at.
     #[serde(default)]
     pub stalled: bool,
@@ -145,6 +149,20 @@ pub struct RedriveReport {
     pub damaged: u64,
     /// Why it ended, in words.
     pub why: Option<String>,
+}
+
+impl RedriveReport {
+    /// How many letters it is through with: they are requeued, or stay because they cannot be.
+    pub const fn reached(&self) -> u64 {
+        self.requeued + self.refused + self.damaged
+    }
+
+    /// When the last letter is requeued at the rate that was asked for, as far as `now` can tell: while the others follow, where it
+    /// is known how many they are.
+    pub fn last_goes_at(&self, now: Time) -> Option<Time> {
+        let left = self.expected?.checked_sub(self.reached()).filter(|left| *left > 0)?;
+        (self.phase == Phase::Rate && !self.stalled).then(|| now.after(self.plan.then_rate.takes(left)))
+    }
 }
 
 /// Why a redrive did not run.

@@ -133,8 +133,9 @@ async fn bar(dead: &DeadLetters, id: &str, context: &Context) -> Result<Progress
 
 /// How many letters it is about in all, where that can be told.
 async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>, Trouble> {
-    if report.picked.is_some() {
-        return Ok(report.picked);
+    // One that an older version wrote down does not know.
+    if let Some(all) = report.expected.or(report.picked) {
+        return Ok(Some(all));
     }
     let filter = match &report.plan.selection {
         DeadSelection::Matching(filter) => filter.clone(),

@@ -17,6 +17,8 @@ const BOTTOM: f64 = 172.0;
 /// Places where the pointer finds words, and lines of the table: what is finer shares one.
 const COLUMNS_MAX: usize = 60;
 const MOMENTS_MAX: i64 = 7;
+/// Half as wide as the name of a moment.
+const MOMENT_HALF: f64 = 18.0;
 
 /// Values over time.
 #[derive(Clone, Debug)]
@@ -98,7 +100,10 @@ impl LineChart<'_> {
             svg.text("chart-label", (LEFT - 6.0, y + 4.0), Anchor::End, &self.unit.said(*mark));
         }
         for (time, words) in moments(field.from, field.until, MOMENTS_MAX) {
-            svg.text("chart-label", (field.x(time), BOTTOM + 16.0), Anchor::Middle, &words);
+            // The first would stand in the name of the zone.
+            if field.x(time) > LEFT + MOMENT_HALF {
+                svg.text("chart-label", (field.x(time), BOTTOM + 16.0), Anchor::Middle, &words);
+            }
         }
         svg.text("chart-label", (LEFT - 6.0, BOTTOM + 16.0), Anchor::End, "UTC");
     }

@@ -69,6 +69,10 @@ struct Shown {
     open: u64,
     refused: u64,
     damaged: u64,
+    /// How many letters it is through with, and of how many.
+    reached: u64,
+    expected: Option<u64>,
+    last_goes: Option<When>,
     is_ended: bool,
     is_stalled: bool,
 }
@@ -260,6 +264,10 @@ impl Shown {
             open: report.open,
             refused: report.refused,
             damaged: report.damaged,
+            reached: report.reached(),
+            // What died again while it ran may fit as well, and is not gone through twice; the count is from before.
+            expected: report.expected.map(|expected| expected.max(report.reached())),
+            last_goes: When::maybe(report.last_goes_at(now), now),
             is_ended: report.phase.is_ended(),
             is_stalled: report.stalled,
         }

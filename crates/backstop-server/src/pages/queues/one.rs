@@ -1,9 +1,9 @@
 //! One queue: everything that decides how fast it goes.
 
 use super::{Depth, Facts, Row, depth, named, state_of, taking_jobs};
-use crate::history::{Subject, Window};
+use crate::history::{QueueFigures, Subject, Window};
 use crate::pages::chart::Markup;
-use crate::pages::link::{Link, part};
+use crate::pages::link::{Link, anchor};
 use crate::pages::mark::When;
 use crate::pages::overview::{charts, windows};
 use crate::pages::{Frame, PageFailure, Section, View, text};
@@ -118,8 +118,8 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
         jobs: Link::to(view.at("/jobs")).with("queue", &name).to_string(),
         windows: windows(&view.at(&format!("/queues/{name}")), window),
-        charts: charts(&series),
-        guards_link: view.at(&format!("/breakers#{}", part(name.as_str()))),
+        charts: charts(&series.ending_with(QueueFigures::new(queue, now), now)),
+        guards_link: view.at(&format!("/breakers#{}", anchor("guard", name.as_str()))),
     };
     view.show(&page)
 }

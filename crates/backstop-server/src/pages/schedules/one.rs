@@ -4,6 +4,7 @@ use super::{in_words, link, local, named, tone};
 use crate::pages::chart::{Calendar, CalendarDay, Markup, Share, Tone};
 use crate::pages::link::{Link, part};
 use crate::pages::mark::When;
+use crate::pages::trail::{Pages, Trail};
 use crate::pages::{Frame, PageFailure, Section, View, text};
 use crate::words::cut;
 use askama::Template;
@@ -53,7 +54,7 @@ struct Page {
     strip: Option<Markup>,
     chips: Vec<Chip>,
     entries: Vec<Shown>,
-    next: Option<String>,
+    pages: Pages,
     all: Option<String>,
 }
 
@@ -146,7 +147,10 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
         kept: asked.link(&here).pairs().to_vec(),
         strip: (!entries.is_empty()).then(|| strip(&entries, &asked, &here, now)),
         chips: chips(&entries, &asked, &here),
-        next: next.map(|last| asked.link(&here).with("before", last.instant).to_string()),
+        pages: Trail::of(&view, "before")
+            .pages(&asked.link(&here), next.map(|last| last.instant.to_string()))
+            .called("Older")
+            .placed("#runs"),
         all: is_filtered.then(|| here.clone()),
         entries: listed.into_iter().take(LISTED_MAX).map(|entry| shown(&view, &name, entry, zone)).collect(),
         name: name.to_string(),

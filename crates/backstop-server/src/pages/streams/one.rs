@@ -5,6 +5,7 @@ use crate::history::{Alarms, StreamSeries, Window};
 use crate::pages::chart::{Line, LineChart, Markup, Tone, Unit};
 use crate::pages::link::{Link, part};
 use crate::pages::mark::When;
+use crate::pages::trail::{Pages, Trail};
 use crate::pages::{Frame, PageFailure, Section, View, text};
 use askama::Template;
 use axum::extract::Path;
@@ -34,8 +35,7 @@ struct Page {
     filters: Vec<Chip>,
     keys: Vec<Key>,
     is_filtered: bool,
-    next: Option<String>,
-    first: Option<String>,
+    pages: Pages,
     letters: String,
 }
 
@@ -85,9 +85,9 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
     let alarms = view.ask(Alarms::read(backstop, std::slice::from_ref(&status))).await?;
     let ringing = alarms.of(&name);
     let which = if view.query("keys") == Some("all") { WhichKeys::All } else { WhichKeys::Holding };
-    let after = view.query("after").map(StreamKey::new).transpose().map_err(|error| view.bad(error))?;
+    let after = view.query_exact("after").map(StreamKey::new).transpose().map_err(|error| view.bad(error))?;
     let stream = backstop.stream(name.as_str()).map_err(|error| view.bad(error))?;
-    let keys = view.ask(stream.keys(after.clone(), which, KEYS_SHOWN)).await?;
+    let keys = view.ask(stream.keys(after, which, KEYS_SHOWN)).await?;
     let here = Here { view: &view, name: &name, window, which };
     let next = keys.last().filter(|_| keys.len() == KEYS_SHOWN);
     let page = Page {
@@ -101,8 +101,7 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
         counters: counters(&status),
         rules: entry.map(rules),
         filters: [WhichKeys::Holding, WhichKeys::All].map(|which| here.which(which)).into(),
-        next: next.map(|key| here.link().with("after", &key.key).to_string()),
-        first: after.map(|_| here.link().to_string()),
+        pages: Trail::of(&view, "after").pages(&here.link(), next.map(|key| key.key.to_string())),
         keys: keys.iter().map(|key| shown(&view, &name, key, now)).collect(),
         is_filtered: which == WhichKeys::Holding,
         letters: Link::to(view.at("/dead")).with("queue", letters_queue(&name)).to_string(),

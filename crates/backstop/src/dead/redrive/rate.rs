@@ -45,8 +45,13 @@ impl Rate {
 
     /// From when on more may go, once `count` went at `now`.
     pub(super) fn next_at(self, free_at: Time, count: usize, now: Time) -> Time {
-        let taken = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(self.span().as_micros());
-        free_at.max(now.before(ARREARS_MAX)).after(Span::micros(taken / i64::from(self.count.get())))
+        free_at.max(now.before(ARREARS_MAX)).after(self.takes(count as u64))
+    }
+
+    /// How long so many take.
+    pub(super) fn takes(self, count: u64) -> Span {
+        let all = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(self.span().as_micros());
+        Span::micros(all / i64::from(self.count.get()))
     }
 
     const fn span(self) -> Span {

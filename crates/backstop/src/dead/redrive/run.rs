@@ -4,7 +4,7 @@ use super::letters::{Letters, Reached, Seen, by_queue};
 use super::record::{PART_MAX, Record, Runner};
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
-use crate::dead::{Changed, DeadLetters, DeadSelection};
+use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
 use backstop_core::amend::Action;
 use backstop_core::limits::FIND_MAX;
 use backstop_core::port::StoreError;
@@ -57,6 +57,11 @@ impl DeadLetters {
         self.forget_old_redrives().await?;
         let (id, now) = (self.backstop.new_id().to_string(), self.backstop.now());
         let picked = self.pick(&plan.selection, now).await?;
+        let expected = match (&picked, &plan.selection) {
+            (Some(picked), _) => Some(picked.len() as u64),
+            (None, DeadSelection::Matching(filter)) => self.estimate(filter).await?,
+            (None, _) => self.estimate(&DeadFilter::default()).await?,
+        };
         // Before the redrive itself: whoever runs it finds all of them.
         self.keep_picked(&id, picked.as_deref().unwrap_or_default()).await?;
         let report = RedriveReport {
@@ -68,6 +73,7 @@ impl DeadLetters {
             ended_at: None,
             plan: plan.in_short(),
             picked: picked.map(|picked| picked.len() as u64),
+            expected,
             stalled: false,
             requeued: 0,
             done: 0,

@@ -6,6 +6,27 @@ use backstop_core::{Job, State};
 
 const NOW: Time = Time::from_millis(1_000_000);
 
+/// How many are gone through, and when the last one goes, in seconds from now.
+fn check_progress(report: &RedriveReport, reached: u64, last_in_secs: Option<i64>) {
+    assert_eq!(report.reached(), reached);
+    assert_eq!(report.last_goes_at(NOW), last_in_secs.map(|secs| NOW.after(Span::secs(secs))));
+}
+
+#[test]
+fn progress_is_what_was_gone_through_of_what_fitted() {
+    let of = |expected| {
+        let report = report(Phase::Rate, 7, 0, 0);
+        let plan = Redrive { then_rate: "2/s".parse().unwrap(), ..report.plan.clone() };
+        RedriveReport { expected, refused: 2, damaged: 1, plan, ..report }
+    };
+    check_progress(&of(Some(30)), 10, Some(10));
+    check_progress(&of(None), 10, None);
+    check_progress(&of(Some(10)), 10, None);
+    check_progress(&of(Some(4)), 10, None);
+    check_progress(&RedriveReport { stalled: true, ..of(Some(30)) }, 10, None);
+    check_progress(&RedriveReport { phase: Phase::Watching, ..of(Some(30)) }, 10, None);
+}
+
 fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveReport {
     RedriveReport {
         id: "r".to_owned(),
@@ -21,6 +42,7 @@ fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveRep
             selection: DeadSelection::All,
         },
         picked: None,
+        expected: None,
         stalled: false,
         requeued,
         done: requeued - died_again - open,

@@ -64,7 +64,8 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Post, "/v1/beat", WORK),
     // Who did what is for those who could have done it.
     (Look, "/v1/audit", ADMIN),
-    // Whoever looks.
+    // Whoever looks. A count that is asked for with a body changes nothing.
+    (Post, "/v1/bulk/preview", READ),
     (Look, "/v1/**", READ),
     (Look, "/metrics", READ),
     (Look, "/openapi.json", READ),
@@ -105,6 +106,12 @@ const OWN: &[(Verb, &str)] = &[
     (Post, "/v1/dead/requeue"),
     (Post, "/v1/dead/move"),
     (Post, "/v1/dead/redrive"),
+    (Post, "/v1/bulk/preview"),
+    (Post, "/v1/bulk"),
+    (Look, "/v1/bulk"),
+    (Look, "/v1/bulk/*"),
+    (Post, "/v1/bulk/*/stop"),
+    (Post, "/v1/bulk/*/resume"),
     (Look, "/v1/breakers"),
     (Post, "/v1/breakers/*/reset"),
     // Says nothing of any queue.
@@ -169,6 +176,12 @@ mod tests {
             ("GET", "/v1/jobs/{id}/why", READ),
             ("GET", "/v1/queues", READ),
             ("GET", "/v1/dead/stats", READ),
+            ("POST", "/v1/bulk/preview", READ),
+            ("GET", "/v1/bulk", READ),
+            ("GET", "/v1/bulk/{id}", READ),
+            ("POST", "/v1/bulk", ADMIN),
+            ("POST", "/v1/bulk/{id}/stop", ADMIN),
+            ("POST", "/v1/bulk/{id}/resume", ADMIN),
             ("GET", "/v1/events", READ),
             ("GET", "/metrics", READ),
             ("GET", "/openapi.json", READ),

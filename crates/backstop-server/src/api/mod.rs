@@ -5,6 +5,7 @@
 
 mod audit;
 mod breakers;
+mod bulk;
 mod dead;
 mod delivery;
 mod jobs;
@@ -70,6 +71,11 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(dead::move_to)))
         .routes(or_405(routes!(dead::redrive)))
         .routes(or_405(routes!(dead::redrives)))
+        .routes(or_405(routes!(bulk::look)))
+        .routes(or_405(routes!(bulk::start, bulk::list)))
+        .routes(or_405(routes!(bulk::show)))
+        .routes(or_405(routes!(bulk::stop)))
+        .routes(or_405(routes!(bulk::resume)))
         .routes(or_405(routes!(streams::list)))
         .routes(or_405(routes!(streams::keys)))
         .routes(or_405(routes!(streams::key, streams::forget)))

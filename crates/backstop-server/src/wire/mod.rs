@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod breaker;
+pub mod bulk;
 pub mod dead;
 pub mod job;
 pub(crate) mod letter;

@@ -28,6 +28,11 @@ fn case(method: &str, pattern: &str) -> (&'static str, Value, &'static str) {
         ("DELETE", "/v1/streams/{s}/keys/{k}") => ("/v1/streams/s/keys/k", Value::Null, "stream forget"),
         ("POST", "/v1/sweeps/{s}/run") => ("/v1/sweeps/changes/run", Value::Null, "sweep run"),
         ("POST", "/v1/breakers/{b}/reset") => ("/v1/breakers/q/reset", Value::Null, "breaker reset"),
+        ("POST", "/v1/bulk") => {
+            ("/v1/bulk", json!({ "action": "cancel", "matching": { "queue": "q" } }), "job cancel")
+        }
+        ("POST", "/v1/bulk/{id}/stop") => ("/v1/bulk/left/stop", Value::Null, "bulk stop"),
+        ("POST", "/v1/bulk/{id}/resume") => ("/v1/bulk/left/resume", Value::Null, "job cancel"),
         ("POST", "/v1/workers/{w}/quiet") => ("/v1/workers/w/quiet", Value::Null, "worker quiet"),
         ("POST", "/v1/workers/{w}/resume") => ("/v1/workers/w/resume", Value::Null, "worker resume"),
         ("POST", "/v1/workers/{w}/stop") => ("/v1/workers/w/stop", Value::Null, "worker stop"),
@@ -62,6 +67,7 @@ async fn given() -> (Api, TempDir) {
     api.post("/v1/streams/s/records", record).await.ok();
     api.post("/v1/beat", json!({ "worker": "w" })).await.ok();
     api.backstop.breakers().open(&"q".parse().unwrap(), "test").await.unwrap();
+    crate::bulk::left(&api.backstop, "left", "q").await;
     (api, folder)
 }
 

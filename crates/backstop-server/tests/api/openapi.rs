@@ -11,6 +11,7 @@ const ROUTES: &str = "
     POST /lease · POST /settle · POST /beat
     GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · DELETE /dead
+    POST /bulk/preview · POST /bulk · GET /bulk · GET /bulk/{id} · POST /bulk/{id}/stop · POST /bulk/{id}/resume
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     GET /events
     GET /schedules · GET /schedules/{s}/runs · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · GET /audit

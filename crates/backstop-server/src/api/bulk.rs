@@ -95,7 +95,7 @@ pub(super) async fn start(
         Ok(started.start(Plan { target, expected, back: String::new() }).await?)
     });
     let id = id.await?.ok_or_else(busy)?;
-    answer(&app, StatusCode::ACCEPTED, &run(&bulk, caller.reach(), &id).await?)
+    Ok(answer(&app, StatusCode::ACCEPTED, &run(&bulk, caller.reach(), &id).await?))
 }
 
 /// List the bulk actions: those under way, and the last fifty that have ended.
@@ -130,7 +130,7 @@ pub(super) async fn show(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    answer(&app, StatusCode::OK, &run(&Bulk::new(&app, caller.name()), caller.reach(), &id).await?)
+    Ok(answer(&app, StatusCode::OK, &run(&Bulk::new(&app, caller.name()), caller.reach(), &id).await?))
 }
 
 /// Stop a bulk action before its next step. What was done stays done.
@@ -154,7 +154,7 @@ pub(super) async fn stop(
     if !bulk.stop(&id).await? {
         return Err(Problem::conflict("it has ended already"));
     }
-    answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?)
+    Ok(answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?))
 }
 
 /// Go on with a bulk action whose server is gone, now and on this one. Servers do so by themselves within half a minute.
@@ -180,12 +180,12 @@ pub(super) async fn resume(
     match to_the_end(async move { Ok(resumed.resume(&named).await?) }).await? {
         None => Err(busy()),
         Some(false) => Err(Problem::conflict("it has ended, or a server that is alive has it")),
-        Some(true) => answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?),
+        Some(true) => Ok(answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?)),
     }
 }
 
-fn answer(app: &App, status: StatusCode, report: &Report) -> Result<Response, Problem> {
-    Ok(json(status, &RunShape::new(report, &app.config().redaction, app.backstop().now()), 1_024))
+fn answer(app: &App, status: StatusCode, report: &Report) -> Response {
+    json(status, &RunShape::new(report, &app.config().redaction, app.backstop().now()), 1_024)
 }
 
 /// The run of an id; one that is not the caller's to see is as good as none.
@@ -247,7 +247,7 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
 }
 
 fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
-    let asked = JobsAsked::deserialize(Value::Object(said)).map_err(within_matching)?;
+    let asked = JobsAsked::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
     let filter = Filter {
         queue: parsed("queue", asked.queue.as_deref())?,
         kind: parsed("kind", asked.kind.as_deref())?,
@@ -261,13 +261,13 @@ fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
 }
 
 fn letters(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
-    let filter = DeadFilter::deserialize(Value::Object(said)).map_err(within_matching)?;
+    let filter = DeadFilter::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
     if filter.text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
         return Err(Problem::bad(format_args!("`text` has at most {TEXT_BYTES_MAX} bytes")));
     }
     Ok(if filter.is_empty() { DeadSelection::All } else { DeadSelection::Matching(filter) })
 }
 
-fn within_matching(error: serde_json::Error) -> Problem {
+fn within_matching(error: &serde_json::Error) -> Problem {
     Problem::bad(format_args!("`matching`: {error}"))
 }

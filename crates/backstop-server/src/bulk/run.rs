@@ -169,9 +169,8 @@ impl Run {
         let is_closing = self.app.closing().is_cancelled();
         match next {
             Next::Save { is_last: true } => is_closing.then_some(End::Done),
-            Next::Save { is_last: false } => is_closing.then_some(End::Left),
             Next::Step if self.report.is_stop_asked => Some(End::Stopped),
-            Next::Step => is_closing.then_some(End::Left),
+            Next::Step | Next::Save { is_last: false } => is_closing.then_some(End::Left),
         }
     }
 

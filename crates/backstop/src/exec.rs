@@ -6,7 +6,7 @@
 //! | exits 65 | dead at once |
 //! | exits 75 | released: runs again soon, the attempt is not spent |
 //! | exits otherwise, is killed | failed; the end of its stderr is the error |
-//! | cannot be started | released: nothing is wrong with the job, and the attempt is not spent |
+//! | cannot be started | released: nothing is wrong with the job, and the attempt is not spent. A line of a shell can always be started: what the shell does not find is an exit 127 |
 
 mod absent;
 mod find;

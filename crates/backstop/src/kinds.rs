@@ -5,7 +5,7 @@
 
 use crate::client::Backstop;
 use crate::shared::{read, remove, update};
-use backstop_core::port::{Answer, Cell, WorkerStatus};
+use backstop_core::port::{Answer, Cell, CellQuery, WorkerStatus};
 use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const KINDS: &str = "kinds/";
 /// Kinds a worker tells of; one with more handlers than that says nothing.
 const KINDS_TOLD_MAX: usize = 200;
+/// Workers whose kinds are looked through where some are offered to choose from.
+const WORKERS_ASKED_MAX: usize = 100;
 /// What is said by a worker that has been silent for longer is forgotten.
 pub(crate) const KEPT: Span = Span::days(1);
 
@@ -96,6 +98,16 @@ pub(crate) async fn strangers(
         }
     }
     Ok(strangers)
+}
+
+impl Backstop {
+    /// Kinds that workers have said they have handlers for, at most `max`: what can be offered to choose from, and not all there are.
+    pub async fn known_kinds(&self, max: usize) -> Answer<BTreeSet<Kind>> {
+        let query = CellQuery { prefix: KINDS.to_owned(), after: None, limit: WORKERS_ASKED_MAX };
+        let cells = self.store().list_cells(query).await?;
+        let queues = cells.iter().filter_map(read::<Known>).flat_map(|known| known.queues.into_values());
+        Ok(queues.flatten().take(max).collect())
+    }
 }
 
 pub(crate) fn cell(worker: &WorkerName) -> String {

@@ -8,7 +8,7 @@ use crate::audit::{Audit, Reason, each_in_short};
 use crate::breakers::GuardName;
 use crate::client::Backstop;
 use crate::schedules::{TriggerError, Triggered};
-use crate::search::{READ_MAX, Search};
+use crate::search::{Search, change};
 use crate::streams::{Forgotten, Resume, Stream};
 use crate::sweeps::{Report, Sweep, SweepError};
 use crate::workers::Given;
@@ -100,15 +100,16 @@ impl Changes {
         done
     }
 
-    /// The same with jobs that are found by what may be seen of their payloads. Each is changed only while it is in the state that
-    /// was looked for.
+    /// The same with jobs that the store does not find by itself: by what may be seen of their payloads, or by their worker. Each is
+    /// changed at most once, and only while it is in the state that was looked for: see [`crate::search::change`].
     pub async fn amend_found(
         &self,
         search: &Search,
         redaction: &Redaction,
         action: &Action,
     ) -> Answer<ChangedJobs> {
-        let noted = self.log.note(&format!("job {}", word(action)), found_in_short(search)).await?;
+        let noted =
+            self.log.note(&format!("job {}", word(action)), found_in_short(search, redaction)).await?;
         let mut changed = ChangedJobs::default();
         let done = self.amend_pages(search, redaction, action, &mut changed).await;
         self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
@@ -124,20 +125,13 @@ impl Changes {
     ) -> Answer<()> {
         let mut cursor = None;
         loop {
-            let page = self.backstop.search(search, redaction, cursor, READ_MAX).await?;
-            for selection in by_queue(page.jobs) {
-                let amendment = Amendment {
-                    selection,
-                    action: action.clone(),
-                    only: search.filter.state,
-                    cursor: None,
-                    max: AMEND_MAX,
-                };
+            let step = self.backstop.to_change(search, redaction, action, cursor).await?;
+            for amendment in step.amendments {
                 let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
                 changed.count += amended.applied as u64;
-                changed.refused.extend(amended.refused);
+                changed.refused.extend(change::refused(&amended));
             }
-            cursor = page.next;
+            cursor = step.next;
             if cursor.is_none() {
                 return Ok(());
             }
@@ -326,11 +320,14 @@ pub fn by_queue(mut jobs: Vec<Job>) -> Vec<Selection> {
     jobs.chunk_by(|one, next| one.queue == next.queue).map(within).collect()
 }
 
-/// For the audit: what was looked for.
-pub fn found_in_short(search: &Search) -> Value {
+/// For the audit: what was looked for, with secrets in the text hidden.
+pub fn found_in_short(search: &Search, redaction: &Redaction) -> Value {
     let mut said = in_short(&Selection::Matching(search.filter.clone()));
     if let Some(text) = &search.text {
-        said["matching"]["text"] = json!(text.as_str());
+        said["matching"]["text"] = json!(redaction.text(text.as_str()));
+    }
+    if let Some(worker) = &search.worker {
+        said["matching"]["worker"] = json!(worker.as_str());
     }
     said
 }

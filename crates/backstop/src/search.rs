@@ -3,16 +3,22 @@
 //! A store finds jobs by queue, kind and state; text is looked for above it, page by page. What is compared is the payload as lists show
 //! it, with its secrets replaced: what a viewer does not see is not found by trying either. A store does not know what is secret.
 //!
-//! - Upper and lower case are the same. Otherwise the bytes count: `ä` does not find `"\u00e4"`.
+//! - Upper and lower case are the same, and space around the text counts for nothing. Otherwise the bytes count: `ä` does not find
+//!   `"\u00e4"`.
 //! - A page ends where enough was found, where [`SCAN_MAX`] jobs were looked at, or after 50 ms, and says where to go on. It may be
 //!   short, even empty.
+//! - Payloads come with the jobs, so a call asks for no more of them than a few megabytes hold, by what the call before it brought.
+//!
+//! What is found to be changed, or counted before that, is walked through in [`change`].
+
+pub mod change;
 
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX, SEARCH_CHARS_MAX};
-use backstop_core::port::{Answer, Order, Page, PageQuery};
+use backstop_core::port::{Answer, Order, Page, PageQuery, StoreError};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, Payload};
+use backstop_core::{Job, Payload, State, WorkerName};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,8 +26,12 @@ use tokio::time::Instant;
 
 /// Jobs read in one call where only some of them will fit. Payloads come with them, so a page is no larger than needed.
 pub(crate) const READ_MAX: usize = 200;
-/// Where payloads are so small that a call brings no more bytes than these, the next one reads more jobs.
-const READ_BYTES_EASY: usize = 1 << 20;
+/// Jobs that the first call reads where only some will fit: how large their payloads are is not known yet.
+const READ_FIRST: usize = 8;
+/// What the payloads of a call come to, if they are no larger than those of the call before.
+const READ_BYTES_MAX: usize = 4 << 20;
+/// Payloads of so many bytes are looked into, and then others have their turn.
+const TURN_BYTES: usize = 1 << 20;
 
 /// Text that is looked for in payloads: at most [`SEARCH_CHARS_MAX`] characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +59,8 @@ pub struct Search {
     pub filter: Filter,
     /// With this in the payload, as lists show it.
     pub text: Option<SearchText>,
+    /// Held by this worker: then running ones are meant, and no other state can be.
+    pub worker: Option<WorkerName>,
 }
 
 impl SearchText {
@@ -74,6 +86,7 @@ impl FromStr for SearchText {
     type Err = BadSearch;
 
     fn from_str(text: &str) -> Result<Self, BadSearch> {
+        let text = text.trim();
         if text.is_empty() {
             return Err(BadSearch::Empty);
         }
@@ -88,6 +101,28 @@ impl Search {
     /// Whether it says nothing at all: then it means every job.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the store cannot tell all of it: jobs have to be looked at.
+    pub const fn is_beyond_store(&self) -> bool {
+        self.text.is_some() || self.worker.is_some()
+    }
+
+    /// The state that jobs are looked for in, if one is meant. One that no worker can hold is refused where a worker is named.
+    pub fn state(&self) -> Answer<Option<State>> {
+        match (&self.worker, self.filter.state) {
+            (Some(_), None) => Ok(Some(State::Running)),
+            (Some(_), Some(state)) if state != State::Running => Err(StoreError::misuse(
+                "looking for jobs",
+                format_args!("a worker holds running jobs only, and no {state} ones; leave one of both out"),
+            )),
+            (_, state) => Ok(state),
+        }
+    }
+
+    /// As much of it as the store can tell.
+    fn narrowed(&self) -> Answer<Filter> {
+        Ok(Filter { state: self.state()?, ..self.filter.clone() })
     }
 }
 
@@ -114,14 +149,12 @@ impl Backstop {
         cursor: Option<String>,
         limit: usize,
     ) -> Answer<Page> {
-        match &search.text {
+        if !search.is_beyond_store() {
             // A second look among millions of jobs would take longer than a page may.
-            None => self.jobs(&search.filter, cursor, limit, 1).await,
-            Some(text) => {
-                let sieve = OfText { text, redaction };
-                sift(self, &search.filter, Order::Newest, cursor, limit, &sieve).await
-            }
+            return self.jobs(&search.filter, cursor, limit, 1).await;
         }
+        let sieve = OfSearch { search, state: search.state()?, redaction };
+        sift(self, &search.narrowed()?, Order::Newest, cursor, limit, &sieve).await
     }
 }
 
@@ -146,17 +179,21 @@ pub(crate) trait Sieve: Sync {
     }
 }
 
-struct OfText<'a> {
-    text: &'a SearchText,
+struct OfSearch<'a> {
+    search: &'a Search,
+    state: Option<State>,
     redaction: &'a Redaction,
 }
 
-impl Sieve for OfText<'_> {
+impl Sieve for OfSearch<'_> {
     // Reading payloads takes a core, which those who work should have.
     const LOOK_FOR: Duration = Duration::from_millis(50);
 
     fn fits(&self, job: &Job) -> bool {
-        self.text.is_in(&job.payload, self.redaction)
+        let is_held = |worker: &WorkerName| job.held_by.as_ref().is_some_and(|held| held.worker == *worker);
+        self.state.is_none_or(|state| state == job.state)
+            && self.search.worker.as_ref().is_none_or(is_held)
+            && self.search.text.as_ref().is_none_or(|text| text.is_in(&job.payload, self.redaction))
     }
 }
 
@@ -170,14 +207,16 @@ pub(crate) async fn sift<S: Sieve>(
     sieve: &S,
 ) -> Answer<Page> {
     let (limit, began) = (limit.clamp(1, PAGE_MAX), Instant::now());
-    let (mut found, mut looked, mut size) = (Page::default(), 0, limit);
+    let first = if sieve.lets_all_through() { limit } else { limit.min(READ_FIRST) };
+    let (mut found, mut looked, mut size) = (Page::default(), 0, first);
     loop {
         let missing = limit - found.jobs.len();
         let query = PageQuery { filter: filter.clone(), cursor: cursor.clone(), limit: size, order };
         let page = backstop.store().jobs(query, backstop.now()).await?;
-        let bytes: usize = page.jobs.iter().map(|job| job.payload.as_bytes().len()).sum();
         let is_passed = page.jobs.last().is_some_and(|job| sieve.is_passed_at(job));
-        let fitting: Vec<Job> = page.jobs.into_iter().filter(|job| sieve.fits(job)).collect();
+        let (jobs, largest) = (page.jobs.len(), page.jobs.iter().map(bytes_of).max().unwrap_or_default());
+        let fitting = sieved(page.jobs, sieve).await;
+        let last = Look { size, is_all_fitting: fitting.len() == jobs, largest };
         if fitting.len() > missing {
             // The store's cursor stands behind what it read: read no more than is wanted.
             size = missing;
@@ -193,12 +232,48 @@ pub(crate) async fn sift<S: Sieve>(
             return Ok(found);
         }
         let missing = limit - found.jobs.len();
-        size = match bytes {
-            _ if sieve.lets_all_through() => missing,
-            0..=READ_BYTES_EASY => (size * 4).clamp(missing, READ_MAX.max(missing)),
-            _ => size,
-        };
+        size = if sieve.lets_all_through() { missing } else { last.next(missing) };
     }
+}
+
+/// What a call for jobs has shown.
+struct Look {
+    /// How many were asked for.
+    size: usize,
+    /// Whether each that came fits.
+    is_all_fitting: bool,
+    /// The bytes of the largest payload that came.
+    largest: usize,
+}
+
+impl Look {
+    /// How many jobs to ask for next: more and more where payloads are small, fewer at once where one was large; and where all fit no more
+    /// than are missing.
+    fn next(&self, missing: usize) -> usize {
+        let held = READ_BYTES_MAX / self.largest.max(1);
+        let wanted = if self.is_all_fitting { missing } else { READ_MAX };
+        self.size.saturating_mul(4).min(held).min(wanted).clamp(1, READ_MAX)
+    }
+}
+
+/// Those that fit. Looking into large payloads takes long: others have their turn in between.
+async fn sieved<S: Sieve>(jobs: Vec<Job>, sieve: &S) -> Vec<Job> {
+    let (mut fitting, mut bytes) = (Vec::new(), 0);
+    for job in jobs {
+        bytes += bytes_of(&job);
+        if sieve.fits(&job) {
+            fitting.push(job);
+        }
+        if bytes >= TURN_BYTES {
+            bytes = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+    fitting
+}
+
+fn bytes_of(job: &Job) -> usize {
+    job.payload.as_bytes().len()
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::search::{Search, SearchText};
 use backstop::{Backstop, JobId, Kind, QueueName, State};
-use backstop_core::Job;
 use backstop_core::amend::{Action, Filter};
+use backstop_core::{Job, WorkerName};
 use clap::{Args, Subcommand};
 
 /// Look at jobs, retry, cancel or delete them, ask why one does not run.
@@ -101,6 +101,14 @@ pub(crate) struct FilterArgs {
     /// With this in the payload as lists show it, in whatever case; hidden secrets are not found
     #[arg(long)]
     text: Option<SearchText>,
+    /// Running, and held by the worker of this name
+    #[arg(long, value_name = "NAME", value_parser = worker)]
+    worker: Option<WorkerName>,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap's own shape; a name is cut, never refused")]
+fn worker(text: &str) -> Result<WorkerName, std::convert::Infallible> {
+    Ok(WorkerName::new(text))
 }
 
 /// Which jobs: these, those that fit, or all in so many words.
@@ -154,7 +162,8 @@ impl IdArg {
 impl FilterArgs {
     fn search(&self) -> Search {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
-        Search { filter: Filter { queue, kind, state, fingerprint: None }, text: self.text.clone() }
+        let filter = Filter { queue, kind, state, fingerprint: None };
+        Search { filter, text: self.text.clone(), worker: self.worker.clone() }
     }
 }
 

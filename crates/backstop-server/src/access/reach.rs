@@ -84,6 +84,18 @@ impl Reach {
         ))
     }
 
+    /// What to say of a bulk action that is not within it, be it of other queues or none.
+    pub(crate) fn no_such_run(&self, id: &str) -> Problem {
+        let Some(limits) = self.limits() else {
+            return Problem::not_found(format_args!(
+                "there is no bulk action {id}; the oldest are forgotten"
+            ));
+        };
+        Problem::not_found(format_args!(
+            "there is no bulk action {id} of {limits}, which this token is for; the oldest are forgotten"
+        ))
+    }
+
     /// Leaves out what a dead letter tells of other queues.
     pub(crate) fn narrow(&self, context: &mut Context) {
         if let Self::Queues(queues) = self {

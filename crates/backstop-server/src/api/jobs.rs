@@ -11,6 +11,7 @@ use crate::wire::why::WhyShape;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use backstop::core::WorkerName;
 use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::StoreError;
 use backstop::search::{Search, SearchText};
@@ -31,6 +32,8 @@ pub(super) struct ListAsked {
     state: Option<String>,
     /// With this in the payload as it is listed, in whatever case: at most 200 characters. Hidden secrets are not found.
     text: Option<String>,
+    /// Running, and held by the worker of this name.
+    worker: Option<String>,
     /// Where to go on: the `next` of the page before.
     cursor: Option<String>,
     /// At most so many: 1 to 1000, 50 if not said. Other numbers are brought into that range.
@@ -78,11 +81,13 @@ pub(super) async fn list(
         ..Filter::default()
     };
     let text: Option<SearchText> = parsed("text", asked.text.as_deref())?;
+    let worker = asked.worker.as_deref().filter(|name| !name.is_empty()).map(WorkerName::new);
     let config = app.config();
     let limit = limit(asked.limit.as_deref())?;
     let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
     let part = paged(caller.reach(), queue, cursor, |queue, cursor| {
-        let search = Search { filter: Filter { queue, ..filter.clone() }, text: text.clone() };
+        let filter = Filter { queue, ..filter.clone() };
+        let search = Search { filter, text: text.clone(), worker: worker.clone() };
         let (app, redaction) = (&app, &config.redaction);
         async move {
             let page = app.backstop().search(&search, redaction, cursor, limit).await?;

@@ -5,6 +5,7 @@
 
 mod audit;
 mod breakers;
+mod bulk;
 mod capabilities;
 mod dead;
 mod delivery;
@@ -75,6 +76,11 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(dead::redrives)))
         .routes(or_405(routes!(dead::stop_redrive)))
         .routes(or_405(routes!(dead::resume_redrive)))
+        .routes(or_405(routes!(bulk::look)))
+        .routes(or_405(routes!(bulk::start, bulk::list)))
+        .routes(or_405(routes!(bulk::show)))
+        .routes(or_405(routes!(bulk::stop)))
+        .routes(or_405(routes!(bulk::resume)))
         .routes(or_405(routes!(streams::list)))
         .routes(or_405(routes!(streams::keys)))
         .routes(or_405(routes!(streams::key, streams::forget)))

@@ -4,10 +4,13 @@
 //! its server is gone, the cell still says what was done, and the first server of the store that sees it goes on from
 //! there. Each run is one entry of the audit, and so is each going on.
 
+mod preview;
 mod report;
 mod run;
 
-pub use report::{Plan, Report, Standing, Target};
+pub use preview::{COUNT_MAX, Counted, preview};
+pub(crate) use preview::{is_kept, kept};
+pub use report::{Deed, Plan, Report, Standing, Target, Which};
 
 use crate::App;
 use backstop::Backstop;
@@ -117,8 +120,19 @@ impl Bulk {
         Ok(reports)
     }
 
+    /// How many have not ended.
+    pub async fn under_way(&self) -> Answer<u64> {
+        let is_open = |cell: &&Cell| read(cell).is_some_and(|report| report.ended_at.is_none());
+        Ok(self.all().await?.iter().filter(is_open).count() as u64)
+    }
+
     /// Asks a run to stop: it does so before its next step. Whether there is one that has not ended.
     pub async fn stop(&self, id: &str) -> Answer<bool> {
+        let change = async { self.ask_to_stop(id).await.map(|stopped| (u64::from(stopped), stopped)) };
+        self.log.around("bulk stop", serde_json::json!({ "run": id }), change).await
+    }
+
+    async fn ask_to_stop(&self, id: &str) -> Answer<bool> {
         let Some(mut cell) = self.cell(id).await? else { return Ok(false) };
         loop {
             let Some(report) = read(&cell).filter(|report| report.ended_at.is_none()) else {

@@ -2,9 +2,11 @@
 
 use backstop::audit::Audit;
 use backstop::dead::{DeadFilter, DeadSelection};
-use backstop::search::Search;
+use backstop::search::{Search, SearchText};
 use backstop_core::amend::{Action, Filter};
-use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time};
+use backstop_core::port::{Answer, StoreError};
+use backstop_core::redact::Redaction;
+use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time, WorkerName};
 use serde::{Deserialize, Serialize};
 
 /// A run whose last sign of life is older than this has lost its server.
@@ -65,6 +67,17 @@ pub enum Which {
         /// With this in the payload, as lists show it.
         text: String,
     },
+    /// Running jobs that one worker holds. Apart from the others for the same reason.
+    Held {
+        /// Of this queue.
+        queue: Option<QueueName>,
+        /// Of this kind.
+        kind: Option<Kind>,
+        /// Its worker.
+        worker: String,
+        /// With this in the payload, as lists show it.
+        text: Option<String>,
+    },
     /// Dead letters that have to be looked at.
     Letters(DeadFilter),
 }
@@ -74,7 +87,7 @@ pub enum Which {
 pub struct Plan {
     /// What to do to which jobs.
     pub target: Target,
-    /// How many there were, or at most were, when somebody said yes.
+    /// How many there were when somebody said yes, where that was known exactly.
     pub expected: Option<u64>,
     /// The list it was started from.
     pub back: String,
@@ -92,7 +105,7 @@ pub struct Report {
     pub reason: Option<String>,
     /// What it does.
     pub target: Target,
-    /// How many jobs it was thought to be about.
+    /// How many jobs it was about when somebody said yes, where that was known exactly.
     pub expected: Option<u64>,
     /// The list it was started from.
     pub back: String,
@@ -141,9 +154,11 @@ impl Target {
     pub fn jobs(search: &Search, action: &Action) -> Self {
         let (word, deed, to) = told(action);
         let Filter { queue, kind, state, fingerprint } = search.filter.clone();
-        let which = match &search.text {
-            None => Which::Jobs { queue, kind, state, fingerprint },
-            Some(text) => Which::Found { queue, kind, state, text: text.as_str().to_owned() },
+        let text = search.text.as_ref().map(|text| text.as_str().to_owned());
+        let which = match (&search.worker, text) {
+            (Some(worker), text) => Which::Held { queue, kind, worker: worker.to_string(), text },
+            (None, Some(text)) => Which::Found { queue, kind, state, text },
+            (None, None) => Which::Jobs { queue, kind, state, fingerprint },
         };
         Self { what: format!("job {word}"), deed, to, which }
     }
@@ -164,7 +179,7 @@ impl Target {
     }
 
     /// As the store takes it.
-    pub(super) fn action(&self) -> Action {
+    pub fn action(&self) -> Action {
         match (self.deed, &self.to) {
             (Deed::Move, Some(queue)) => Action::Move(queue.clone()),
             (Deed::Cancel, _) => Action::Cancel,
@@ -174,26 +189,88 @@ impl Target {
         }
     }
 
-    /// As the audit tells it.
-    pub fn selection(&self) -> serde_json::Value {
-        let of = |filter: serde_json::Value| {
-            if filter.as_object().is_some_and(serde_json::Map::is_empty) {
-                serde_json::json!({ "all": true })
-            } else {
-                serde_json::json!({ "matching": filter })
+    /// The queue it keeps to, if it keeps to one.
+    pub fn queue(&self) -> Option<&QueueName> {
+        match &self.which {
+            Which::Jobs { queue, .. } | Which::Found { queue, .. } | Which::Held { queue, .. } => {
+                queue.as_ref()
+            }
+            Which::Letters(filter) => filter.queue.as_ref(),
+        }
+    }
+
+    /// Whether nothing is said of which: then every one is meant.
+    pub fn is_everything(&self) -> bool {
+        match &self.which {
+            Which::Jobs { queue, kind, state, fingerprint } => {
+                queue.is_none() && kind.is_none() && state.is_none() && fingerprint.is_none()
+            }
+            Which::Found { .. } | Which::Held { .. } => false,
+            Which::Letters(filter) => filter.is_empty(),
+        }
+    }
+
+    /// The text that is looked for, if one is.
+    pub fn text(&self) -> Option<&str> {
+        match &self.which {
+            Which::Jobs { .. } => None,
+            Which::Found { text, .. } => Some(text),
+            Which::Held { text, .. } => text.as_deref(),
+            Which::Letters(filter) => filter.text.as_deref(),
+        }
+    }
+
+    /// As the audit tells it, with secrets hidden.
+    pub fn selection(&self, redaction: &Redaction) -> serde_json::Value {
+        let mut said = match &self.which {
+            Which::Letters(filter) => match serde_json::to_value(filter) {
+                Ok(serde_json::Value::Object(said)) => said,
+                _ => serde_json::Map::new(),
+            },
+            Which::Jobs { queue, kind, state, fingerprint } => {
+                jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint)
+            }
+            Which::Found { queue, kind, state, .. } => {
+                jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None)
+            }
+            Which::Held { queue, kind, worker, .. } => {
+                let mut said = jobs_in_short(queue.as_ref(), kind.as_ref(), None, None);
+                said.insert("worker".to_owned(), worker.as_str().into());
+                said
             }
         };
-        match &self.which {
-            Which::Letters(filter) => of(serde_json::to_value(filter).unwrap_or_default()),
-            Which::Found { queue, kind, state, text } => {
-                let mut said = jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None);
-                said.insert("text".to_owned(), text.as_str().into());
-                of(said.into())
-            }
-            Which::Jobs { queue, kind, state, fingerprint } => {
-                of(jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint).into())
-            }
+        if let Some(text) = self.text() {
+            said.insert("text".to_owned(), redaction.text(text).into());
         }
+        if said.is_empty() {
+            serde_json::json!({ "all": true })
+        } else {
+            serde_json::json!({ "matching": said })
+        }
+    }
+}
+
+impl Which {
+    /// What is to be looked for, where these are jobs.
+    pub(super) fn search(&self) -> Answer<Option<Search>> {
+        let parsed = |text: &str| {
+            text.parse::<SearchText>().map_err(|error| StoreError::misuse("looking for jobs", error))
+        };
+        Ok(Some(match self.clone() {
+            Self::Letters(_) => return Ok(None),
+            Self::Jobs { queue, kind, state, fingerprint } => {
+                Search { filter: Filter { queue, kind, state, fingerprint }, ..Search::default() }
+            }
+            Self::Found { queue, kind, state, text } => {
+                let filter = Filter { queue, kind, state, fingerprint: None };
+                Search { filter, text: Some(parsed(&text)?), worker: None }
+            }
+            Self::Held { queue, kind, worker, text } => {
+                let filter = Filter { queue, kind, ..Filter::default() };
+                let text = text.as_deref().map(parsed).transpose()?;
+                Search { filter, text, worker: Some(WorkerName::new(&worker)) }
+            }
+        }))
     }
 }
 

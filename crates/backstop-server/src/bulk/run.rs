@@ -4,18 +4,17 @@ use super::report::{Deed, Report, Which};
 use super::{Written, read, swap};
 use crate::App;
 use backstop::Backstop;
-use backstop::audit::Audit;
+use backstop::audit::{Audit, Noted};
 use backstop::dead::{DeadFilter, DeadLetter};
-use backstop::operate;
-use backstop::search::{BadSearch, Search};
+use backstop::search::{Search, change};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::{Amendment, Answer, StoreError};
+use backstop_core::port::{Amended, Amendment, Answer, StoreError};
 use backstop_core::{State, Time};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Jobs, or dead letters, looked at in one step.
+/// Dead letters looked at in one step.
 const LETTERS_MAX: usize = 200;
 /// How often in a row a store that does not answer is asked again, and after how long.
 const TRIES_MAX: u32 = 30;
@@ -41,6 +40,31 @@ enum End {
     Lost,
     /// The server closes: another one goes on.
     Left,
+}
+
+/// What a run does next.
+enum Next {
+    /// The next step.
+    Step,
+    /// It writes down what the step before did.
+    Save { is_last: bool },
+}
+
+/// How often in a row the store did not answer.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    /// Waits before the next try; ends the run where none can help, or there were enough.
+    async fn after(&mut self, error: StoreError, run: &str) -> Result<(), End> {
+        if !error.is_transient() || self.0 >= TRIES_MAX {
+            return Err(End::Failed(error));
+        }
+        self.0 += 1;
+        tracing::warn!(%error, run, "not answered; trying again in {WAIT:?}");
+        tokio::time::sleep(WAIT).await;
+        Ok(())
+    }
 }
 
 impl Run {
@@ -83,11 +107,11 @@ impl Run {
     async fn go(mut self) {
         let audit = self.backstop.audit(&self.report.who).because_of(self.report.reason.as_deref());
         let before = self.report.count;
-        let noted = match audit.note(&self.report.target.what, self.report.target.selection()).await {
+        let noted = match self.begin_entry(&audit).await {
             Ok(noted) => noted,
-            Err(error) => {
+            Err(end) => {
                 // Nothing is done that is not written down.
-                self.close(End::Failed(error)).await;
+                self.close(end).await;
                 return;
             }
         };
@@ -97,50 +121,71 @@ impl Run {
         self.close(end).await;
     }
 
-    async fn steps(&mut self) -> End {
-        let mut tries = 0;
+    /// Writes the first half of the entry, as patiently as everything else.
+    async fn begin_entry(&self, audit: &Audit) -> Result<Noted, End> {
+        let mut patience = Patience::default();
         loop {
-            if self.report.is_stop_asked {
-                return End::Stopped;
+            let selection = self.report.target.selection(&self.app.config().redaction);
+            match audit.note(&self.report.target.what, selection).await {
+                Ok(noted) => return Ok(noted),
+                Err(error) => patience.after(error, &self.report.id).await?,
             }
             if self.app.closing().is_cancelled() {
-                return End::Left;
+                return Err(End::Left);
             }
-            let answer = self.step().await;
+        }
+    }
+
+    /// Step after step, each written down before the next. A store that does not answer is asked again, whatever it was asked.
+    async fn steps(&mut self) -> End {
+        let (mut patience, mut next) = (Patience::default(), Next::Step);
+        loop {
+            if let Some(end) = self.early_end(&next) {
+                return end;
+            }
+            let answer = match next {
+                Next::Step => self.step().await.map(|is_last| Ok(Next::Save { is_last })),
+                Next::Save { is_last } => self.save().await.map(|is_ours| match (is_ours, is_last) {
+                    (false, _) => Err(End::Lost),
+                    (true, true) => Err(End::Done),
+                    (true, false) => Ok(Next::Step),
+                }),
+            };
             match answer {
-                Ok(is_last) => {
-                    tries = 0;
-                    match self.save().await {
-                        Ok(true) if is_last => return End::Done,
-                        Ok(true) => {}
-                        Ok(false) => return End::Lost,
-                        Err(error) => return End::Failed(error),
+                Ok(Ok(following)) => (patience, next) = (Patience::default(), following),
+                Ok(Err(end)) => return end,
+                Err(error) => {
+                    if let Err(end) = patience.after(error, &self.report.id).await {
+                        return end;
                     }
                 }
-                Err(error) if error.is_transient() && tries < TRIES_MAX => {
-                    tries += 1;
-                    tracing::warn!(%error, run = self.report.id, "not answered; trying again in {WAIT:?}");
-                    tokio::time::sleep(WAIT).await;
-                }
-                Err(error) => return End::Failed(error),
             }
+        }
+    }
+
+    /// Whether it is to end before it does `next`. The last step of all leaves nothing to be stopped, or to be left to others: begun anew from
+    /// no cursor it would do everything again.
+    fn early_end(&self, next: &Next) -> Option<End> {
+        let is_closing = self.app.closing().is_cancelled();
+        match next {
+            Next::Save { is_last: true } => is_closing.then_some(End::Done),
+            Next::Step if self.report.is_stop_asked => Some(End::Stopped),
+            Next::Step | Next::Save { is_last: false } => is_closing.then_some(End::Left),
         }
     }
 
     /// The next step; whether it was the last.
     async fn step(&mut self) -> Answer<bool> {
-        self.report.cursor = match self.report.target.which.clone() {
-            Which::Jobs { queue, kind, state, fingerprint } => {
-                self.found(Filter { queue, kind, state, fingerprint }, None).await?
-            }
-            Which::Found { queue, kind, state, text } => {
-                let filter = Filter { queue, kind, state, fingerprint: None };
-                self.searched(filter, &text).await?
-            }
-            Which::Letters(filter) => match as_stores_own(&filter) {
+        let which = self.report.target.which.clone();
+        self.report.cursor = match (which.search()?, &which) {
+            (Some(search), _) if search.is_beyond_store() => self.searched(&search).await?,
+            (Some(search), _) => self.found(search.filter, None).await?,
+            (None, Which::Letters(filter)) => match as_stores_own(filter) {
                 Some(filter) => self.found(filter, Some(State::Dead)).await?,
-                None => self.letters(&filter).await?,
+                None => self.letters(filter).await?,
             },
+            // Whatever is not letters has a search.
+            (None, _) => None,
         };
         Ok(self.report.cursor.is_none())
     }
@@ -159,24 +204,27 @@ impl Run {
         cursor: Option<String>,
     ) -> Answer<Option<String>> {
         let action = self.report.target.action();
-        let amendment = Amendment { selection, action, only, cursor, max: AMEND_MAX };
-        let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
-        self.report.count += amended.applied as u64;
+        let amended = self.make(Amendment { selection, action, only, cursor, max: AMEND_MAX }).await?;
         self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
         Ok(amended.next)
     }
 
-    /// Jobs that are found by what may be seen of their payloads, each changed only while it is in the state that was looked for.
-    /// Where to go on.
-    async fn searched(&mut self, filter: Filter, text: &str) -> Answer<Option<String>> {
-        let text = text.parse().map_err(|error: BadSearch| StoreError::misuse("looking for jobs", error))?;
-        let (only, search) = (filter.state, Search { filter, text: Some(text) });
-        let redaction = &self.app.config().redaction;
-        let page = self.backstop.search(&search, redaction, self.report.cursor.clone(), LETTERS_MAX).await?;
-        for selection in operate::by_queue(page.jobs) {
-            self.amend(selection, only, None).await?;
+    async fn make(&mut self, amendment: Amendment) -> Answer<Amended> {
+        let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+        self.report.count += amended.applied as u64;
+        Ok(amended)
+    }
+
+    /// Jobs that have to be looked at, as [`backstop::search::change`] walks through them. Where to go on.
+    async fn searched(&mut self, search: &Search) -> Answer<Option<String>> {
+        let (config, action) = (self.app.config(), self.report.target.action());
+        let cursor = self.report.cursor.clone();
+        let next = self.backstop.to_change(search, &config.redaction, &action, cursor).await?;
+        for amendment in next.amendments {
+            let amended = self.make(amendment).await?;
+            self.report.refuse(change::refused(&amended).map(|(id, why)| (id, why.to_string())));
         }
-        Ok(page.next)
+        Ok(next.next)
     }
 
     /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.

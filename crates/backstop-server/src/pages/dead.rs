@@ -60,6 +60,7 @@ struct Page {
     tabs: Vec<Tab>,
     kept: Vec<(String, String)>,
     redrive: String,
+    runs: String,
 }
 
 /// A way to look at them.
@@ -134,7 +135,9 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         let (is_on, link) = queue_link(name);
         QueueChip { name: name.to_string(), count: text::count(*count), link, is_on }
     });
+    let runs = super::runs::word(&view).await?;
     let page = Page {
+        runs,
         frame: frame(&view, &filter),
         chips: filter.chips(&link),
         queues: queues.collect(),

@@ -2,6 +2,7 @@
 
 mod act;
 mod filter;
+mod suggest;
 
 use super::link::{Link, part};
 use super::mark::{StateMark, When};
@@ -9,7 +10,7 @@ use super::pick::Pick;
 use super::trail::{Pages, Trail};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-pub(super) use act::{Outcome, capital, handed_on, is_meant, see, start, unmeant};
+pub(super) use act::{Outcome, capital, handed_on, is_meant, see, start, told_count, unmeant};
 use askama::Template;
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -20,15 +21,13 @@ use backstop_core::limits::SEARCH_CHARS_MAX;
 use backstop_core::port::Damaged;
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, State, Time};
-pub(super) use filter::Counted;
 use filter::JobFilter;
+use suggest::Suggested;
 
 /// Jobs on a page.
 const PAGE: usize = 50;
 /// Characters of an error in a list.
 const ERROR_MAX: usize = 160;
-/// Queues that are offered to choose from.
-const CHOICES_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -44,7 +43,8 @@ struct Page {
     filter: Shown,
     chips: Vec<Chip>,
     states: Vec<StateChip>,
-    queues: Vec<String>,
+    suggested: Suggested,
+    runs: String,
     rows: Vec<Row>,
     damaged: Vec<String>,
     pages: Pages,
@@ -62,6 +62,7 @@ struct Shown {
     kind: String,
     state: String,
     text: String,
+    worker: String,
     is_empty: bool,
 }
 
@@ -112,22 +113,29 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let (search, redaction) = (filter.search(), &config.redaction);
     let page = view.ask(view.app().backstop().search(&search, redaction, cursor, PAGE)).await?;
     let link = filter.link(&view);
+    let frame = frame(&view, &filter);
+    let suggested = if frame.is_fragment {
+        Suggested::default()
+    } else {
+        view.ask(Suggested::of(&view, &queues, &page.jobs)).await?
+    };
     let shown = Page {
-        frame: frame(&view, &filter),
+        runs: super::runs::word(&view).await?,
+        suggested,
+        frame,
         filter: filter.shown(),
         chips: filter.chips(&link),
-        states: state_chips(&filter, &link, &queues),
-        queues: queues.iter().take(CHOICES_MAX).map(|queue| queue.name.to_string()).collect(),
+        states: state_chips(&view, &filter, &queues),
         rows: page.jobs.iter().map(|job| Row::of(job, &view, &config.redaction, now)).collect(),
         damaged: page.damaged.iter().map(told).collect(),
         pages: Trail::of(&view, "after")
             .pages(&link, page.next)
             .called(if filter.text.is_some() { "Go on looking" } else { "Next page" })
-            .ordered(order(filter.state)),
-        order: order(filter.state),
+            .ordered(order(filter.state())),
+        order: order(filter.state()),
         confirm: view.at("/jobs/confirm"),
-        matching: filter.count(&queues, None).map(|count| count.to_string()),
-        actions: actions(filter.state),
+        matching: filter.count(&queues).map(|count| count.to_string()),
+        actions: actions(filter.state()),
         kept: link.pairs().to_vec(),
         text_max: SEARCH_CHARS_MAX,
     };
@@ -142,24 +150,26 @@ fn frame(view: &View, filter: &JobFilter) -> Frame {
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.
 fn state_chips(
+    view: &View,
     filter: &JobFilter,
-    link: &Link,
     queues: &[backstop_core::port::QueueStatus],
 ) -> Vec<StateChip> {
     let all = StateChip {
         word: "all".to_owned(),
         count: String::new(),
-        link: link.clone().without("state").to_string(),
-        is_on: filter.state.is_none(),
+        link: filter.link(view).without("state").without("worker").to_string(),
+        is_on: filter.state().is_none(),
     };
     let of = |state: State| {
-        let in_state = JobFilter { state: Some(state), ..filter.clone() };
-        let count = in_state.count(queues, None).filter(|count| count.is_exact);
+        // Whoever looks at a worker's jobs looks at running ones.
+        let worker = filter.worker.clone().filter(|_| state == State::Running);
+        let in_state = JobFilter { state: Some(state), worker, ..filter.clone() };
+        let count = in_state.count(queues).filter(|count| count.exact().is_some());
         StateChip {
             word: state.to_string(),
             count: count.map(|count| count.to_string()).unwrap_or_default(),
-            link: link.clone().with("state", state).to_string(),
-            is_on: filter.state == Some(state),
+            link: in_state.link(view).to_string(),
+            is_on: filter.state() == Some(state),
         }
     };
     std::iter::once(all).chain(State::ALL.into_iter().map(of)).collect()

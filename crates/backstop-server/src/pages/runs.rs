@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
+use backstop_core::redact::Redaction;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -57,6 +58,15 @@ struct Shown {
     is_silent: bool,
 }
 
+/// What leads to them, with how many have not ended.
+pub(super) async fn word(view: &View) -> Result<String, PageFailure> {
+    let under_way = view.ask(Bulk::new(view.app(), view.who()).under_way()).await?;
+    Ok(match under_way {
+        0 => "Bulk actions".to_owned(),
+        count => format!("Bulk actions ({} running)", text::count(count)),
+    })
+}
+
 async fn list(view: View) -> Result<Response, PageFailure> {
     let reports = view.ask(Bulk::new(view.app(), view.who()).reports()).await?;
     let page = ListPage {
@@ -76,10 +86,8 @@ async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure
 }
 
 async fn stop(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
-    let bulk = Bulk::new(view.app(), view.who());
-    let audit = view.audit(&posted)?;
-    let change = async { bulk.stop(&id).await.map(|stopped| (u64::from(stopped), stopped)) };
-    let stopped = view.ask(audit.around("bulk stop", serde_json::json!({ "run": id }), change)).await?;
+    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(&view)?);
+    let stopped = view.ask(bulk.stop(&id)).await?;
     let note = if stopped {
         Note::done("It stops before its next step; what was done stays done.")
     } else {
@@ -107,11 +115,12 @@ impl Shown {
         let standing = report.standing(now);
         let (word, tone, sentence) = told(standing);
         let reached = report.count.saturating_add(report.refused);
+        let config = view.app().config();
         Self {
             id: report.id.clone(),
             link: view.at(&format!("/jobs/runs/{}", report.id)),
             what: report.target.what.clone(),
-            selection: report.target.selection().to_string(),
+            selection: report.target.selection(&config.redaction).to_string(),
             word,
             tone,
             sentence: sentence.to_owned(),
@@ -126,21 +135,20 @@ impl Shown {
             expected: report.expected.map(|expected| (expected.max(reached).max(1), text::count(expected))),
             reached,
             error: report.error.clone().unwrap_or_default(),
-            back: back(view, &report.back),
+            back: back(view, report, &config.redaction),
             is_running: standing == Standing::Running,
             is_silent: standing == Standing::Silent,
         }
     }
 }
 
-/// The list it was started from, as far as it is a page of this server.
-fn back(view: &View, address: &str) -> String {
-    let jobs = view.at("/jobs");
-    if address.starts_with(&jobs) || address.starts_with(&view.at("/dead")) {
-        address.to_owned()
-    } else {
-        jobs
-    }
+/// The list it was started from, as far as it is a page of this server. Its address has the text that was looked for: where that hides
+/// something, it is not told.
+fn back(view: &View, report: &Report, redaction: &Redaction) -> String {
+    let (jobs, address) = (view.at("/jobs"), &report.back);
+    let is_page = address.starts_with(&jobs) || address.starts_with(&view.at("/dead"));
+    let hides = report.target.text().is_some_and(|text| redaction.text(text) != text);
+    if is_page && !hides { address.clone() } else { jobs }
 }
 
 const fn told(standing: Standing) -> (&'static str, &'static str, &'static str) {

@@ -173,13 +173,9 @@ fn named(kinds: &std::collections::BTreeSet<backstop_core::Kind>) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// The jobs in hand: of its queue, if it serves one.
+/// The jobs in hand.
 fn running_link(view: &View, status: &WorkerStatus) -> String {
-    let link = Link::to(view.at("/jobs")).with("state", "running");
-    match status.queues.as_slice() {
-        [queue] => link.with("queue", queue).to_string(),
-        _ => link.to_string(),
-    }
+    Link::to(view.at("/jobs")).with("state", "running").with("worker", status.name.as_str()).to_string()
 }
 
 async fn quiet(view: View, posted: Posted) -> Result<Response, PageFailure> {

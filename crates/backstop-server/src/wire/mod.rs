@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod breaker;
+pub mod bulk;
 pub mod capabilities;
 pub mod dead;
 pub mod job;

@@ -4,6 +4,7 @@ use crate::given::{GUARDED, Site, bearing, empty, login, request, to};
 use crate::routes::{Route, all};
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
+use backstop::core::port::Swap;
 use backstop_server::access::{Extent, Need, Scope, extent};
 use serde_json::{Value, json};
 
@@ -53,6 +54,13 @@ fn case(route: &Route) -> Case {
         ("POST", "/v1/dead/requeue") | ("DELETE", "/v1/dead") => {
             Sent(|_, queue| json!({ "oldest": 1, "queue": queue }))
         }
+        ("POST", "/v1/bulk/preview" | "/v1/bulk") => {
+            Sent(|_, queue| json!({ "action": "cancel", "matching": { "queue": queue } }))
+        }
+        ("GET", "/v1/bulk") => List,
+        ("GET", "/v1/bulk/{id}") => Address(|queue| format!("/v1/bulk/{queue}-run")),
+        ("POST", "/v1/bulk/{id}/stop") => Address(|queue| format!("/v1/bulk/{queue}-run/stop")),
+        ("POST", "/v1/bulk/{id}/resume") => Address(|queue| format!("/v1/bulk/{queue}-run/resume")),
         ("GET", "/openapi.json") => Nowhere,
         (method, pattern) => {
             panic!("{method} {pattern} is open to tokens for some queues, and has no case here")
@@ -88,8 +96,26 @@ impl Given {
             let ready = json!({ "queue": queue, "payload": 1, "id": format!("{queue}-ready") });
             given.ok(&given.admin, Method::POST, "/v1/jobs", &ready).await;
             given.site.backstop.breakers().open(&queue.parse().unwrap(), "test").await.unwrap();
+            given.leave_a_run(queue).await;
         }
         given
+    }
+
+    /// A bulk action of a queue, as a server that went down in good order leaves it. Its state is none of the queue's: nothing of it fits.
+    async fn leave_a_run(&self, queue: &str) {
+        let backstop = &self.site.backstop;
+        let now = serde_json::to_value(backstop.now()).unwrap();
+        let which =
+            json!({ "jobs": { "queue": queue, "kind": null, "state": "cancelled", "fingerprint": null } });
+        let report = json!({
+            "id": format!("{queue}-run"), "who": "grace", "expected": null, "back": "", "started_at": now,
+            "ended_at": null, "seen_at": now, "count": 0, "refused": 0, "refusals": [], "error": null,
+            "target": { "what": "job delete", "deed": "delete", "to": null, "which": which },
+            "is_stop_asked": false, "is_left": true, "cursor": null, "runner": 1,
+        });
+        let value = Some(serde_json::to_vec(&report).unwrap());
+        let swap = Swap { name: format!("bulk/{queue}-run"), seen: None, version: 7, value };
+        backstop.store().swap(vec![swap]).await.unwrap();
     }
 
     /// All that is known of the other queue: its counts, its breaker, and every job of it, whole.
@@ -215,6 +241,11 @@ async fn whatever_names_another_queue_or_none_is_refused() {
         ("POST", "/v1/dead/redrive", json!({ "ids": ["own-dead", "other-dead"] })),
         ("POST", "/v1/dead/redrive", json!({ "ids": ["other-dead"], "queue": "other" })),
         ("DELETE", "/v1/dead", json!({ "all": true })),
+        ("POST", "/v1/bulk", json!({ "action": "retry", "all": true })),
+        ("POST", "/v1/bulk", json!({ "action": "retry", "matching": { "kind": "default" } })),
+        ("POST", "/v1/bulk", json!({ "action": "retry", "of": "dead", "matching": { "queue": "other" } })),
+        ("POST", "/v1/bulk", json!({ "action": "move", "to": "other", "matching": { "queue": "own" } })),
+        ("POST", "/v1/bulk/preview", json!({ "action": "retry", "of": "dead", "all": true })),
         ("POST", "/v1/breakers/other%2Fdefault/reset", Value::Null),
         ("GET", "/v1/jobs?cursor=other:", Value::Null),
         ("GET", "/v1/jobs?cursor=nonsense", Value::Null),

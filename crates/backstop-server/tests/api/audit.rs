@@ -69,6 +69,11 @@ fn case(method: &str, pattern: &str, redrive: &str) -> (String, Value, &'static 
         ("POST", "/v1/workers/{w}/quiet") => one("/v1/workers/w/quiet", Value::Null, &["worker quiet"]),
         ("POST", "/v1/workers/{w}/resume") => one("/v1/workers/w/resume", Value::Null, &["worker resume"]),
         ("POST", "/v1/workers/{w}/stop") => one("/v1/workers/w/stop", Value::Null, &["worker stop"]),
+        ("POST", "/v1/bulk") => {
+            one("/v1/bulk", json!({ "action": "cancel", "matching": { "queue": "q" } }), &["job cancel"])
+        }
+        ("POST", "/v1/bulk/{id}/stop") => one("/v1/bulk/left/stop", Value::Null, &["bulk stop"]),
+        ("POST", "/v1/bulk/{id}/resume") => one("/v1/bulk/left/resume", Value::Null, &["job cancel"]),
         _ => panic!("{method} {pattern} changes something, and has no case here"),
     }
 }
@@ -108,6 +113,7 @@ async fn given() -> (Api, String, TempDir) {
     api.post("/v1/streams/s/records", record).await.ok();
     api.post("/v1/beat", json!({ "worker": "w" })).await.ok();
     api.backstop.breakers().open(&"q".parse().unwrap(), "test").await.unwrap();
+    crate::bulk::left(&api.backstop, "left", "q").await;
     (api, redrive, folder)
 }
 

@@ -4,6 +4,7 @@
 
 mod audit;
 mod breakers;
+mod bulk;
 mod dead;
 mod fuzz;
 mod given;

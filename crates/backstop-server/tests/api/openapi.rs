@@ -11,6 +11,7 @@ const ROUTES: &str = "
     POST /lease · POST /settle · POST /beat
     GET /queues · POST /queues/{q}/pause · POST /queues/{q}/resume · POST /queues/pause · POST /queues/resume
     GET /dead/stats · GET /dead/groups · GET /dead · POST /dead/requeue · POST /dead/move · POST /dead/redrive · GET /dead/redrives · POST /dead/redrives/{id}/stop · POST /dead/redrives/{id}/resume · DELETE /dead
+    POST /bulk/preview · POST /bulk · GET /bulk · GET /bulk/{id} · POST /bulk/{id}/stop · POST /bulk/{id}/resume
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     POST /streams/{s}/keys/{k}/resume · POST /streams/{s}/keys/{k}/skip · POST /streams/{s}/keys/{k}/enable · POST /streams/{s}/keys/{k}/disable
     GET /events

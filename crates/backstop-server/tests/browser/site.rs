@@ -1,17 +1,20 @@
 //! A real server on a real store, filled with something of everything.
 
 use backstop::config::{self, Config, Overrides, Written};
+use backstop::core::amend::{Action, Filter};
 use backstop::core::failure::ErrorReport;
 use backstop::core::stream::Record;
 use backstop::core::verdict::Advice;
 use backstop::dead::redrive::Redrive;
 use backstop::dead::{DeadFilter, DeadSelection};
 use backstop::rusqlite::Connection;
+use backstop::search::Search;
 use backstop::{
     Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span, StreamKey,
 };
 use backstop_server::App;
 use backstop_server::access::{NewToken, Scope, Tokens};
+use backstop_server::bulk::{Bulk, Plan, Target};
 use backstop_server::serve::{Server, Serving};
 use serde_json::json;
 use std::future::Future;
@@ -148,6 +151,7 @@ impl Site {
                 Tokens::of(&backstop).create("tests", first).await.unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;
+            bulk(&App::new(backstop.clone(), config.clone(), ""), texts).await;
             (backstop.clone(), serve(&backstop, config, base).await, busy)
         });
         let url = format!("http://{}{base}", serving.address());
@@ -303,6 +307,22 @@ async fn operators(backstop: &Backstop, text: &str) {
     };
     let id = letters.redrive(plan).await.unwrap();
     letters.run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+}
+
+/// A bulk action that found nothing to do, for each text: its page shows what was looked for.
+async fn bulk(app: &App, texts: &[&str]) {
+    for text in texts {
+        let Ok(looked_for) = text.chars().take(200).collect::<String>().parse() else { continue };
+        let filter = Filter { queue: Some("done".parse().unwrap()), ..Filter::default() };
+        let search = Search { filter, text: Some(looked_for), worker: None };
+        let plan =
+            Plan { target: Target::jobs(&search, &Action::Cancel), expected: None, back: String::new() };
+        let bulk = Bulk::new(app, cut(text, 100));
+        let id = bulk.start(plan).await.unwrap().expect("room for one after another");
+        while bulk.report(&id).await.unwrap().is_some_and(|report| report.ended_at.is_none()) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
 }
 
 /// At most so many bytes of it.

@@ -57,8 +57,9 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     assert!(deaf < alive, "whoever needs somebody stands first: {page}");
     assert!(
         deaf_row.contains(">not heard<")
-            && deaf_row
-                .contains("<td class=\"num\"><a href=\"/jobs?state=running&#38;queue=emails\">1</a></td>"),
+            && deaf_row.contains(
+                "<td class=\"num\"><a href=\"/jobs?state=running&#38;worker=worker-deaf\">1</a></td>"
+            ),
         "{deaf_row}"
     );
     assert!(alive_row.contains(">live<") && alive_row.contains("href=\"/queues/emails\""), "{alive_row}");

@@ -32,7 +32,7 @@ async fn all_that_match_are_changed_in_the_background_and_nothing_else_is() {
     assert_eq!(started.status, StatusCode::SEE_OTHER);
     assert!(started.location.starts_with("/jobs/runs/"), "{}", started.location);
     let page = until_said(&site, &started.location, ">done<").await;
-    assert!(page.contains("20 of about 20") && page.contains("href=\"/jobs?queue=emails\""), "{page}");
+    assert!(page.contains("20 of 20") && page.contains("href=\"/jobs?queue=emails\""), "{page}");
     assert_eq!((count(&site, State::Cancelled).await, count(&site, State::Ready).await), (20, 20));
     assert_eq!(site.audit().await, [("token ada".to_owned(), "job cancel".to_owned())]);
     assert!(site.page("/jobs/runs").await.contains(&started.location));
@@ -84,7 +84,7 @@ async fn dead_letters_that_match_a_text_are_requeued_and_others_are_not() {
     }
     let started = site.post("/dead/act", "action=requeue&text=declined&all=matching").await;
     let page = until_said(&site, &started.location, ">done<").await;
-    assert!(page.contains("requeue") && page.contains("3 of about 6"), "{page}");
+    assert!(page.contains("requeue") && page.contains("3 of 3"), "{page}");
     assert_eq!((count(&site, State::Ready).await, count(&site, State::Dead).await), (3, 3));
     assert_eq!(site.audit().await, [("token ada".to_owned(), "requeue".to_owned())]);
 }
@@ -204,7 +204,7 @@ async fn a_run_is_left_in_good_order_when_its_server_closes_and_gone_on_with_at_
     let (first, store) = slow(&site);
     store.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
     let emails = Filter { queue: Some("emails".parse().unwrap()), ..Filter::default() };
-    let target = Target::jobs(&Search { filter: emails, text: None }, &Action::Cancel);
+    let target = Target::jobs(&Search { filter: emails, ..Search::default() }, &Action::Cancel);
     let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
     let id = Bulk::new(&first, "ada").start(plan).await.unwrap().unwrap();
     let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();
@@ -242,4 +242,110 @@ async fn runs_are_gone_on_with_also_where_redrives_cannot_be_looked_for() {
     resume::look(&other).await.expect_err("the redrives could not be looked for");
     assert_eq!(store.injected_into("list_cells", Fault::Refused), 1);
     until_said(&site, &started.location, ">done<").await;
+}
+
+#[tokio::test]
+async fn by_kind_and_by_text_what_is_about_to_happen_is_counted_job_by_job() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    for n in 0..30 {
+        let draft = backstop.draft("emails").kind(if n % 3 == 0 { "welcome" } else { "digest" });
+        draft
+            .payload(format!(r#"{{"to":"{}"}}"#, if n % 2 == 0 { "ada" } else { "bob" }))
+            .push()
+            .await
+            .unwrap();
+    }
+    for (which, count) in
+        [("kind=welcome", 10), ("text=ada", 15), ("kind=welcome&text=ada", 5), ("text=nobody", 0)]
+    {
+        let confirm = site.page(&format!("/jobs/confirm?action=cancel&{which}&all=matching")).await;
+        assert!(confirm.contains(&format!("<strong>{count}</strong> jobs.")), "{which}: {confirm}");
+    }
+    let started = site.post("/jobs/act", "action=cancel&kind=welcome&text=ada&all=matching").await;
+    let page = until_said(&site, &started.location, ">done<").await;
+    assert!(page.contains("5 of 5"), "of those that match, and not of the whole queue: {page}");
+    assert_eq!(count(&site, State::Cancelled).await, 5);
+}
+
+#[tokio::test]
+async fn jobs_that_a_worker_holds_are_listed_and_called_off_and_no_others() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let mine = crate::given::running(backstop, "emails", "a", "web/1 one").await;
+    let other = crate::given::running(backstop, "emails", "b", "web/2").await;
+    let list = site.page("/jobs?state=running&worker=web%2F1+one").await;
+    assert!(list.contains(&mine.to_string()) && !list.contains(&other.to_string()), "{list}");
+    assert_eq!(site.get("/jobs?state=dead&worker=web%2F2").await.status, StatusCode::BAD_REQUEST);
+    let confirm = site.page("/jobs/confirm?action=cancel&worker=web%2F1+one&all=matching").await;
+    assert!(
+        confirm.contains("<strong>1</strong> job.") && confirm.contains("worker: web/1 one"),
+        "{confirm}"
+    );
+    let started = site.post("/jobs/act", "action=cancel&worker=web%2F1+one&all=matching").await;
+    until_said(&site, &started.location, ">done<").await;
+    assert_eq!(crate::given::state(&site, mine).await, Some(State::Cancelled));
+    assert_eq!(crate::given::state(&site, other).await, Some(State::Running));
+}
+
+#[tokio::test]
+async fn runs_are_reached_from_the_lists_they_are_started_from_with_how_many_have_not_ended() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    let link = |said: &str| format!("href=\"/jobs/runs\">{said}</a>");
+    for list in ["/jobs", "/dead"] {
+        assert!(site.page(list).await.contains(&link("Bulk actions")), "{list}");
+    }
+    let started = site.post("/jobs/act", "action=cancel&queue=emails&all=matching").await;
+    until_said(&site, &started.location, ">done<").await;
+    assert!(site.page("/jobs").await.contains(&link("Bulk actions")));
+    cut_off(&site, &started.location, |_| ()).await;
+    for list in ["/jobs", "/dead"] {
+        assert!(site.page(list).await.contains(&link("Bulk actions (1 running)")), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_known_are_offered_to_choose_from() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    crate::given::heard(&site.test.backstop, "emails", "web-1").await;
+    let page = site.page("/jobs").await;
+    for (list, name) in [("queues", "emails"), ("kinds", "task"), ("workers", "web-1")] {
+        assert!(
+            page.contains(&format!("list=\"{list}\"")) && page.contains(&format!("<datalist id=\"{list}\">")),
+            "{list}"
+        );
+        assert!(page.contains(&format!("<option value=\"{name}\">")), "{name} in {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_of_how_far_a_run_is_that_the_store_does_not_answer_is_written_again() {
+    // The entry of the audit, then the step, then the note: each of them may be what is not answered.
+    for fails_at in 0..4 {
+        let site = Site::new("");
+        for n in 0..3 {
+            ready(&site.test.backstop, "emails", &n.to_string()).await;
+        }
+        let (app, store) = slow(&site);
+        let emails = Filter { queue: Some("emails".parse().unwrap()), ..Filter::default() };
+        let target = Target::jobs(&Search { filter: emails, ..Search::default() }, &Action::Cancel);
+        let plan = Plan { target, expected: Some(3), back: "/jobs".to_owned() };
+        let id = Bulk::new(&app, "ada").start(plan).await.unwrap().unwrap();
+        // Nothing of it has run yet: the calls that follow are its own.
+        for at in 0..=fails_at {
+            store.next_call(if at == fails_at { Fault::Refused } else { Fault::DelayBefore });
+        }
+        let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();
+        while report().await.ended_at.is_none() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let ended = report().await;
+        assert_eq!(
+            (ended.standing(site.test.backstop.now()), ended.count),
+            (Standing::Done, 3),
+            "{fails_at}"
+        );
+    }
 }

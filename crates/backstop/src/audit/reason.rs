@@ -58,11 +58,18 @@ impl FromStr for Reason {
         if chars > REASON_CHARS_MAX {
             return Err(BadReason::TooLong(chars));
         }
-        if text.chars().any(char::is_control) {
+        if text.chars().any(hides) {
             return Err(BadReason::Control);
         }
         Ok(Self(text.to_owned()))
     }
+}
+
+/// Whether a character does not show, breaks the line, or turns the direction of what stands around it: a reason is read as it was written.
+fn hides(letter: char) -> bool {
+    let is_line = matches!(letter, '\u{2028}' | '\u{2029}');
+    let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    letter.is_control() || is_line || turns
 }
 
 #[cfg(test)]
@@ -84,6 +91,9 @@ mod tests {
         check("a\u{1b}[31mred", Err(BadReason::Control));
         check("nul\0", Err(BadReason::Control));
         check("del\u{7f}ete", Err(BadReason::Control));
+        check("two\u{2028}lines", Err(BadReason::Control));
+        check("turned \u{202e}round", Err(BadReason::Control));
+        check("turned \u{2067}round\u{2069}", Err(BadReason::Control));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! [`WAITING_MAX`], in calls by [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the two that ask again. Beats and claims have the rest of the store.
 
 use super::Engine;
-use super::refusals::Vital;
 use super::again::{Again, How};
+use super::refusals::Vital;
 use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled, StoreError};

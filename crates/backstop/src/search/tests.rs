@@ -1,8 +1,11 @@
 use super::*;
 use crate::testing::{Test, start};
-use backstop_core::amend::{Action, Refusal};
+use backstop_core::amend::Action;
+use backstop_core::lease::LeaseNumber;
 use backstop_core::limits::ENQUEUE_JOBS_MAX;
-use backstop_core::{JobId, Kind, NewJob, QueueName, State};
+use backstop_core::plan::Want;
+use backstop_core::port::Claim;
+use backstop_core::{JobId, Kind, NewJob, QueueName, Span};
 use std::collections::BTreeSet;
 
 fn text(text: &str) -> SearchText {
@@ -20,7 +23,7 @@ fn a_part_of_what_is_shown_is_found_in_whatever_case() {
     for found in ["ada@example", "ADA", "\"n\":17", "{\"to\"", "org\",", payload] {
         check(payload, found, true);
     }
-    for missing in ["ada@example.com", "n: 17", "18", "  "] {
+    for missing in ["ada@example.com", "n: 17", "18", "a  b"] {
         check(payload, missing, false);
     }
     check("plain words, ÄÖÜ", "äö", true);
@@ -51,6 +54,8 @@ fn what_is_known_to_be_secret_is_hidden_wherever_it_stands() {
 #[test]
 fn a_text_says_something_and_not_too_much() {
     assert_eq!("".parse::<SearchText>(), Err(BadSearch::Empty));
+    assert_eq!(" \t ".parse::<SearchText>(), Err(BadSearch::Empty));
+    assert_eq!(text("  ada lovelace ").as_str(), "ada lovelace", "on every surface alike");
     assert_eq!("ä".repeat(SEARCH_CHARS_MAX + 1).parse::<SearchText>(), Err(BadSearch::TooLong));
     let longest = "Ä".repeat(SEARCH_CHARS_MAX);
     assert_eq!(text(&longest).as_str(), longest);
@@ -72,7 +77,7 @@ async fn given(count: usize) -> Test {
 }
 
 fn for_ada(state: Option<State>) -> Search {
-    Search { filter: Filter { state, ..Filter::default() }, text: Some(text("\"ada\"")) }
+    Search { filter: Filter { state, ..Filter::default() }, text: Some(text("\"ada\"")), worker: None }
 }
 
 #[tokio::test]
@@ -119,6 +124,55 @@ async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
     assert!(second.jobs.is_empty() && second.next.is_none());
 }
 
+#[test]
+fn a_call_brings_no_more_than_a_few_megabytes_once_payloads_are_known() {
+    let check = |size, is_all_fitting, largest, missing, expected| {
+        assert_eq!(
+            Look { size, is_all_fitting, largest }.next(missing),
+            expected,
+            "{size} {largest} {missing}"
+        );
+    };
+    // Small payloads, few of which fit: more and more at once.
+    check(READ_FIRST, false, 100, 50, 4 * READ_FIRST);
+    check(READ_MAX, false, 100, 50, READ_MAX);
+    // All fit: no more than are wanted.
+    check(READ_FIRST, true, 100, 5, 5);
+    check(READ_FIRST, true, 100, 1_000, 4 * READ_FIRST);
+    check(READ_MAX, true, 100, 1_000, READ_MAX);
+    // Large ones: fewer, whatever was asked for before.
+    check(READ_MAX, false, 1 << 20, 50, 4);
+    check(READ_FIRST, true, 1 << 20, 1_000, 4);
+    check(READ_MAX, false, 100 << 20, 50, 1);
+    // And more again behind them.
+    check(4, false, 100, 50, 16);
+}
+
+#[tokio::test]
+async fn running_jobs_are_found_by_the_worker_that_holds_them() {
+    let test = given(6).await;
+    for (number, worker) in [(1, "one"), (2, "two")] {
+        let claim = Claim {
+            number: LeaseNumber::draw(number),
+            worker: WorkerName::new(worker),
+            until: test.backstop.now().after(Span::minutes(1)),
+            wants: vec![Want { queue: QueueName::new("q").unwrap(), max: 2 }],
+        };
+        assert_eq!(test.backstop.store().claim(claim, test.backstop.now()).await.unwrap().len(), 2);
+    }
+    let look = async |worker: &str, state| {
+        let filter = Filter { state, ..Filter::default() };
+        let search = Search { filter, text: None, worker: Some(WorkerName::new(worker)) };
+        test.backstop.search(&search, &Redaction::default(), None, 50).await
+    };
+    let found = look("two", None).await.unwrap().jobs;
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|job| job.held_by.as_ref().unwrap().worker.as_str() == "two"));
+    assert!(look("three", Some(State::Running)).await.unwrap().jobs.is_empty());
+    let refused = look("two", Some(State::Dead)).await.unwrap_err();
+    assert!(refused.to_string().contains("a worker holds running jobs only"), "{refused}");
+}
+
 #[tokio::test]
 async fn what_is_found_is_changed_and_nothing_else_is() {
     let test = given(95).await;
@@ -129,8 +183,7 @@ async fn what_is_found_is_changed_and_nothing_else_is() {
     let counts = test.backstop.store().queues(test.backstop.now()).await.unwrap()[0].counts;
     assert_eq!((counts.of(State::Cancelled), counts.of(State::Ready)), (10, 85));
     let again = changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel).await.unwrap();
-    assert_eq!((again.count, again.refused.len()), (0, 10));
-    assert!(again.refused.iter().all(|(_, refusal)| *refusal == Refusal::Ended));
+    assert_eq!((again.count, again.refused.len()), (0, 0), "what cannot be cancelled does not fit");
     let ready = for_ada(Some(State::Ready));
     assert_eq!(changes.amend_found(&ready, &Redaction::default(), &Action::Delete).await.unwrap().count, 0);
     let entries = test.backstop.audit("").entries(10).await.unwrap();
@@ -150,4 +203,14 @@ async fn a_secret_selects_nothing_to_change() {
         .await
         .unwrap();
     assert_eq!(changed.count, 0);
+}
+
+#[tokio::test]
+async fn a_secret_that_somebody_looks_for_is_not_told_by_the_audit() {
+    let test = start();
+    let search = Search { text: Some(text("password=hunter2")), ..Search::default() };
+    let changes = test.backstop.changes("ada");
+    changes.amend_found(&search, &Redaction::default(), &Action::Cancel).await.unwrap();
+    let told = test.backstop.audit("").entries(1).await.unwrap()[0].selection.to_string();
+    assert!(told.contains("password=") && !told.contains("hunter2"), "{told}");
 }

@@ -262,7 +262,7 @@ async fn redrive(backstop: &Backstop, fingerprint: Fingerprint) -> Result<String
 async fn run(backstop: &Backstop, text: &str) -> Result<String> {
     let app = App::new(backstop.clone(), config(text)?, "");
     let filter = Filter { queue: Some(QueueName::new("empty")?), ..Filter::default() };
-    let target = Target::jobs(&Search { filter, text: None }, &Action::Cancel);
+    let target = Target::jobs(&Search { filter, ..Search::default() }, &Action::Cancel);
     let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
     let started = Bulk::new(&app, "bench").start(plan).await?;
     started.context("nothing else is under way")

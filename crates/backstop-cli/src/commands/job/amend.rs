@@ -85,14 +85,15 @@ enum Selected {
 
 fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> {
     let search = args.filter.search();
-    if search.text.is_some() && args.ids.is_empty() && !args.all {
+    let is_beyond_store = search.is_beyond_store();
+    if is_beyond_store && args.ids.is_empty() && !args.all {
         return Ok(Selected::Found(search));
     }
     let filter = search.filter;
     let word = word(action);
     let by_queue = Filter { queue: filter.queue.clone(), ..Filter::default() };
-    match (args.ids.is_empty(), filter.is_empty() && search.text.is_none(), args.all) {
-        (false, _, false) if filter == by_queue && search.text.is_none() => {
+    match (args.ids.is_empty(), filter.is_empty() && !is_beyond_store, args.all) {
+        (false, _, false) if filter == by_queue && !is_beyond_store => {
             let ids = args.ids.iter().map(|id| JobId::from_text(id)).collect();
             Ok(Selected::By(match filter.queue {
                 Some(queue) => Selection::Within(queue, ids),
@@ -102,7 +103,7 @@ fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> 
         (true, false, false) => Ok(Selected::By(Selection::Matching(filter))),
         (true, true, true) => Ok(Selected::By(Selection::All)),
         (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?")).advise(format!(
-            "backstop job {word} ID…, or --queue, --kind, --state, --text, or --all for every job"
+            "backstop job {word} ID…, or --queue, --kind, --state, --text, --worker, or --all for every job"
         ))),
         _ => Err(Trouble::misuse(
             "ids, filters and --all are three ways to say which jobs; use one of them, or ids with --queue",

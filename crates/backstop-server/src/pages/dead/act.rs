@@ -1,9 +1,9 @@
 //! Requeueing, moving and deleting dead letters.
 
-use super::filter::{LetterFilter, count};
+use super::filter::LetterFilter;
 use super::letters;
-use crate::bulk::{Plan, Target};
-use crate::pages::jobs::{Chip, Counted, Outcome, capital, handed_on, is_meant, short, start, unmeant};
+use crate::bulk::{Counted, Target, preview};
+use crate::pages::jobs::{Chip, Outcome, capital, handed_on, is_meant, short, start, told_count, unmeant};
 use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
@@ -82,9 +82,9 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
     let counted = if is_matching {
-        view.ask(count(&letters(&view), &filter.0)).await?
+        view.ask(preview(view.app(), &Target::letters(&filter.selection(), &Action::Retry))).await?
     } else {
-        Some(Counted { count: picks.len() as u64, is_exact: true })
+        Counted::Exactly(picks.len() as u64)
     };
     let queues = view.ask(view.store().queues(view.now())).await?;
     let page = Page {
@@ -95,8 +95,8 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         to: view.query("to").unwrap_or_default().to_owned(),
         queues: queues.iter().take(500).map(|queue| queue.name.to_string()).collect(),
         consequence,
-        is_exact: counted.is_some_and(|counted| counted.is_exact),
-        count: counted.map(|counted| counted.to_string()),
+        is_exact: counted.exact().is_some(),
+        count: told_count(counted),
         ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/dead").to_string())).collect(),
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter.0.is_empty(),
@@ -134,9 +134,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         if !is_meant(&posted, &action) {
             return Ok(unmeant(&view, &posted, filter.on(view.at("/dead/confirm"))));
         }
-        let expected = view.ask(count(&letters(&view), &filter.0)).await?.map(|counted| counted.count);
-        let target = Target::letters(&filter.selection(), &action);
-        return start(&view, &posted, Plan { target, expected, back: back.to_string() }, &back).await;
+        return start(&view, &posted, Target::letters(&filter.selection(), &action), &back).await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;
     if picks.is_empty() {

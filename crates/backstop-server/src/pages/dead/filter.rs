@@ -1,6 +1,7 @@
 //! Which dead letters: what the address says.
 
-use crate::pages::jobs::{Chip, Counted};
+use crate::bulk::Counted;
+use crate::pages::jobs::Chip;
 use crate::pages::link::Link;
 use crate::pages::{PageFailure, Posted, View};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
@@ -119,11 +120,11 @@ fn instant(text: &str) -> Result<Time, backstop_core::time::NotATime> {
 /// How many fit, where that is known without reading them; otherwise how many there are at most.
 pub(super) async fn count(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Option<Counted>> {
     if let Some(count) = dead.estimate(filter).await? {
-        return Ok(Some(Counted { count, is_exact: true }));
+        return Ok(Some(Counted::Exactly(count)));
     }
     let wider =
         DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
-    Ok(dead.estimate(&wider).await?.map(|count| Counted { count, is_exact: false }))
+    Ok(dead.estimate(&wider).await?.map(Counted::AtMost))
 }
 
 #[cfg(test)]

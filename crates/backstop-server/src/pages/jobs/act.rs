@@ -1,8 +1,8 @@
 //! Doing something to jobs: first how many, then whether, then it.
 
-use super::filter::{Counted, JobFilter};
+use super::filter::JobFilter;
 use super::{Chip, short};
-use crate::bulk::{Bulk, Plan, Target};
+use crate::bulk::{Bulk, Counted, Plan, Target, preview};
 use crate::pages::link::Link;
 use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
@@ -79,11 +79,10 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
             Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
-    let queues = view.ask(view.store().queues(view.now())).await?;
     let count = if is_matching {
-        filter.count(&queues, Some(&action))
+        view.ask(preview(view.app(), &Target::jobs(&filter.search(), &action))).await?
     } else {
-        Some(Counted { count: picks.len() as u64, is_exact: true })
+        Counted::Exactly(picks.len() as u64)
     };
     let fields = handed_on(verb, &filter.on(String::new()), &picks, is_matching);
     let page = Page {
@@ -91,8 +90,8 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         verb,
         is_danger,
         consequence,
-        is_exact: count.is_some_and(|count| count.is_exact),
-        count: count.map(|count| count.to_string()),
+        is_exact: count.exact().is_some(),
+        count: told_count(count),
         ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/jobs").to_string())).collect(),
         chips: if is_matching { filter.chips(&back) } else { Vec::new() },
         is_all: is_matching && filter == JobFilter::default(),
@@ -103,6 +102,11 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         back_word: "Back to the list",
     };
     view.show(&page)
+}
+
+/// How many there are, where something was found out.
+pub(in crate::pages) fn told_count(counted: Counted) -> Option<String> {
+    (counted != Counted::AtLeast(0)).then(|| counted.to_string())
 }
 
 /// What the confirmation hands on.
@@ -134,10 +138,8 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         if !is_meant(&posted, &action) {
             return Ok(unmeant(&view, &posted, filter.on(view.at("/jobs/confirm"))));
         }
-        let queues = view.ask(view.store().queues(view.now())).await?;
-        let expected = filter.count(&queues, Some(&action)).map(|count| count.count);
-        let plan = Plan { target: Target::jobs(&filter.search(), &action), expected, back: back.to_string() };
-        return start(&view, &posted, plan, &back).await;
+        let target = Target::jobs(&filter.search(), &action);
+        return start(&view, &posted, target, &back).await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;
     if picks.is_empty() {
@@ -172,10 +174,12 @@ pub(in crate::pages) fn unmeant(view: &View, posted: &Posted, question: Link) ->
 pub(in crate::pages) async fn start(
     view: &View,
     posted: &Posted,
-    plan: Plan,
+    target: Target,
     back: &Link,
 ) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
+    let expected = view.ask(preview(view.app(), &target)).await?.exact();
+    let plan = Plan { target, expected, back: back.to_string() };
     if let Some(id) = view.ask(bulk.start(plan)).await? {
         return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }

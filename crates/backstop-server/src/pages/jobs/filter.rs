@@ -1,16 +1,13 @@
 //! Which jobs: what the address says, and how many that is without counting them.
 
 use super::{Chip, Shown};
+use crate::bulk::{Counted, is_kept, kept};
 use crate::pages::link::Link;
-use crate::pages::{PageFailure, Posted, View, text};
+use crate::pages::{PageFailure, Posted, View};
 use backstop::search::{BadSearch, Search, SearchText};
-use backstop_core::amend::{Action, Filter, permitted};
+use backstop_core::amend::Filter;
 use backstop_core::port::QueueStatus;
-use backstop_core::{Kind, QueueName, State};
-use std::fmt;
-
-/// Counts are told up to here.
-const COUNT_MAX: u64 = 500_000;
+use backstop_core::{Kind, QueueName, State, WorkerName};
 
 /// Which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -19,45 +16,35 @@ pub(in crate::pages) struct JobFilter {
     pub(in crate::pages) kind: Option<Kind>,
     pub(in crate::pages) state: Option<State>,
     pub(in crate::pages) text: Option<SearchText>,
-}
-
-/// How many jobs a filter finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::pages) struct Counted {
-    pub(in crate::pages) count: u64,
-    /// Otherwise there are at most so many: the store keeps no count of kinds, nor of what stands in payloads.
-    pub(in crate::pages) is_exact: bool,
-}
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = text::capped(self.count, COUNT_MAX);
-        if self.is_exact { f.write_str(&count) } else { write!(f, "up to {count}") }
-    }
+    /// Held by this worker: running ones.
+    pub(in crate::pages) worker: Option<WorkerName>,
 }
 
 impl JobFilter {
     /// What an address says.
     pub(super) fn of(view: &View) -> Result<Self, PageFailure> {
-        Self::read(view, |name| view.query(name), view.query_exact("kind"))
+        Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
     /// What a form says.
     pub(super) fn posted(view: &View, posted: &Posted) -> Result<Self, PageFailure> {
-        Self::read(view, |name| posted.get(name), posted.get_exact("kind"))
+        Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }
 
     fn read<'a>(
         view: &View,
         said: impl Fn(&str) -> Option<&'a str>,
-        kind: Option<&str>,
+        exactly: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Self, PageFailure> {
-        Ok(Self {
+        let filter = Self {
             queue: said("queue").map(QueueName::new).transpose().map_err(|error| view.bad(error))?,
-            kind: kind.map(Kind::new).transpose().map_err(|error| view.bad(error))?,
+            kind: exactly("kind").map(Kind::new).transpose().map_err(|error| view.bad(error))?,
             state: said("state").map(str::parse).transpose().map_err(|error| view.bad(error))?,
             text: said("text").map(str::parse).transpose().map_err(|error: BadSearch| view.bad(error))?,
-        })
+            worker: exactly("worker").map(WorkerName::new),
+        };
+        filter.search().state().map_err(|error| view.bad(error))?;
+        Ok(filter)
     }
 
     /// The list of them.
@@ -72,28 +59,27 @@ impl JobFilter {
             .with_some("kind", self.kind.as_ref())
             .with_some("state", self.state)
             .with_some("text", self.text.as_ref())
+            .with_some("worker", self.worker.as_ref())
     }
 
     /// What is to be looked for.
     pub(super) fn search(&self) -> Search {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
-        Search { filter: Filter { queue, kind, state, fingerprint: None }, text: self.text.clone() }
+        let filter = Filter { queue, kind, state, fingerprint: None };
+        Search { filter, text: self.text.clone(), worker: self.worker.clone() }
     }
 
-    /// How many there are that `action`, if one is meant, applies to; from the counts that the store keeps. `None` if
-    /// the queue is not known.
-    pub(super) fn count(&self, queues: &[QueueStatus], action: Option<&Action>) -> Option<Counted> {
-        let fits = |queue: &&QueueStatus| self.queue.as_ref().is_none_or(|name| *name == queue.name);
-        let states = State::ALL.into_iter().filter(|state| self.state.is_none_or(|wanted| wanted == *state));
-        let states: Vec<State> =
-            states.filter(|state| action.is_none_or(|action| permitted(action, *state).is_ok())).collect();
-        let of_queue = |queue: &QueueStatus| states.iter().map(|state| queue.counts.of(*state)).sum::<u64>();
-        let found: Vec<u64> = queues.iter().filter(fits).map(of_queue).collect();
-        let is_known = self.queue.is_none() || !found.is_empty();
-        is_known.then(|| Counted {
-            count: found.iter().sum(),
-            is_exact: self.kind.is_none() && self.text.is_none(),
-        })
+    /// The state that is meant, if one is.
+    pub(super) fn state(&self) -> Option<State> {
+        self.state.or_else(|| self.worker.as_ref().map(|_| State::Running))
+    }
+
+    /// How many there are, from the counts that the store keeps, without looking at any. `None` if the queue is not known.
+    pub(super) fn count(&self, queues: &[QueueStatus]) -> Option<Counted> {
+        let search = self.search();
+        let is_known = self.queue.as_ref().is_none_or(|name| queues.iter().any(|queue| queue.name == *name));
+        let count = kept(&Filter { state: self.state(), ..search.filter.clone() }, queues, None);
+        is_known.then(|| if is_kept(&search) { Counted::Exactly(count) } else { Counted::AtMost(count) })
     }
 
     pub(super) fn shown(&self) -> Shown {
@@ -102,6 +88,7 @@ impl JobFilter {
             kind: self.kind.as_ref().map(ToString::to_string).unwrap_or_default(),
             state: self.state.map(|state| state.to_string()).unwrap_or_default(),
             text: self.text.as_ref().map(ToString::to_string).unwrap_or_default(),
+            worker: self.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
             is_empty: *self == Self::default(),
         }
     }
@@ -113,6 +100,7 @@ impl JobFilter {
             ("kind", self.kind.as_ref().map(ToString::to_string)),
             ("state", self.state.map(|state| state.to_string())),
             ("text", self.text.as_ref().map(ToString::to_string)),
+            ("worker", self.worker.as_ref().map(ToString::to_string)),
         ];
         let chip = |(name, value): (&'static str, Option<String>)| {
             Some(Chip { name, value: value?, without: link.clone().without(name).to_string() })
@@ -141,20 +129,20 @@ mod tests {
         }
     }
 
-    fn check(filter: &JobFilter, action: Option<&Action>, expected: Option<&str>) {
+    fn check(filter: &JobFilter, expected: Option<&str>) {
         let queues = [queue("a", 3, 2), queue("b", 600_000, 0)];
-        assert_eq!(filter.count(&queues, action).map(|count| count.to_string()).as_deref(), expected);
+        assert_eq!(filter.count(&queues).map(|count| count.to_string()).as_deref(), expected);
     }
 
     #[test]
     fn what_is_counted_comes_from_counts_that_are_kept() {
         let a = JobFilter { queue: QueueName::new("a").ok(), ..JobFilter::default() };
-        check(&a, None, Some("5"));
-        check(&a, Some(&Action::Delete), Some("3"));
-        check(&JobFilter { state: Some(State::Running), ..a.clone() }, Some(&Action::Delete), Some("0"));
-        check(&JobFilter { text: "ada".parse().ok(), ..a.clone() }, None, Some("up to 5"));
-        check(&JobFilter { kind: Kind::new("k").ok(), ..a }, None, Some("up to 5"));
-        check(&JobFilter::default(), None, Some("500,000+"));
-        check(&JobFilter { queue: QueueName::new("c").ok(), ..JobFilter::default() }, None, None);
+        check(&a, Some("5"));
+        check(&JobFilter { state: Some(State::Running), ..a.clone() }, Some("2"));
+        check(&JobFilter { worker: Some(WorkerName::new("w")), ..a.clone() }, Some("up to 2"));
+        check(&JobFilter { text: "ada".parse().ok(), ..a.clone() }, Some("up to 5"));
+        check(&JobFilter { kind: Kind::new("k").ok(), ..a }, Some("up to 5"));
+        check(&JobFilter::default(), Some("500,000+"));
+        check(&JobFilter { queue: QueueName::new("c").ok(), ..JobFilter::default() }, None);
     }
 }

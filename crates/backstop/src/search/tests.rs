@@ -158,7 +158,7 @@ async fn running_jobs_are_found_by_the_worker_that_holds_them() {
             until: test.backstop.now().after(Span::minutes(1)),
             wants: vec![Want { queue: QueueName::new("q").unwrap(), max: 2 }],
         };
-        assert_eq!(test.backstop.store().claim(claim, test.backstop.now()).await.unwrap().len(), 2);
+        assert_eq!(test.backstop.store().claim(claim, test.backstop.now()).await.unwrap().runs.len(), 2);
     }
     let look = async |worker: &str, state| {
         let filter = Filter { state, ..Filter::default() };

@@ -38,7 +38,7 @@ async fn run(test: &Test, number: u64, outcome: impl Fn(usize) -> Outcome) {
     };
     let granted = store.claim(claim, now).await.unwrap();
     let settle = |(at, Leased { lease, .. })| Settlement { lease, outcome: outcome(at) };
-    store.settle(granted.into_iter().enumerate().map(settle).collect(), now).await.unwrap();
+    store.settle(granted.runs.into_iter().enumerate().map(settle).collect(), now).await.unwrap();
 }
 
 fn retry_in(test: &Test, secs: i64) -> Outcome {

@@ -48,6 +48,7 @@ pub mod redact;
 pub mod retry;
 pub mod schedule;
 pub mod simulate;
+pub mod spread;
 pub mod stream;
 pub mod sweep;
 pub mod table;

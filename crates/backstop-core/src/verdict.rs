@@ -213,6 +213,17 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Whether a run that ended so failed; `None` if it is as if it had not run.
+    pub const fn has_failed(&self) -> Option<bool> {
+        match self {
+            Self::Done(_) | Self::Cancelled { .. } => Some(false),
+            Self::Retry { .. } | Self::Dead { .. } => Some(true),
+            Self::Released { .. } | Self::Reran { .. } | Self::Lost { .. } => None,
+        }
+    }
+}
+
 /// One run to be ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settlement {

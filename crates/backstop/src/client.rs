@@ -12,6 +12,7 @@ use crate::open::{Durability, OpenError, open_store};
 use crate::random::Random;
 use crate::seat::{LockKeeper, Seat};
 use crate::spill::{Spill, SpillSettings};
+use crate::spreads::Tally;
 use crate::streams::{BadStream, Stream};
 use crate::trace;
 use crate::worker::{Services, WorkerBuilder};
@@ -40,6 +41,8 @@ pub struct Backstop {
     spill: Spill,
     redaction: Arc<RwLock<Arc<Redaction>>>,
     locks: LockKeeper,
+    /// How long runs took that ended in this process.
+    tally: Tally,
     /// To recognise transactions that are elsewhere.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Home,
@@ -114,6 +117,7 @@ impl Backstop {
             spill,
             redaction: Arc::default(),
             locks: LockKeeper::own_thread(),
+            tally: Tally::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::of(&address),
         })
@@ -139,6 +143,7 @@ impl Backstop {
             spill,
             redaction: Arc::default(),
             locks: LockKeeper::CallersRuntime,
+            tally: Tally::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: Home::Unknown,
         }
@@ -292,6 +297,10 @@ impl Backstop {
 
     pub(crate) fn with_spill(self, spill: Spill) -> Self {
         Self { spill, ..self }
+    }
+
+    pub(crate) const fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {

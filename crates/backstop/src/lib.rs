@@ -70,7 +70,6 @@ mod seat;
 mod shared;
 mod source;
 mod spill;
-pub mod streams;
 #[cfg_attr(
     not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
     allow(
@@ -79,6 +78,8 @@ pub mod streams;
         reason = "what only some databases have is said for all of them; with all, nothing is unused"
     )
 )]
+pub mod spreads;
+pub mod streams;
 pub mod sweeps;
 #[cfg_attr(
     not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),

@@ -10,6 +10,7 @@ mod capabilities;
 mod dead;
 mod delivery;
 mod jobs;
+mod kinds;
 mod openapi;
 mod problem;
 mod push;
@@ -100,6 +101,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(workers::quiet)))
         .routes(or_405(routes!(workers::resume)))
         .routes(or_405(routes!(workers::stop)))
+        .routes(or_405(routes!(kinds::list)))
         .routes(or_405(routes!(breakers::list)))
         .routes(or_405(routes!(breakers::reset)))
         .routes(or_405(routes!(breakers::open)))

@@ -7,6 +7,7 @@
 //! | `roster` | which queues and streams are followed |
 //! | `block` | an hour or a day of rows in one cell, and how minutes become ten minutes |
 //! | `alarms` | which streams somebody should look at, by their last minutes |
+//! | `durations` | how long runs took, as percentiles over a window; `backstop::spreads` keeps it |
 //! | `series` | rows as points of a chart; where nobody looked there is a gap |
 //! | `kept` | the cells: who comes second changes nothing |
 //! | `record` | the loop that looks and writes |
@@ -22,6 +23,7 @@
 
 mod alarms;
 mod block;
+mod durations;
 mod figures;
 mod kept;
 mod look;
@@ -30,6 +32,7 @@ mod roster;
 mod series;
 
 pub use alarms::Alarms;
+pub use durations::{Durations, PERCENTS, kinds, seconds};
 pub use figures::{QueueFigures, StreamFigures};
 pub use look::Subject;
 pub use record::{Recorder, record};

@@ -62,6 +62,8 @@ impl Recorder {
         self.roster = Some(roster);
         self.history.note(look.clone());
         if is_due {
+            // Of runs of workers elsewhere, which nobody else tells.
+            self.backstop.spreads().write().await?;
             self.write(&look, minute).await?;
             self.written = Some(minute);
             self.roll_up(&look, minute).await?;

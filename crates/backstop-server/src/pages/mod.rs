@@ -26,6 +26,7 @@ mod failure;
 mod frame;
 mod job;
 mod jobs;
+mod kinds;
 mod link;
 mod login;
 mod looks;
@@ -65,10 +66,11 @@ use axum::Router;
 use axum::routing::MethodRouter;
 
 /// The addresses of all pages, as the router has them: for whoever goes through all of them.
-pub const ADDRESSES: [&str; 28] = [
+pub const ADDRESSES: [&str; 29] = [
     "/",
     "/queues",
     "/queues/{queue}",
+    "/kinds",
     "/jobs",
     "/jobs/confirm",
     "/jobs/runs",
@@ -101,6 +103,7 @@ pub fn routes() -> Router<App> {
     let work = Router::new()
         .merge(overview::routes())
         .merge(queues::routes())
+        .merge(kinds::routes())
         .merge(jobs::routes())
         .merge(job::routes())
         .merge(dead::routes())

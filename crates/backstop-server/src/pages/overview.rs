@@ -10,11 +10,12 @@ use super::mark::When;
 use super::queues::{Facts as RowFacts, Row};
 use super::{Frame, PageFailure, Section, View, text};
 use crate::App;
-use crate::history::{QueueFigures, QueueSeries, Subject, Window};
+use crate::history::{Durations, PERCENTS, QueueFigures, QueueSeries, Series, Subject, Window};
 use askama::Template;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
+use backstop::spreads;
 use backstop_core::port::QueueStatus;
 use backstop_core::{Span, State};
 use gather::Facts;
@@ -104,6 +105,8 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
     if is_too_long {
         series = recent.clone();
     }
+    let durations =
+        view.ask(Durations::read(view.app().backstop(), &spreads::Subject::Total, window)).await?;
     let mut found = problems(&facts, view.app().base());
     let more_problems = found.len().saturating_sub(PROBLEMS_MAX);
     found.truncate(PROBLEMS_MAX);
@@ -114,7 +117,10 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
         doctor: DoctorNote::of(&facts),
         figures: figures(&view, &facts, &recent),
         windows: windows(&view.at("/"), window),
-        charts: charts(&series.ending_with(QueueFigures::of_all(&facts.queues, facts.now), facts.now)),
+        charts: charts(
+            &series.ending_with(QueueFigures::of_all(&facts.queues, facts.now), facts.now),
+            &durations,
+        ),
         rows: busiest(&view, &facts),
         search: String::new(),
         queues: facts.queues.len(),
@@ -168,7 +174,7 @@ fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
 }
 
 /// How queues went.
-pub(super) fn charts(series: &QueueSeries) -> Vec<Markup> {
+pub(super) fn charts(series: &QueueSeries, durations: &Durations) -> Vec<Markup> {
     let line = |name, tone, series| Line { name, tone, series };
     let rates = LineChart {
         id: "rates",
@@ -202,7 +208,17 @@ pub(super) fn charts(series: &QueueSeries) -> Vec<Markup> {
         unit: Unit::Count,
         lines: vec![line("dead letters", Tone::Bad, &series.letters)],
     };
-    [rates, depth, wait, letters].iter().map(LineChart::figure).collect()
+    let took = took("took", "How long runs took", &durations.run);
+    let delay = self::took("delay", "From when a job was to run to its start", &durations.wait);
+    [rates, depth, took, delay, wait, letters].iter().map(LineChart::figure).collect()
+}
+
+/// How long something took: half of all, most, and nearly all took no longer.
+fn took<'a>(id: &'a str, title: &'a str, series: &'a [Series; 3]) -> LineChart<'a> {
+    const NAMES: [(&str, Tone); PERCENTS.len()] =
+        [("p50", Tone::Good), ("p95", Tone::Warn), ("p99", Tone::Bad)];
+    let lines = NAMES.into_iter().zip(series).map(|((name, tone), series)| Line { name, tone, series });
+    LineChart { id, title, unit: Unit::Seconds, lines: lines.collect() }
 }
 
 /// The queues with the most to do.

@@ -7,6 +7,8 @@ pub enum Section {
     Overview,
     /// Queues, and one queue.
     Queues,
+    /// Kinds, and how long their runs took.
+    Kinds,
     /// Jobs, and one job.
     Jobs,
     /// Dead letters, their groups and their redrives.
@@ -41,7 +43,10 @@ pub struct Group {
 
 /// The navigation, in its order.
 pub const NAVIGATION: [Group; 3] = [
-    Group { name: "Work", sections: &[Section::Overview, Section::Queues, Section::Jobs, Section::Dead] },
+    Group {
+        name: "Work",
+        sections: &[Section::Overview, Section::Queues, Section::Kinds, Section::Jobs, Section::Dead],
+    },
     Group {
         name: "Order and time",
         sections: &[Section::Streams, Section::Schedules, Section::Sweeps, Section::Tables],
@@ -58,6 +63,7 @@ impl Section {
         match self {
             Self::Overview => "Overview",
             Self::Queues => "Queues",
+            Self::Kinds => "Kinds",
             Self::Jobs => "Jobs",
             Self::Dead => "Dead letters",
             Self::Streams => "Streams",
@@ -77,6 +83,7 @@ impl Section {
         match self {
             Self::Overview | Self::Outside => "/",
             Self::Queues => "/queues",
+            Self::Kinds => "/kinds",
             Self::Jobs => "/jobs",
             Self::Dead => "/dead",
             Self::Streams => "/streams",
@@ -95,6 +102,7 @@ impl Section {
         match self {
             Self::Overview => "o",
             Self::Queues => "q",
+            Self::Kinds => "k",
             Self::Jobs => "j",
             Self::Dead => "d",
             Self::Streams => "s",
@@ -114,6 +122,7 @@ impl Section {
         match self {
             Self::Overview => "M2 9.5 5 6l3 4 2.5-6L14 9.5M2 13.5h12",
             Self::Queues => "M2.5 3h11v2.6h-11zM2.5 6.8h11v2.6h-11zM2.5 10.6h11v2.6h-11z",
+            Self::Kinds => "M2 13.5h12M3.5 13.5V10M6.5 13.5V4M9.5 13.5V7M12.5 13.5V11",
             Self::Jobs => "M5.5 3.5h8M5.5 8h8M5.5 12.5h8M2.5 3.5h.1M2.5 8h.1M2.5 12.5h.1",
             Self::Dead => "M2 4h12v8.5H2zM2 4.5l6 4.5 6-4.5M6 11l1.5-1.5M10 11 8.5 9.5",
             Self::Streams => {

@@ -8,6 +8,7 @@ pub mod bulk;
 pub mod capabilities;
 pub mod dead;
 pub mod job;
+pub mod kind;
 pub(crate) mod letter;
 mod payload;
 pub mod push;

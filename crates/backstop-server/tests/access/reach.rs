@@ -38,7 +38,8 @@ fn case(route: &Route) -> Case {
         ("POST", "/v1/beat") => Sent(|given, queue| json!({ "worker": "w", "leases": [given.lease(queue)] })),
         (
             "GET",
-            "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups" | "/v1/breakers",
+            "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups" | "/v1/breakers"
+            | "/v1/kinds",
         )
         | ("GET", "/v1/capabilities") => List,
         ("POST", "/v1/breakers/{b}/open") => Address(|queue| format!("/v1/breakers/{queue}/open")),
@@ -98,6 +99,7 @@ impl Given {
             given.site.backstop.breakers().open(&queue.parse().unwrap(), "test").await.unwrap();
             given.leave_a_run(queue).await;
         }
+        given.site.backstop.spreads().write().await.unwrap();
         given
     }
 

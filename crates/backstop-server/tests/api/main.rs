@@ -11,6 +11,7 @@ mod given;
 mod gone;
 mod hostile;
 mod jobs;
+mod kinds;
 mod openapi;
 mod push;
 mod queues;

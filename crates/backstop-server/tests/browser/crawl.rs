@@ -10,9 +10,10 @@ pub(crate) const ALIKE_MAX: usize = 2;
 const PAGES_MAX: usize = 50;
 
 /// The pages of the navigation.
-pub(crate) const SECTIONS: [&str; 12] = [
+pub(crate) const SECTIONS: [&str; 13] = [
     "/",
     "/queues",
+    "/kinds",
     "/jobs",
     "/dead",
     "/streams",

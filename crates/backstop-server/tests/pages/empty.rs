@@ -32,6 +32,7 @@ async fn an_empty_page_teaches_the_next_step() {
     check("/dead?view=letters", &["No dead letters"]).await;
     check("/dead/redrives", &["No redrives yet", "backstop dead redrive"]).await;
     check("/workers", &["No worker was heard", "backstop work emails --exec"]).await;
+    check("/kinds", &["No run ended in this time", "backstop push emails"]).await;
     check("/breakers", &["No breakers yet", "failure_threshold = 5"]).await;
     check("/audit", &["Nothing was changed by hand yet"]).await;
 }

@@ -13,6 +13,7 @@ mod given;
 mod hostile;
 mod job;
 mod jobs;
+mod kinds;
 mod overview;
 mod queues;
 mod runs;

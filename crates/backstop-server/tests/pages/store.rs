@@ -38,6 +38,7 @@ async fn a_store_that_does_not_answer_is_told_with_503() {
         "/dead/redrives",
         "/workers",
         "/breakers",
+        "/kinds",
         "/audit",
     ] {
         let request = Request::get(address).body(Body::empty()).unwrap();

@@ -4,6 +4,7 @@ use super::Engine;
 use super::guards::Way;
 use super::meters;
 use crate::handler::Run;
+use crate::spreads::Ran;
 use crate::trace;
 use crate::worker::QueueSettings;
 use backstop_core::blame::is_suspect;
@@ -105,12 +106,29 @@ pub(crate) async fn execute(
         other => other,
     };
     meters::ran(&leased, began_at, engine.now(), &outcome);
+    engine.note_ran(&leased, began_at, &outcome);
     trace::ended(
         &span,
         meters::word(&outcome),
         matches!(outcome, Outcome::Retry { .. } | Outcome::Dead { .. }),
     );
     Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
+}
+
+impl Engine {
+    /// Counts a run for the charts. One that was given back did not run.
+    fn note_ran(&self, leased: &Leased, began_at: Time, outcome: &Outcome) {
+        let Some(failed) = outcome.has_failed() else { return };
+        let now = self.now();
+        let ran = Ran {
+            queue: &leased.lease.queue,
+            kind: Some(&leased.kind),
+            wait: Some(began_at.since(leased.run_at)),
+            took: now.since(began_at),
+            failed,
+        };
+        self.backstop.tally().note(&ran, now);
+    }
 }
 
 /// A run that makes up for a lost one carries that in its history, so that the loss is counted once, whoever runs the job next.

@@ -19,6 +19,8 @@ const ROUNDS_MAX: usize = 20;
 const PRUNE_ROUNDS_MAX: usize = 500;
 /// How often the store's clock is read.
 const CLOCK_PERIOD: Span = Span::secs(10);
+/// How often it is told how long runs took.
+const SPREADS_PERIOD: Span = Span::minutes(1);
 /// How long the last news of a worker that stops may take.
 const LAST_NEWS: Duration = Duration::from_secs(2);
 
@@ -39,6 +41,9 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
             duties.tidy.go_on(engine).await;
         }
         engine.overlaps.tell(engine).await;
+        if duties.spreads.is_due(engine.now(), SPREADS_PERIOD) {
+            write_spreads(engine).await;
+        }
         let wait = if duties.more_expired {
             Span::ZERO
         } else {
@@ -56,6 +61,7 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
     }
     // What the store does not take by then is in the log.
     let _ = tokio::time::timeout(LAST_NEWS, engine.overlaps.tell(engine)).await;
+    let _ = tokio::time::timeout(LAST_NEWS, write_spreads(engine)).await;
 }
 
 fn until_due(engine: &Engine, next_due: Option<Time>) -> Span {
@@ -68,6 +74,7 @@ struct Duties {
     prune: Duty,
     tidy: Tidy,
     clock: Duty,
+    spreads: Duty,
     grace: Grace,
     stride: Stride,
     turn: Turn,
@@ -83,6 +90,7 @@ impl Duties {
             prune: Duty::default(),
             tidy: Tidy::default(),
             clock: Duty::default(),
+            spreads: Duty(Some(engine.now())),
             grace: Grace::at_start(engine).await,
             stride: Stride::default(),
             turn: Turn::default(),
@@ -163,6 +171,12 @@ async fn prune_all(engine: &Engine) {
             }
             Err(error) => return tracing::warn!(%error, "ended jobs were not pruned"),
         }
+    }
+}
+
+async fn write_spreads(engine: &Engine) {
+    if let Err(error) = engine.backstop.spreads().write().await {
+        tracing::warn!(%error, "how long runs took is missing in the charts: the store did not take it");
     }
 }
 

@@ -220,6 +220,8 @@ impl Remote<'_> {
                 epoch: epoch_of(&run.lease.queue),
                 probe: probe.map_or(0, |epoch| epoch.saturating_add(1)),
             };
+            let (job, number, wait) = (run.lease.job, run.lease.number, now.since(run.run_at));
+            self.backstop.tally().handed(job, number, run.kind.clone(), wait);
             Handed { ticket: Ticket::new(&run, term, past), run }
         });
         handed.collect()

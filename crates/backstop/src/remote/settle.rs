@@ -5,6 +5,7 @@ use super::guards::News;
 use super::ticket::Ticket;
 use crate::engine::Engine;
 use crate::engine::settle::{given_back, tell};
+use crate::spreads::{Elsewhere, Ran};
 use crate::worker::QueueSettings;
 use backstop_core::breaker::{Sign, Signal};
 use backstop_core::failure::Context;
@@ -94,6 +95,7 @@ impl Remote<'_> {
         if judged.is_repeated {
             return Said::Applied;
         }
+        self.note_ran(judged);
         if answer == Settled::Full {
             back.push(given_back(&judged.settlement, self.backstop.now()));
         } else {
@@ -115,6 +117,21 @@ impl Remote<'_> {
             }
         }
         Said::Applied
+    }
+
+    /// Counts a run for the charts. Of which kind it was is known where it was handed out.
+    fn note_ran(&self, judged: &Judged) {
+        let Settlement { lease, outcome } = &judged.settlement;
+        let Some(failed) = outcome.has_failed() else { return };
+        let (kind, wait) = match self.backstop.tally().ended(lease.job, lease.number) {
+            Elsewhere::First(kind, wait) => (Some(kind), Some(wait)),
+            Elsewhere::Again => return,
+            Elsewhere::Unknown => (judged.kind.clone(), None),
+        };
+        let now = self.backstop.now();
+        let took = now.since(judged.began_at);
+        let ran = Ran { queue: &lease.queue, kind: kind.as_ref(), wait, took, failed };
+        self.backstop.tally().note(&ran, now);
     }
 
     /// The queues among these whose breakers count every end: one that is told twice must not count twice.

@@ -54,6 +54,7 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
     match pattern {
         "/" => asked(&["", "?window=1h", "?window=24h", "?window=7d"]),
         "/queues/{queue}" => asked(&["", "?window=24h", "?window=7d"]),
+        "/kinds" | "/v1/kinds" => asked(&["", "?window=5m", "?window=24h", "?window=7d"]),
         "/queues" => asked(&["", "?search=mail"]),
         "/jobs" | "/v1/jobs" => [
             plain(),

@@ -68,7 +68,7 @@ const LISTS: [&str; 17] = [
 ];
 
 /// Pages and answers for whoever may only read.
-const READ: [&str; 35] = [
+const READ: [&str; 36] = [
     "/",
     "/queues",
     "/queues/mail",
@@ -82,6 +82,7 @@ const READ: [&str; 35] = [
     "/dead/web-1",
     "/workers",
     "/breakers",
+    "/kinds",
     "/streams/s",
     "/streams/s/keys/k",
     "/audit",

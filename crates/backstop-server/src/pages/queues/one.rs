@@ -1,7 +1,7 @@
 //! One queue: everything that decides how fast it goes.
 
 use super::{Depth, Facts, Row, depth, named, state_of, taking_jobs};
-use crate::history::{QueueFigures, Subject, Window};
+use crate::history::{Durations, QueueFigures, Subject, Window};
 use crate::pages::chart::Markup;
 use crate::pages::link::{Link, anchor};
 use crate::pages::mark::When;
@@ -99,6 +99,8 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         view.query("window").map_or(Ok(Window::FiveMinutes), str::parse).map_err(|error| view.bad(error))?;
     let subject = Subject::Queue(name.clone());
     let series = view.ask(view.app().history().queue(backstop, &subject, window)).await?;
+    let of_queue = backstop::spreads::Subject::Queue(name.clone());
+    let durations = view.ask(Durations::read(backstop, &of_queue, window)).await?;
     let (base, history) = (view.app().base(), view.app().history());
     let facts = Facts { base, workers: &taking, guards: &guards, history, now };
     let page = Page {
@@ -118,7 +120,7 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
         jobs: Link::to(view.at("/jobs")).with("queue", &name).to_string(),
         windows: windows(&view.at(&format!("/queues/{name}")), window),
-        charts: charts(&series.ending_with(QueueFigures::new(queue, now), now)),
+        charts: charts(&series.ending_with(QueueFigures::new(queue, now), now), &durations),
         guards_link: view.at(&format!("/breakers#{}", anchor("guard", name.as_str()))),
     };
     view.show(&page)

@@ -1,0 +1,44 @@
+//! Kinds.
+
+use super::read::{Asked, ok};
+use super::{Problem, ProblemShape};
+use crate::App;
+use crate::access::Caller;
+use crate::history::{Window, kinds};
+use crate::wire::kind::KindsShape;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Which time.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct KindsAsked {
+    /// 5m, 1h, 24h or 7d; 1h if not said.
+    window: Option<String>,
+}
+
+/// List kinds with their runs, failures and how long runs took; to a token for some queues, those of these.
+#[utoipa::path(
+    get, path = "/kinds", tag = "queues", params(KindsAsked),
+    responses(
+        (status = 200, body = KindsShape<'_>),
+        (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Asked(asked): Asked<KindsAsked>,
+) -> Result<Response, Problem> {
+    let window: Window = match asked.window.as_deref() {
+        None => Window::default(),
+        Some(text) => text.parse().map_err(Problem::bad)?,
+    };
+    let found = kinds(app.backstop(), window).await?;
+    let shown = found.iter().filter(|(queue, ..)| caller.reach().includes(queue));
+    Ok(ok(&KindsShape::new(window, shown)))
+}

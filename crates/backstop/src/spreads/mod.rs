@@ -1,0 +1,223 @@
+//! How long runs took and how long their jobs waited, by queue and by kind: counted by whoever runs jobs, kept in the store.
+//!
+//! A process counts in memory what ends in it and adds it to the store once a minute: a few calls, however many jobs there were. What
+//! is added is merged with what others added, so that any number of processes tell one story. What a process that is killed had not
+//! added yet, or what the store did not take, is not in the charts; nothing else depends on it.
+//!
+//! | cell | what is in it | kept for |
+//! |---|---|---|
+//! | `spreads/roster` | queues and kinds that are followed, and the day they were last heard of | |
+//! | `spreads/m/HOUR/SUBJECT` | a [`Spread`] a minute | 25 hours |
+//! | `spreads/h/DAY/SUBJECT` | a [`Spread`] every half hour | 7 days |
+//!
+//! | subject | what it is | how many |
+//! |---|---|---|
+//! | `total` | all runs | |
+//! | `q/QUEUE` | the runs of a queue | [`QUEUES_MAX`] |
+//! | `k/QUEUE/KIND` | the runs of a kind in a queue | [`KINDS_MAX`] |
+//!
+//! Whoever was not heard of for a week makes room; what finds none is in the sums.
+
+mod kept;
+mod roster;
+
+pub use kept::Grain;
+pub use roster::{KINDS_MAX, QUEUES_MAX};
+
+use crate::client::Backstop;
+use backstop_core::port::Answer;
+use backstop_core::spread::Spread;
+use backstop_core::{JobId, Kind, LeaseNumber, QueueName, Span, Time};
+use kept::Changes;
+use roster::Roster;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Minutes that are counted before they are added to the store; of more than these the oldest are dropped.
+const MINUTES_MAX: usize = 10;
+/// Kinds that are told apart in a minute; the runs of others count for their queue alone.
+const KINDS_APART_MAX: usize = 200;
+/// Runs handed to workers elsewhere that are remembered, twice over.
+const HANDED_MAX: usize = 10_000;
+
+/// What is counted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// All runs.
+    Total,
+    /// Those of a queue.
+    Queue(QueueName),
+    /// Those of a kind in a queue.
+    Kind(QueueName, Kind),
+}
+
+/// A run that ended.
+pub(crate) struct Ran<'a> {
+    pub(crate) queue: &'a QueueName,
+    /// `None` where it is not known: a run of a worker elsewhere that another server handed out.
+    pub(crate) kind: Option<&'a Kind>,
+    pub(crate) wait: Option<Span>,
+    pub(crate) took: Span,
+    pub(crate) failed: bool,
+}
+
+/// A run of a worker elsewhere that ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Elsewhere {
+    /// Of this kind, after this wait.
+    First(Kind, Span),
+    /// It was told before: an end that is repeated counts once.
+    Again,
+    /// It was not handed out by this process, or long ago.
+    Unknown,
+}
+
+/// What was counted in this process and not added to the store yet. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Tally(Arc<Mutex<Counted>>);
+
+#[derive(Default)]
+struct Counted {
+    minutes: BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>>,
+    handed: HashMap<(JobId, LeaseNumber), Option<(Kind, Span)>>,
+    handed_before: HashMap<(JobId, LeaseNumber), Option<(Kind, Span)>>,
+    tidied: Option<i64>,
+}
+
+impl Tally {
+    /// Counts a run that ended at `now`.
+    pub(crate) fn note(&self, ran: &Ran<'_>, now: Time) {
+        let mut counted = self.counted();
+        let minute = Grain::Minute.floor(now);
+        let minutes = &mut counted.minutes;
+        if !minutes.contains_key(&minute) && minutes.len() >= MINUTES_MAX {
+            minutes.pop_first();
+        }
+        let kinds = minutes.entry(minute).or_default();
+        let apart = (ran.queue.clone(), ran.kind.cloned());
+        let key =
+            if kinds.len() < KINDS_APART_MAX || kinds.contains_key(&apart) { apart } else { (apart.0, None) };
+        kinds.entry(key).or_default().note(ran.wait, ran.took, ran.failed);
+    }
+
+    /// Remembers a run that was handed to a worker elsewhere: its ticket does not say of which kind it is.
+    pub(crate) fn handed(&self, job: JobId, lease: LeaseNumber, kind: Kind, wait: Span) {
+        let mut counted = self.counted();
+        if counted.handed.len() >= HANDED_MAX {
+            counted.handed_before = std::mem::take(&mut counted.handed);
+        }
+        counted.handed.insert((job, lease), Some((kind, wait)));
+    }
+
+    /// What is known of such a run that ended.
+    pub(crate) fn ended(&self, job: JobId, lease: LeaseNumber) -> Elsewhere {
+        let mut counted = self.counted();
+        let Counted { handed, handed_before, .. } = &mut *counted;
+        let known = handed.get_mut(&(job, lease)).or_else(|| handed_before.get_mut(&(job, lease)));
+        match known.map(Option::take) {
+            Some(Some((kind, wait))) => Elsewhere::First(kind, wait),
+            Some(None) => Elsewhere::Again,
+            None => Elsewhere::Unknown,
+        }
+    }
+
+    /// What was counted since the last time.
+    fn take(&self) -> BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>> {
+        std::mem::take(&mut self.counted().minutes)
+    }
+
+    /// Whether this hour has not been tidied by this process yet.
+    fn begins(&self, hour: i64) -> bool {
+        self.counted().tidied.replace(hour) != Some(hour)
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        // Counts and memories: any state of them is a good state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long runs took on a store.
+#[derive(Clone, Copy)]
+pub struct Spreads<'a>(&'a Backstop);
+
+impl Backstop {
+    /// How long runs took, and how long their jobs waited.
+    pub const fn spreads(&self) -> Spreads<'_> {
+        Spreads(self)
+    }
+}
+
+impl Spreads<'_> {
+    /// How it went from one time to another, both included, by minute or half hour.
+    pub async fn of(
+        self,
+        subject: &Subject,
+        grain: Grain,
+        from: Time,
+        until: Time,
+    ) -> Answer<Vec<(Time, Spread)>> {
+        let mut read = kept::read(self.0, grain, std::slice::from_ref(subject), from, until).await?;
+        Ok(read.pop().unwrap_or_default())
+    }
+
+    /// How it went with every kind that is followed, from one time to another; those without a run are left out.
+    pub async fn kinds(
+        self,
+        grain: Grain,
+        from: Time,
+        until: Time,
+    ) -> Answer<Vec<(QueueName, Kind, Spread)>> {
+        let followed: Vec<(QueueName, Kind)> = kept::roster(self.0).await?.followed_kinds().collect();
+        let subjects: Vec<Subject> =
+            followed.iter().map(|(queue, kind)| Subject::Kind(queue.clone(), kind.clone())).collect();
+        let read = kept::read(self.0, grain, &subjects, from, until).await?;
+        let summed = followed.into_iter().zip(read).map(|((queue, kind), rows)| {
+            let mut sum = Spread::default();
+            for (_, spread) in &rows {
+                sum.merge(spread);
+            }
+            (queue, kind, sum)
+        });
+        Ok(summed.filter(|(_, _, spread)| spread.runs() > 0).collect())
+    }
+
+    /// Adds to the store what was counted in this process. Workers and servers do this by themselves, once a minute. What the store
+    /// does not take is not counted: it may have taken it, and nothing is counted twice.
+    pub async fn write(self) -> Answer<()> {
+        let (tally, now) = (self.0.tally(), self.0.now());
+        let counted = tally.take();
+        if !counted.is_empty() {
+            let heard = counted.values().flat_map(BTreeMap::keys);
+            let roster = kept::admit(self.0, &heard.cloned().collect(), now).await?;
+            kept::add(self.0, &changes(&counted, &roster)).await?;
+        }
+        if tally.begins(Grain::Minute.block_of(now)) {
+            kept::tidy(self.0, now).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What is to be added to which cell.
+fn changes(
+    counted: &BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>>,
+    roster: &Roster,
+) -> Changes {
+    let mut changes = Changes::default();
+    for (minute, kinds) in counted {
+        for ((queue, kind), spread) in kinds {
+            changes.add(&Subject::Total, *minute, spread);
+            if roster.follows(queue) {
+                changes.add(&Subject::Queue(queue.clone()), *minute, spread);
+            }
+            if let Some(kind) = kind.as_ref().filter(|kind| roster.follows_kind(queue, kind)) {
+                changes.add(&Subject::Kind(queue.clone(), kind.clone()), *minute, spread);
+            }
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! What processes count, on virtual time and one store.
+
+use super::*;
+use crate::testing::{self, Test};
+use crate::{Fail, Run};
+use backstop_core::port::CellQuery;
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+/// Counts runs of a kind that ended now, each after a second.
+fn count(test: &Test, name: &str, kind: &str, runs: usize) {
+    let (queue, kind) = (queue(name), Kind::new(kind).unwrap());
+    for _ in 0..runs {
+        let ran = Ran {
+            queue: &queue,
+            kind: Some(&kind),
+            wait: Some(Span::millis(40)),
+            took: Span::secs(1),
+            failed: false,
+        };
+        test.backstop.tally().note(&ran, test.backstop.now());
+    }
+}
+
+async fn runs_of(test: &Test, subject: &Subject, grain: Grain) -> u64 {
+    let now = test.backstop.now();
+    let rows = test.backstop.spreads().of(subject, grain, now.before(Span::days(7)), now).await.unwrap();
+    rows.iter().map(|(_, spread)| spread.runs()).sum()
+}
+
+#[tokio::test]
+async fn runs_of_a_worker_are_counted_by_queue_and_kind_with_their_failures() {
+    let test = testing::start();
+    for kind in ["good", "good", "bad"] {
+        test.backstop.draft("mail").kind(kind).push().await.unwrap();
+    }
+    let handler = |run: Run| async move {
+        if run.kind().as_str() == "bad" { Err(Fail::retry("boom")) } else { Ok(()) }
+    };
+    test.backstop.worker().handle_raw("mail", handler).drain().await.unwrap();
+    test.backstop.spreads().write().await.unwrap();
+    for subject in [Subject::Total, Subject::Queue(queue("mail"))] {
+        for grain in [Grain::Minute, Grain::HalfHour] {
+            assert_eq!(runs_of(&test, &subject, grain).await, 3, "{subject:?}");
+        }
+    }
+    let now = test.backstop.now();
+    let kinds = test.backstop.spreads().kinds(Grain::Minute, now.before(Span::hours(1)), now).await.unwrap();
+    let told: Vec<(&str, u64, u64)> =
+        kinds.iter().map(|(_, kind, spread)| (kind.as_str(), spread.runs(), spread.failed)).collect();
+    assert_eq!(told, [("bad", 1, 1), ("good", 2, 0)]);
+    assert!(kinds.iter().all(|(_, _, spread)| spread.wait.count() == spread.runs()));
+    test.backstop.spreads().write().await.unwrap();
+    assert_eq!(runs_of(&test, &Subject::Total, Grain::Minute).await, 3, "nothing counts twice");
+}
+
+#[tokio::test]
+async fn what_several_processes_add_to_one_minute_is_added_up() {
+    let test = testing::start();
+    for _ in 0..5 {
+        // A process of its own: all it shares with the others is the store.
+        count(&test, "mail", "k", 2);
+        test.backstop.spreads().write().await.unwrap();
+    }
+    let now = test.backstop.now();
+    let rows = test.backstop.spreads().of(
+        &Subject::Queue(queue("mail")),
+        Grain::Minute,
+        now.before(Span::hours(1)),
+        now,
+    );
+    let rows = rows.await.unwrap();
+    assert_eq!(rows.len(), 1, "one minute");
+    assert_eq!((rows[0].1.runs(), rows[0].1.wait.count()), (10, 10));
+}
+
+#[tokio::test]
+async fn what_finds_no_room_is_in_the_sums_and_whoever_is_silent_for_a_week_makes_room() {
+    let test = testing::start();
+    for number in 0..KINDS_MAX + 5 {
+        count(&test, "mail", &format!("k{number:03}"), 1);
+    }
+    test.backstop.spreads().write().await.unwrap();
+    let kinds = async || {
+        let now = test.backstop.now();
+        let kinds =
+            test.backstop.spreads().kinds(Grain::HalfHour, now.before(Span::hours(1)), now).await.unwrap();
+        kinds.into_iter().map(|(_, kind, _)| kind.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds().await.len(), KINDS_MAX);
+    assert_eq!(runs_of(&test, &Subject::Queue(queue("mail")), Grain::Minute).await, KINDS_MAX as u64 + 5);
+    test.clock.advance(Span::days(9));
+    count(&test, "mail", "late", 1);
+    test.backstop.spreads().write().await.unwrap();
+    assert_eq!(kinds().await, ["late"]);
+}
+
+#[tokio::test]
+async fn what_is_too_old_goes() {
+    let test = testing::start();
+    for _ in 0..24 * 9 {
+        count(&test, "mail", "k", 1);
+        test.backstop.spreads().write().await.unwrap();
+        test.clock.advance(Span::hours(1));
+    }
+    let query = CellQuery { prefix: "spreads/".to_owned(), after: None, limit: 1_000 };
+    let cells = test.backstop.store().list_cells(query).await.unwrap();
+    // The total, a queue and a kind: a cell an hour for a day and a cell a day for a week.
+    assert!(cells.len() <= 1 + 3 * (27 + 9), "{}", cells.len());
+    assert!(runs_of(&test, &Subject::Total, Grain::HalfHour).await >= 24 * 7);
+}
+
+#[test]
+fn what_was_handed_out_is_remembered_within_bounds_and_told_once() {
+    let tally = Tally::default();
+    let (number, kind) = (LeaseNumber::from_i64(1), Kind::new("k").unwrap());
+    let job = |n: u32| JobId::named(&n.to_string());
+    for n in 0..25_000 {
+        tally.handed(job(n), number, kind.clone(), Span::secs(1));
+    }
+    assert_eq!(tally.ended(job(1), number), Elsewhere::Unknown, "the oldest are forgotten");
+    assert_eq!(tally.ended(job(24_999), number), Elsewhere::First(kind, Span::secs(1)));
+    assert_eq!(tally.ended(job(24_999), number), Elsewhere::Again);
+}

@@ -65,8 +65,9 @@ async fn what_several_processes_add_to_one_minute_is_added_up() {
         test.backstop.spreads().write().await.unwrap();
     }
     let now = test.backstop.now();
+    let subject = Subject::Queue(queue("mail"));
     let rows = test.backstop.spreads().of(
-        &Subject::Queue(queue("mail")),
+        &subject,
         Grain::Minute,
         now.before(Span::hours(1)),
         now,

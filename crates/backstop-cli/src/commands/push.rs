@@ -34,7 +34,7 @@ Examples:
   backstop push orders '{\"order\":17}' --id order-17          the same id is the same job, however often
 
 An id stands for its job as long as the store has that job: live and dead ones, and done ones for `keep_done` (1h, at most 100,000 a
-queue). An id whose job has another payload or queue is told, and exits 1: nothing was pushed for it.
+queue). If that job has another payload, or is in another queue, a warning says that nothing was pushed; of a file, it also exits 1.
 
 A line of a file is a payload; or, if it is an object with a \"payload\" and otherwise only keys of
   {\"queue\",\"kind\",\"payload\",\"run_at\",\"delay\",\"unique_key\",\"priority\",\"retry\",\"id\"}
@@ -173,7 +173,7 @@ async fn push_one(
     }
     if result == Enqueued::Same {
         let others = same::others(&backstop, &[meant]).await?;
-        return Ok(same::tell(&others, others.len() as u64, context));
+        same::tell(&others, others.len() as u64, context);
     }
     if result == Enqueued::Full {
         context.output.warn(format!(

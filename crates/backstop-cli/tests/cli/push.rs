@@ -11,7 +11,7 @@ fn one_job_is_in_and_the_same_id_is_the_same_job() {
     let text = place.run(["push", "emails", r#"{"to":"ada"}"#, "--id", "order-17"]).succeeded();
     assert_eq!(text.stdout, format!("{} same\n", first["id"].as_str().unwrap()));
     for (queue, payload) in [("emails", "1"), ("others", r#"{"to":"ada"}"#)] {
-        let said = place.run(["push", queue, payload, "--id", "order-17"]).exits(1).stderr;
+        let said = place.run(["push", queue, payload, "--id", "order-17"]).succeeded().stderr;
         assert!(said.contains("nothing was pushed for it"), "{said}");
     }
     let job = place.job("order-17");

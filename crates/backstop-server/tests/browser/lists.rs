@@ -19,7 +19,7 @@ fn jobs_are_found_by_queue_and_kind() {
         let site = Site::busy();
         page.go(&site.at("/jobs"));
         page.fill("combobox", "Queue", "mail");
-        page.fill("textbox", "Kind", "plain");
+        page.fill("combobox", "Kind", "plain");
         follow(&page, "button", "Find");
         assert!(
             page.address().contains("queue=mail") && page.address().contains("kind=plain"),
@@ -27,7 +27,7 @@ fn jobs_are_found_by_queue_and_kind() {
             page.address()
         );
         page.find("link", "Without queue mail");
-        page.fill("textbox", "Kind", "nothing-of-it");
+        page.fill("combobox", "Kind", "nothing-of-it");
         follow(&page, "button", "Find");
         assert!(page.text().contains("No job fits"), "{}", page.text());
     }

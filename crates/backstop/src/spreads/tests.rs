@@ -66,12 +66,7 @@ async fn what_several_processes_add_to_one_minute_is_added_up() {
     }
     let now = test.backstop.now();
     let subject = Subject::Queue(queue("mail"));
-    let rows = test.backstop.spreads().of(
-        &subject,
-        Grain::Minute,
-        now.before(Span::hours(1)),
-        now,
-    );
+    let rows = test.backstop.spreads().of(&subject, Grain::Minute, now.before(Span::hours(1)), now);
     let rows = rows.await.unwrap();
     assert_eq!(rows.len(), 1, "one minute");
     assert_eq!((rows[0].1.runs(), rows[0].1.wait.count()), (10, 10));

@@ -33,6 +33,7 @@ fn filled(pattern: &str, ground: &Ground) -> Option<String> {
     let part = |part: &str| match (noun, part) {
         _ if !part.starts_with('{') => Some(part.to_owned()),
         ("jobs", "{id}") if path.starts_with("/jobs/runs/") => Some(ground.run.clone()),
+        ("bulk", "{id}") => Some(ground.run.clone()),
         ("jobs", "{id}") => Some(ground.job.to_string()),
         ("dead", "{id}") if path.starts_with("/dead/redrives/") => Some(ground.redrive.clone()),
         ("dead", "{id}") => Some(ground.letter.to_string()),

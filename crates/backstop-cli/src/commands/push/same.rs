@@ -50,7 +50,7 @@ pub(super) async fn others(backstop: &Backstop, meant: &[Meant]) -> Answer<Vec<J
     Ok(others)
 }
 
-/// Says which, and that nothing was pushed for them.
+/// Says which, and that nothing was pushed for them; whether that falls short is the caller's to say of one that was named on purpose.
 pub(super) fn tell(some: &[JobId], count: u64, context: &Context) -> Verdict {
     let told = &some[..some.len().min(TOLD_MAX)];
     for id in told {

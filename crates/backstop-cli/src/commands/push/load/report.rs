@@ -31,6 +31,7 @@ pub(super) struct Report {
     /// Refused because their queue is full.
     full: u64,
     /// Of those that are the same: their id stands for something else.
+    #[serde(skip_serializing_if = "is_zero")]
     other: u64,
     #[serde(skip)]
     others_told: Vec<JobId>,
@@ -103,6 +104,11 @@ impl Report {
         let others = same::tell(&self.others_told, self.other, context);
         Ok(if self.is_whole() { others } else { Verdict::FallsShort })
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it on so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a full queue refused; nothing if it refused nothing.

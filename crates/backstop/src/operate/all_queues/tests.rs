@@ -1,6 +1,6 @@
 use crate::Backstop;
 use crate::testing::{Test, start};
-use backstop_core::QueueName;
+use backstop_core::{QueueName, Span};
 use backstop_core::port::Gate;
 
 fn queue(name: &str) -> QueueName {
@@ -60,6 +60,7 @@ async fn each_is_one_entry_of_the_audit_that_names_the_queues() {
     let test = given(&["a", "b"]).await;
     let changes = test.backstop.changes("ada");
     changes.pause_all().await.unwrap();
+    test.clock.advance(Span::secs(1));
     changes.resume_all().await.unwrap();
     let entries = test.backstop.audit("").entries(10).await.unwrap();
     let told: Vec<_> =

@@ -101,6 +101,12 @@ pub(crate) struct PastRunShape {
     unusable: u64,
     /// Whether there were more rows than a run can look at.
     unseen: bool,
+    /// Rows past the threshold without a job, by the comparison after it.
+    #[schema(required = false, nullable = false)]
+    rows_without_jobs: Option<u64>,
+    /// Jobs past the threshold without a row, likewise.
+    #[schema(required = false, nullable = false)]
+    jobs_without_rows: Option<u64>,
     /// Why it failed, if it did.
     #[schema(required = false, nullable = false)]
     error: Option<String>,

@@ -39,9 +39,8 @@ fn case(route: &Route) -> Case {
         (
             "GET",
             "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups" | "/v1/breakers"
-            | "/v1/kinds",
-        )
-        | ("GET", "/v1/capabilities") => List,
+            | "/v1/kinds" | "/v1/capabilities" | "/v1/bulk",
+        ) => List,
         ("POST", "/v1/breakers/{b}/open") => Address(|queue| format!("/v1/breakers/{queue}/open")),
         ("GET" | "DELETE", "/v1/jobs/{id}") => Address(|queue| format!("/v1/jobs/{queue}-ready")),
         ("GET", "/v1/jobs/{id}/why") => Address(|queue| format!("/v1/jobs/{queue}-ready/why")),
@@ -58,7 +57,6 @@ fn case(route: &Route) -> Case {
         ("POST", "/v1/bulk/preview" | "/v1/bulk") => {
             Sent(|_, queue| json!({ "action": "cancel", "matching": { "queue": queue } }))
         }
-        ("GET", "/v1/bulk") => List,
         ("GET", "/v1/bulk/{id}") => Address(|queue| format!("/v1/bulk/{queue}-run")),
         ("POST", "/v1/bulk/{id}/stop") => Address(|queue| format!("/v1/bulk/{queue}-run/stop")),
         ("POST", "/v1/bulk/{id}/resume") => Address(|queue| format!("/v1/bulk/{queue}-run/resume")),
@@ -345,7 +343,7 @@ async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_o
     let seen = async || {
         site.backstop.workers(LISTED).await.unwrap().into_iter().find(|one| one.status.name.as_str() == name)
     };
-    while !seen().await.is_some_and(|worker| worker.about.pid.is_some()) {
+    while seen().await.is_none_or(|worker| worker.about.pid.is_none()) {
         tokio::task::yield_now().await;
     }
     site.backstop.changes("ada").order(&WorkerName::new(name), Order::Quiet).await.unwrap().unwrap();

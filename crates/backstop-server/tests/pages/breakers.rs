@@ -66,10 +66,19 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     assert!(page.contains("<span class=\"late\">1</span>"), "{page}");
 }
 
+/// Has a worker beat as those over HTTP do: only who tells of itself hears what it is asked for.
+async fn tells_of_itself(site: &Site, worker: &str) {
+    let (config, attendance) = (site.app.config(), backstop::remote::Attendance::default());
+    let remote = site.test.backstop.remote(&config, &attendance);
+    let about = backstop::workers::About::default();
+    remote.beat(&backstop::core::WorkerName::new(worker), &about, Vec::new(), None).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     let site = Site::new("");
     heard(&site.test.backstop, "emails", "web/1").await;
+    tells_of_itself(&site, "web/1").await;
     let page = site.page("/workers").await;
     for said in ["Yes, quiet web/1", "Yes, stop web/1", ">live<"] {
         assert!(page.contains(said), "{said} in {page}");

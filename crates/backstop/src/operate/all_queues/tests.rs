@@ -1,7 +1,7 @@
 use crate::Backstop;
 use crate::testing::{Test, start};
-use backstop_core::{QueueName, Span};
 use backstop_core::port::Gate;
+use backstop_core::{QueueName, Span};
 
 fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()

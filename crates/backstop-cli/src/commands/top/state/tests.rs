@@ -142,6 +142,15 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(Span::secs(15)) };
         test.backstop.store().beat(beat, now).await.unwrap();
     }
+    // Only who tells of itself hears what it is asked for.
+    let (config, attendance) = (
+        backstop::config::resolve(None, Default::default(), Default::default()).unwrap(),
+        backstop::remote::Attendance::default(),
+    );
+    for worker in &names {
+        let remote = test.backstop.remote(&config, &attendance);
+        remote.beat(worker, &backstop::workers::About::default(), Vec::new(), None).await.unwrap();
+    }
     let [one, two] = names;
     let order = |worker: &WorkerName, order| Deed::Order(worker.clone(), order);
     let (mut state, wish) = press(looking_at(&test, View::Workers).await, "P");

@@ -31,7 +31,7 @@ pub const fn upper(bucket: usize) -> Option<Span> {
         return None;
     }
     let power = 1_i64 << (FIRST_POWER + bucket / 2);
-    Some(Span::micros(if bucket % 2 == 0 { power } else { power + power / 2 }))
+    Some(Span::micros(if bucket.is_multiple_of(2) { power } else { power + power / 2 }))
 }
 
 /// What a bucket begins behind.

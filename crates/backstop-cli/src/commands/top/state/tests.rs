@@ -1,5 +1,6 @@
 use super::*;
 use crate::commands::top::figures::Figures;
+use backstop::config::Overrides;
 use backstop::testing::{self, Test};
 use backstop::{Fail, Run, Span};
 
@@ -144,7 +145,7 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
     }
     // Only who tells of itself hears what it is asked for.
     let (config, attendance) = (
-        backstop::config::resolve(None, Default::default(), Default::default()).unwrap(),
+        backstop::config::resolve(None, Overrides::default(), Overrides::default()).unwrap(),
         backstop::remote::Attendance::default(),
     );
     for worker in &names {

@@ -106,11 +106,11 @@ impl Bench {
                 wants: vec![Want { queue: queue.clone(), max: BATCH }],
             };
             let runs = self.store.claim(claim, NOW).await.expect("a claim");
-            if runs.is_empty() {
+            if runs.runs.is_empty() {
                 return;
             }
             let settle = |lease| Settlement { lease, outcome: Outcome::Done(Keep::Listed) };
-            let settlements = runs.into_iter().map(|run| settle(run.lease)).collect();
+            let settlements = runs.runs.into_iter().map(|run| settle(run.lease)).collect();
             self.store.settle(settlements, NOW).await.expect("they end");
         }
     }

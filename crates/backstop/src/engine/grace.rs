@@ -172,11 +172,11 @@ mod tests {
     fn check(heard: &[(u64, &[&str], &[&str])]) {
         let (began, start) = (Instant::now(), Time::from_millis(1_000_000));
         let names = |names: &[&str]| -> Vec<QueueName> {
-            names.iter().map(|name| QueueName::new(*name).expect("a name")).collect()
+            names.iter().map(|name| QueueName::new(name).expect("a name")).collect()
         };
         let mut parts = Parts::default();
         for (second, unanswered, spared) in heard {
-            let now = start.after(Span::secs(*second as i64));
+            let now = start.after(Span::secs((*second).cast_signed()));
             let at = began + std::time::Duration::from_secs(*second);
             parts.heard(&names(unanswered), PATIENCE, at, now.after(LEASE));
             assert_eq!(parts.spared(now, LEASE), names(spared), "at {second} s of {heard:?}");

@@ -56,7 +56,9 @@ async fn walk(test: &Test, state: Option<State>, after: impl AsyncFn(u64)) -> BT
             test.backstop.to_change(&search, &Redaction::default(), &Action::Retry, cursor).await.unwrap();
         for amendment in page.amendments {
             let Selection::Within(_, ids) = &amendment.selection else { panic!("{amendment:?}") };
-            ids.iter().for_each(|id| *met.entry(*id).or_default() += 1);
+            for id in ids.iter() {
+                *met.entry(*id).or_default() += 1;
+            }
             test.backstop.store().amend(amendment, test.backstop.now()).await.unwrap();
         }
         after(step).await;
@@ -71,7 +73,7 @@ async fn walk(test: &Test, state: Option<State>, after: impl AsyncFn(u64)) -> BT
 #[tokio::test]
 async fn a_job_that_fails_again_while_others_are_retried_is_retried_once() {
     let test = given(250).await;
-    run(&test, 1, |at| retry_in(&test, 60 + at as i64)).await;
+    run(&test, 1, |at| retry_in(&test, 60 + i64::try_from(at).unwrap())).await;
     // The service is still down: whatever is retried fails at once, and waits behind all others.
     let fails = async |step: u64| run(&test, 1 + step, |_| retry_in(&test, 7_200 + step as i64)).await;
     let met = walk(&test, Some(State::Retrying), fails).await;

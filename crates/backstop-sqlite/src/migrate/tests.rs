@@ -113,7 +113,7 @@ async fn a_program_goes_on_while_the_next_version_adds_to_its_store() {
     scene.insert([given::job("q", "before")]).await;
     let run = scene.claim_one("q").await;
     climb_past(&path);
-    assert_eq!(scene.beat(&[run.lease.clone()], at(90)).await, [], "what it holds stays its own");
+    assert_eq!(scene.beat(std::slice::from_ref(&run.lease), at(90)).await, [], "what it holds stays its own");
     assert_eq!(scene.settle(&run.lease, given::DONE).await, Settled::Applied, "what it did counts");
     scene.insert([given::job("q", "after")]).await;
     let run = scene.claim_one("q").await;

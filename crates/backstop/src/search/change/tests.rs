@@ -56,7 +56,7 @@ async fn walk(test: &Test, state: Option<State>, after: impl AsyncFn(u64)) -> BT
             test.backstop.to_change(&search, &Redaction::default(), &Action::Retry, cursor).await.unwrap();
         for amendment in page.amendments {
             let Selection::Within(_, ids) = &amendment.selection else { panic!("{amendment:?}") };
-            for id in ids.iter() {
+            for id in ids {
                 *met.entry(*id).or_default() += 1;
             }
             test.backstop.store().amend(amendment, test.backstop.now()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_job_that_fails_again_while_others_are_retried_is_retried_once() {
     let test = given(250).await;
     run(&test, 1, |at| retry_in(&test, 60 + i64::try_from(at).unwrap())).await;
     // The service is still down: whatever is retried fails at once, and waits behind all others.
-    let fails = async |step: u64| run(&test, 1 + step, |_| retry_in(&test, 7_200 + step as i64)).await;
+    let fails = async |step: u64| run(&test, 1 + step, |_| retry_in(&test, 7_200 + step.cast_signed())).await;
     let met = walk(&test, Some(State::Retrying), fails).await;
     assert_eq!((met.len(), met.values().max()), (250, Some(&1)));
 }

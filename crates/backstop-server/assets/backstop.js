@@ -301,8 +301,11 @@
       say(isPaused ? "Live updates stopped" : "Live updates on");
     });
     document.addEventListener("visibilitychange", apply);
-    document.addEventListener("pointerdown", () => (isPressed = true));
-    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => (isPressed = false));
+    document.addEventListener("pointerdown", (event) => (isPressed = event.isPrimary && event.button === 0));
+    // A menu, another window and what is dragged take the end of a press for themselves.
+    for (const end of ["pointerup", "pointercancel", "contextmenu", "dragend", "blur", "visibilitychange"]) {
+      addEventListener(end, () => (isPressed = false));
+    }
     addEventListener("pagehide", close);
     addEventListener("pageshow", apply);
     apply();
@@ -358,6 +361,7 @@
       timer = 0;
       isDue = false;
       isWaiting = false;
+      isPressed = false;
       fetching?.abort();
       lost("");
     }

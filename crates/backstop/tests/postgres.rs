@@ -36,10 +36,10 @@ async fn a_handler_that_blocks_the_only_thread_keeps_its_lease() {
     let backstop = Backstop::open(&servers::postgres().fresh_url()).await.expect("opened");
     let id = backstop.draft("q").push().await.expect("pushed").id;
     let block = |_: Run| async {
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(8));
         Ok(())
     };
-    let settings = QueueSettings { lease: Span::secs(1), ..QueueSettings::default() };
+    let settings = QueueSettings { lease: Span::secs(3), ..QueueSettings::default() };
     let worker = backstop.worker().handle_raw("q", block).queue("q", settings).start().expect("started");
     let is_done = async {
         while backstop.job(id).await.expect("read").is_none_or(|job| job.state != State::Done) {

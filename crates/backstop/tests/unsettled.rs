@@ -34,7 +34,10 @@ async fn ends_that_nobody_answers_for_are_bounded_in_number_and_in_calls_and_cos
             began.fetch_add(1, Ordering::Relaxed);
             async { Ok(()) }
         };
-        let settings = QueueSettings { concurrency: 50, lease: Span::secs(15), ..QueueSettings::default() };
+        // A run that has ended is not called off, however long its end waits: also where runs have a time limit.
+        let timeout = Some(Span::secs(10));
+        let settings =
+            QueueSettings { concurrency: 50, lease: Span::secs(15), timeout, ..QueueSettings::default() };
         worker = worker.handle_raw(&queue, handler).queue(&queue, settings);
     }
     let worker = worker.start().expect("it starts");

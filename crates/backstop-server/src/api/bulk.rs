@@ -35,7 +35,7 @@ pub(super) struct BulkAsked {
     /// To what: jobs, if nothing is said, or dead.
     of: Option<String>,
     /// To those that fit. Of jobs: `queue`, `kind`, `state`, `text`, `worker`. Of dead letters: `queue`, `kind`, `error_type`,
-    /// `fingerprint`, `since`, `until`, `text`.
+    /// `fingerprint`, `since`, `until`, `text`. None of them may be empty.
     #[schema(value_type = Option<Object>)]
     matching: Option<Map<String, Value>>,
     /// To every one there is: true.
@@ -227,6 +227,7 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
         (None, true) => Map::new(),
         _ => return Err(Problem::bad("say which: `matching` with a filter, or `all`: true")),
     };
+    refuse_blank(&said)?;
     let target = match asked.of.as_deref() {
         None | Some("jobs") => Target::jobs(&jobs(said)?, &action),
         Some("dead") if action == Action::Cancel => {
@@ -235,7 +236,7 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
         Some("dead") => Target::letters(&letters(said)?, &action),
         Some(_) => return Err(Problem::bad("`of` is jobs or dead")),
     };
-    // A field that is empty says nothing either: everything there is must be said in so many words.
+    // Everything there is must be said in so many words.
     if !asked.all && target.is_everything() {
         return Err(Problem::bad("`matching` says nothing; say `all`: true to mean every one there is"));
     }
@@ -246,6 +247,17 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
     Ok(target)
 }
 
+/// In a list a field that is empty says nothing. Here it would be about more than was meant, so it is refused.
+fn refuse_blank(said: &Map<String, Value>) -> Result<(), Problem> {
+    let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
+    match said.iter().find(|(_, value)| is_blank(value)) {
+        Some((name, _)) => Err(Problem::bad(format_args!(
+            "`matching`: `{name}` is empty; say what it is to be, or leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
     let asked = JobsAsked::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
     let filter = Filter {
@@ -254,7 +266,7 @@ fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
         state: parsed("state", asked.state.as_deref())?,
         fingerprint: None,
     };
-    let worker = asked.worker.as_deref().filter(|name| !name.is_empty()).map(WorkerName::new);
+    let worker = asked.worker.as_deref().map(WorkerName::new);
     let search = Search { filter, text: parsed("text", asked.text.as_deref())?, worker };
     search.state()?;
     Ok(search)

@@ -5,6 +5,7 @@ use crate::audit::each_in_short;
 use backstop_core::amend::{Action, Filter, Refusal, Selection};
 use backstop_core::limits::{AMEND_MAX, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{Amendment, Answer, Damaged, Order, StoreError};
+use backstop_core::redact::Redaction;
 use backstop_core::{JobId, QueueName, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ pub enum DeadSelection {
         /// How many.
         count: usize,
     },
-    /// Those that fit. A filter that says nothing is misuse.
+    /// Those that fit. A filter that says nothing is misuse, and so is one with an empty text.
     Matching(DeadFilter),
     /// Every one there is.
     All,
@@ -118,7 +119,8 @@ impl DeadLetters {
             return Err(empty());
         }
         parts.iter().try_for_each(DeadSelection::check)?;
-        let entry = self.log.note(what, each_in_short(parts, DeadSelection::in_short)).await?;
+        let selection = each_in_short(parts, |part: &DeadSelection| part.in_short(&self.redaction));
+        let entry = self.log.note(what, selection).await?;
         let done = self.apply_each(parts, action, changed).await;
         self.log.note_end(entry, changed.count, done.as_ref().err().map(ToString::to_string)).await;
         done
@@ -275,14 +277,25 @@ impl DeadSelection {
         match self {
             Self::Ids(ids) | Self::Within { ids, .. } if ids.is_empty() => Err(empty()),
             Self::Matching(filter) if filter.is_empty() => Err(empty()),
+            Self::Matching(filter) => filter.blank().map_or(Ok(()), |name| Err(blank(name))),
             Self::Oldest { count: 0, .. } => Err(empty()),
             _ => Ok(()),
         }
     }
 
-    /// For the audit: of many ids the first ones, and how many more there are.
-    fn in_short(&self) -> serde_json::Value {
+    /// As reports tell it: secrets in what is looked for are hidden.
+    #[must_use]
+    pub(super) fn redacted(self, redaction: &Redaction) -> Self {
         match self {
+            Self::Matching(filter) => Self::Matching(filter.redacted(redaction)),
+            other => other,
+        }
+    }
+
+    /// For the audit: of many ids the first ones, and how many more there are; secrets in what is looked for are hidden.
+    fn in_short(&self, redaction: &Redaction) -> serde_json::Value {
+        match self {
+            Self::Matching(filter) => serde_json::json!({ "matching": filter.redacted(redaction) }),
             Self::Ids(ids) if ids.len() > IDS_SHOWN => {
                 serde_json::json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN })
             }
@@ -296,6 +309,10 @@ impl DeadSelection {
 
 fn empty() -> StoreError {
     StoreError::misuse(CHANGING, "nothing is selected; say which, or say all")
+}
+
+fn blank(name: &str) -> StoreError {
+    StoreError::misuse(CHANGING, format_args!("`{name}` is empty; say what to look for, or leave it out"))
 }
 
 /// A selection as people and programs write it.
@@ -381,6 +398,9 @@ mod tests {
             r#"{"ids":[]}"#,
             r#"{"matching":{}}"#,
             r#"{"matching":{"colour":"red"}}"#,
+            r#"{"matching":{"text":""}}"#,
+            r#"{"matching":{"queue":"q","text":" "}}"#,
+            r#"{"matching":{"queue":"q","error_type":""}}"#,
             r#"{"oldest":3}"#,
             r#"{"oldest":0,"queue":"q"}"#,
             r#"{"all":false}"#,

@@ -29,8 +29,8 @@ pub struct DeadFilter {
     /// That died at this time or earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// With this in the error, its class or the payload, in whatever case. What is redacted is not searched: a search
-    /// must not tell what a page hides.
+    /// With this in the error, its class or the payload, in whatever case; space around it counts for nothing. What is redacted
+    /// is not searched: a search must not tell what a page hides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
@@ -39,6 +39,24 @@ impl DeadFilter {
     /// Whether it says nothing at all.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The name of a field that has nothing but space in it, if there is one: every letter would fit it, or none.
+    pub(super) fn blank(&self) -> Option<&'static str> {
+        let texts = [("text", self.text.as_deref()), ("error_type", self.error_type.as_deref())];
+        let is_blank = |text: &str| text.trim().is_empty();
+        texts.into_iter().find(|(_, text)| text.is_some_and(is_blank)).map(|(name, _)| name)
+    }
+
+    /// As reports and the audit tell it: secrets in its texts are hidden.
+    #[must_use]
+    pub(super) fn redacted(&self, redaction: &Redaction) -> Self {
+        let shown = |text: &String| redaction.text(text);
+        Self {
+            error_type: self.error_type.as_ref().map(shown),
+            text: self.text.as_ref().map(shown),
+            ..self.clone()
+        }
     }
 
     /// Whether a job is a dead letter that fits.
@@ -58,7 +76,7 @@ impl DeadFilter {
         let death = Death::of(job.reason, job.history.failures().last(), redaction);
         let has_type = self.error_type.is_none() || self.error_type == death.error_type;
         let Some(text) = &self.text else { return has_type };
-        let (text, payload) = (text.to_lowercase(), redaction.payload(job.payload.as_bytes()));
+        let (text, payload) = (text.trim().to_lowercase(), redaction.payload(job.payload.as_bytes()));
         let shown =
             [death.message, death.error_type.unwrap_or_default(), String::from_utf8_lossy(&payload).into()];
         has_type && shown.iter().any(|shown| shown.to_lowercase().contains(&text))

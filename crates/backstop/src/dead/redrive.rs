@@ -28,6 +28,7 @@ mod watch;
 use super::DeadSelection;
 use super::change::IDS_SHOWN;
 use backstop_core::port::StoreError;
+use backstop_core::redact::Redaction;
 use backstop_core::{Span, Time};
 pub use rate::{NotARate, Rate};
 use serde::{Deserialize, Serialize};
@@ -121,7 +122,7 @@ pub struct RedriveReport {
     pub started_at: Time,
     /// When it ended, if it has.
     pub ended_at: Option<Time>,
-    /// What was asked for; of many ids the first hundred.
+    /// What was asked for; of many ids the first hundred. Secrets in what is looked for are hidden.
     #[serde(flatten)]
     pub plan: Redrive,
     /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
@@ -152,6 +153,12 @@ pub struct RedriveReport {
 }
 
 impl RedriveReport {
+    /// As it is told: whoever runs it goes by what was asked for, to the letter.
+    fn redacted(mut self, redaction: &Redaction) -> Self {
+        self.plan.selection = self.plan.selection.redacted(redaction);
+        self
+    }
+
     /// How many letters it is through with: they are requeued, or stay because they cannot be.
     pub const fn reached(&self) -> u64 {
         self.requeued + self.refused + self.damaged
@@ -311,6 +318,9 @@ impl Redrive {
         }
         let is_too_many = |count: usize| count as u64 > LETTERS_MAX;
         match &self.selection {
+            DeadSelection::Matching(filter) if filter.blank().is_some() => {
+                bad("a text or a class that is empty is no filter; say what to look for, or leave it out")
+            }
             nothing if nothing.check().is_err() => bad("nothing is selected; say which letters, or say all"),
             DeadSelection::Matching(filter)
                 if filter.text.as_ref().is_some_and(|text| text.len() > 1_024) =>

@@ -9,8 +9,10 @@
 //!
 //! | what is asked for again | when |
 //! |---|---|
-//! | the first of all lines, together | 50 ms after it failed, then after twice as long each time, up to two seconds |
-//! | the first of one line, alone, beside that | the same, while nobody answered for all of them together: one may be in the others' way |
+//! | the first of all lines that are not silent, together | 50 ms after it failed, then after twice as long each time, up to two seconds |
+//! | the first of one line, alone, beside that | the same: of a silent line, and of any while nobody answered for all of them together: one may be in the others' way |
+//!
+//! A line is silent from a call that was answered for others and not for it, until it is answered for: it holds up no other. Where all are silent, they are asked for together as well.
 //!
 //! So there are two calls at a time, however many queues do not answer and however long. A line that is empty is gone.
 
@@ -41,6 +43,8 @@ struct Line {
     waiting: VecDeque<Settlement>,
     /// How many are in a call.
     asked: usize,
+    /// Others are answered for, and this is not.
+    is_silent: bool,
     /// When it was last asked for alone, as a turn.
     alone_at: u64,
 }
@@ -112,9 +116,9 @@ impl Again {
 
     /// The next call that may go out.
     pub(super) fn next(&mut self, now: Instant) -> Option<(How, Vec<Settlement>)> {
-        let is_apart = self.is_apart && self.lines.len() > 1;
-        if is_apart && self.alone.may_go(now) {
-            let free = self.lines.values_mut().filter(|line| line.asked == 0);
+        let (is_apart, all_silent) = (self.is_apart, self.all_silent());
+        if self.lines.len() > 1 && self.alone.may_go(now) {
+            let free = self.lines.values_mut().filter(|line| line.may_go_alone(is_apart));
             if let Some(line) = free.min_by_key(|line| line.alone_at) {
                 self.turn += 1;
                 line.alone_at = self.turn;
@@ -125,7 +129,7 @@ impl Again {
         if !self.together.may_go(now) {
             return None;
         }
-        let free = self.lines.values_mut().filter(|line| line.asked == 0);
+        let free = self.lines.values_mut().filter(|line| line.may_go_together(all_silent));
         let free: Vec<&mut Line> = free.take(BATCH_MAX).collect();
         let share = BATCH_MAX.checked_div(free.len())?;
         let batch = free.into_iter().flat_map(|line| line.ask(share)).collect();
@@ -139,6 +143,12 @@ impl Again {
         for queue in asked {
             if let Some(line) = self.lines.get_mut(queue) {
                 line.asked -= 1;
+                line.is_silent &= !is_answered;
+            }
+        }
+        for settlement in left.iter().filter(|_| is_answered) {
+            if let Some(line) = self.lines.get_mut(&settlement.lease.queue) {
+                line.is_silent = true;
             }
         }
         for settlement in left.into_iter().rev() {
@@ -157,14 +167,27 @@ impl Again {
 
     /// When a call may go out that may not yet; `None` if all wait for answers.
     pub(super) fn due(&self) -> Option<Instant> {
-        let is_free = self.lines.values().any(|line| line.asked == 0);
-        let alone = (self.is_apart && self.lines.len() > 1).then_some(&self.alone);
-        let paces = [Some(&self.together), alone].into_iter().flatten().filter(|pace| !pace.is_out);
-        paces.filter_map(|pace| pace.due).min().filter(|_| is_free)
+        let all_silent = self.all_silent();
+        let together = self.lines.values().any(|line| line.may_go_together(all_silent));
+        let alone = self.lines.len() > 1 && self.lines.values().any(|line| line.may_go_alone(self.is_apart));
+        let paces = [together.then_some(&self.together), alone.then_some(&self.alone)];
+        paces.into_iter().flatten().filter(|pace| !pace.is_out).filter_map(|pace| pace.due).min()
+    }
+
+    fn all_silent(&self) -> bool {
+        self.lines.values().all(|line| line.is_silent)
     }
 }
 
 impl Line {
+    fn may_go_together(&self, all_silent: bool) -> bool {
+        self.asked == 0 && (all_silent || !self.is_silent)
+    }
+
+    fn may_go_alone(&self, is_apart: bool) -> bool {
+        self.asked == 0 && (is_apart || self.is_silent)
+    }
+
     /// The first of it, for a call.
     fn ask(&mut self, max: usize) -> Vec<Settlement> {
         let first: Vec<Settlement> = self.waiting.drain(..max.min(self.waiting.len())).collect();

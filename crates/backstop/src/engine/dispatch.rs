@@ -4,6 +4,7 @@ use super::Engine;
 use super::asked::{Answered, Asked, Asking};
 use super::execute::pass;
 use super::lane::{ServedQueue, Standing, Waiting};
+use super::settle::WAITING_MAX;
 use super::suspects::{Alone, QUIET_WAIT};
 use crate::worker::QueueSettings;
 use backstop_core::blame::{is_at_last_strike, is_suspect};
@@ -187,7 +188,8 @@ impl Dispatcher {
     fn next_claim(&mut self, of: impl Fn(&QueueName) -> bool) -> Option<Asked> {
         let waits = self.quiet_since.is_some()
             || self.engine.suspects.is_quiet()
-            || self.engine.refusals.holds_claims(Instant::now());
+            || self.engine.refusals.holds_claims(Instant::now())
+            || self.engine.unanswered.load(Ordering::Relaxed) >= WAITING_MAX;
         if waits || !self.engine.orders.takes_jobs() {
             return None;
         }

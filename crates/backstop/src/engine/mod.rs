@@ -62,6 +62,7 @@ use rates::Rates;
 use recover::Accused;
 use refusals::Refusals;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use suspects::Suspects;
@@ -107,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) orders: Orders,
     /// Whether the store refuses what this worker lives on.
     pub(crate) refusals: Refusals,
+    /// Ends of runs that the store has not answered for.
+    pub(crate) unanswered: AtomicUsize,
 }
 
 /// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
@@ -163,6 +166,7 @@ impl Engine {
             suspects: Suspects::default(),
             orders: Orders::default(),
             refusals,
+            unanswered: AtomicUsize::new(0),
         }
     }
 

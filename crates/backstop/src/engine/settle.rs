@@ -1,8 +1,9 @@
 //! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
 //!
 //! What was not answered is told again for as long as it takes, also of leases that were lost meanwhile: whether they are somebody else's
-//! only the store knows, and one that nobody took goes back. It is done as [`super::again`] says, and is bounded like everything else: in number by
-//! [`WAITING_MAX`], in calls by [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the two that ask again. Beats and claims have the rest of the store.
+//! only the store knows, and one that nobody took goes back. It is done as [`super::again`] says, and is bounded like everything else: in
+//! number by [`WAITING_MAX`], from which on nothing is claimed, and what runs then; in calls by [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the
+//! two that ask again. Beats and claims have the rest of the store.
 
 use super::Engine;
 use super::again::{Again, How};
@@ -14,6 +15,7 @@ use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -27,8 +29,8 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 const SLOW_MAX: usize = 2;
 /// Settlements that are worth a call beside another.
 const BESIDE_MIN: usize = 250;
-/// Ended runs that may wait to be settled, before they are taken up; and as many that were not answered for. Handlers then wait too,
-/// and nothing more is claimed.
+/// Ended runs that may wait to be settled, before they are taken up: handlers then wait too. Of as many that were not answered for
+/// nothing more is claimed; those that run meanwhile are still taken up, since only what is here is not called off.
 pub(crate) const WAITING_MAX: usize = 4_096;
 /// How long a job stays away whose death found no room.
 const NO_ROOM_WAIT: Span = Span::secs(60);
@@ -49,6 +51,7 @@ pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settl
             again.follow(&slow, now);
         }
         again.take_from(&mut batch);
+        engine.unanswered.store(again.len(), Ordering::Relaxed);
         let waited = linger.is_zero() || !is_open || now >= due;
         let is_ready = match calls.quick.len() {
             0 => !batch.is_empty() && (waited || batch.len() >= BATCH_MAX),
@@ -72,7 +75,7 @@ pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settl
             Some((how, asked, left)) = trying.next(), if !trying.is_empty() => {
                 again.tried(how, &asked, left, Instant::now());
             }
-            got = ended.recv_many(&mut batch, room), if is_open && room > 0 && again.len() < WAITING_MAX => {
+            got = ended.recv_many(&mut batch, room), if is_open && room > 0 => {
                 is_open = got > 0;
                 if got == batch.len() {
                     due = Instant::now() + linger;

@@ -119,14 +119,15 @@ impl Remote<'_> {
         Said::Applied
     }
 
-    /// Counts a run for the charts. Of which kind it was is known where it was handed out.
+    /// Counts a run for the charts. For its kind it counts where it was handed out, however it ended: elsewhere only what failed is
+    /// read, and a share of failures would be of those alone.
     fn note_ran(&self, judged: &Judged) {
         let Settlement { lease, outcome } = &judged.settlement;
         let Some(failed) = outcome.has_failed() else { return };
         let (kind, wait) = match self.backstop.tally().ended(lease.job, lease.number) {
             Elsewhere::First(kind, wait) => (Some(kind), Some(wait)),
             Elsewhere::Again => return,
-            Elsewhere::Unknown => (judged.kind.clone(), None),
+            Elsewhere::Unknown => (None, None),
         };
         let now = self.backstop.now();
         let took = now.since(judged.began_at);

@@ -19,8 +19,10 @@ const TRIES_MAX: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Cells of one call: each may have 64 KB.
 const CELLS_AT_ONCE: usize = 64;
-/// Old cells removed in one go; what is left over goes in the next hour.
+/// Old cells removed in one go.
 const REMOVED_MAX: usize = 100;
+/// Goes in a row; what is left over then is removed a minute later.
+const ROUNDS_MAX: usize = 10;
 
 /// How far apart what is kept is, and how much of it shares a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,18 +210,28 @@ async fn swapped(backstop: &Backstop, swaps: Vec<Swap>) -> Answer<Vec<(String, O
     Ok(lost.collect())
 }
 
-/// Removes cells that are older than they are kept.
-pub(super) async fn tidy(backstop: &Backstop, now: Time) -> Answer<()> {
+/// Removes cells that are older than they are kept; answers whether none is left.
+pub(super) async fn tidy(backstop: &Backstop, now: Time) -> Answer<bool> {
+    let mut is_tidy = true;
     for grain in Grain::ALL {
         let oldest = grain.block_of(now.before(grain.kept()));
         // By name is by age: the oldest come first.
         let first_kept = format!("{}{oldest:010}/", grain.prefix());
-        let query = CellQuery { prefix: grain.prefix().to_owned(), after: None, limit: REMOVED_MAX };
-        let mut old = backstop.store().list_cells(query).await?;
-        old.retain(|cell| cell.name < first_kept);
-        remove(backstop, &old).await?;
+        let (mut after, mut may_be_more) = (None, true);
+        for _ in 0..ROUNDS_MAX {
+            let query = CellQuery { prefix: grain.prefix().to_owned(), after, limit: REMOVED_MAX };
+            let mut old = backstop.store().list_cells(query).await?;
+            old.retain(|cell| cell.name < first_kept);
+            remove(backstop, &old).await?;
+            may_be_more = old.len() == REMOVED_MAX;
+            if !may_be_more {
+                break;
+            }
+            after = old.pop().map(|cell| cell.name);
+        }
+        is_tidy &= !may_be_more;
     }
-    Ok(())
+    Ok(is_tidy)
 }
 
 async fn cells(backstop: &Backstop, names: &[String]) -> Answer<Vec<Option<Cell>>> {

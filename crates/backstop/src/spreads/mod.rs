@@ -17,6 +17,9 @@
 //! | `k/QUEUE/KIND` | the runs of a kind in a queue | [`KINDS_MAX`] |
 //!
 //! Whoever was not heard of for a week makes room; what finds none is in the sums.
+//!
+//! A run of a worker elsewhere counts for its kind in the process that handed it out, if it ends there and not too many others were handed
+//! out meanwhile. Whether it failed makes no difference to that: shares of failures are true, of fewer runs.
 
 mod kept;
 mod roster;
@@ -37,6 +40,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MINUTES_MAX: usize = 10;
 /// Kinds that are told apart in a minute; the runs of others count for their queue alone.
 const KINDS_APART_MAX: usize = 200;
+/// Queues and kinds that are told apart in a minute; the runs of further queues count in the sum alone.
+const APART_MAX: usize = 1_000;
 /// Runs handed to workers elsewhere that are remembered, twice over.
 const HANDED_MAX: usize = 10_000;
 
@@ -78,10 +83,32 @@ pub(crate) struct Tally(Arc<Mutex<Counted>>);
 
 #[derive(Default)]
 struct Counted {
-    minutes: BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>>,
+    minutes: BTreeMap<Time, Minute>,
     handed: HashMap<(JobId, LeaseNumber), Option<(Kind, Span)>>,
     handed_before: HashMap<(JobId, LeaseNumber), Option<(Kind, Span)>>,
     tidied: Option<i64>,
+}
+
+/// What ended in a minute.
+#[derive(Default)]
+struct Minute {
+    apart: BTreeMap<(QueueName, Option<Kind>), Spread>,
+    /// What found no room there.
+    others: Spread,
+}
+
+impl Minute {
+    fn note(&mut self, ran: &Ran<'_>) {
+        let apart = &mut self.apart;
+        let own = (ran.queue.clone(), ran.kind.cloned());
+        let key = if apart.len() < KINDS_APART_MAX || apart.contains_key(&own) { own } else { (own.0, None) };
+        let spread = if apart.len() < APART_MAX || apart.contains_key(&key) {
+            apart.entry(key).or_default()
+        } else {
+            &mut self.others
+        };
+        spread.note(ran.wait, ran.took, ran.failed);
+    }
 }
 
 impl Tally {
@@ -93,11 +120,7 @@ impl Tally {
         if !minutes.contains_key(&minute) && minutes.len() >= MINUTES_MAX {
             minutes.pop_first();
         }
-        let kinds = minutes.entry(minute).or_default();
-        let apart = (ran.queue.clone(), ran.kind.cloned());
-        let key =
-            if kinds.len() < KINDS_APART_MAX || kinds.contains_key(&apart) { apart } else { (apart.0, None) };
-        kinds.entry(key).or_default().note(ran.wait, ran.took, ran.failed);
+        minutes.entry(minute).or_default().note(ran);
     }
 
     /// Remembers a run that was handed to a worker elsewhere: its ticket does not say of which kind it is.
@@ -122,13 +145,18 @@ impl Tally {
     }
 
     /// What was counted since the last time.
-    fn take(&self) -> BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>> {
+    fn take(&self) -> BTreeMap<Time, Minute> {
         std::mem::take(&mut self.counted().minutes)
     }
 
-    /// Whether this hour has not been tidied by this process yet.
-    fn begins(&self, hour: i64) -> bool {
-        self.counted().tidied.replace(hour) != Some(hour)
+    /// Whether this process has tidied in this hour.
+    fn has_tidied(&self, hour: i64) -> bool {
+        self.counted().tidied == Some(hour)
+    }
+
+    /// Remembers that it has.
+    fn note_tidied(&self, hour: i64) {
+        self.counted().tidied = Some(hour);
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
@@ -188,32 +216,33 @@ impl Spreads<'_> {
         let (tally, now) = (self.0.tally(), self.0.now());
         let counted = tally.take();
         if !counted.is_empty() {
-            let heard = counted.values().flat_map(BTreeMap::keys);
+            let heard = counted.values().flat_map(|minute| minute.apart.keys());
             let roster = kept::admit(self.0, &heard.cloned().collect(), now).await?;
             kept::add(self.0, &changes(&counted, &roster)).await?;
         }
-        if tally.begins(Grain::Minute.block_of(now)) {
-            kept::tidy(self.0, now).await?;
+        let hour = Grain::Minute.block_of(now);
+        if !tally.has_tidied(hour) && kept::tidy(self.0, now).await? {
+            tally.note_tidied(hour);
         }
         Ok(())
     }
 }
 
 /// What is to be added to which cell.
-fn changes(
-    counted: &BTreeMap<Time, BTreeMap<(QueueName, Option<Kind>), Spread>>,
-    roster: &Roster,
-) -> Changes {
+fn changes(counted: &BTreeMap<Time, Minute>, roster: &Roster) -> Changes {
     let mut changes = Changes::default();
-    for (minute, kinds) in counted {
-        for ((queue, kind), spread) in kinds {
-            changes.add(&Subject::Total, *minute, spread);
+    for (at, minute) in counted {
+        for ((queue, kind), spread) in &minute.apart {
+            changes.add(&Subject::Total, *at, spread);
             if roster.follows(queue) {
-                changes.add(&Subject::Queue(queue.clone()), *minute, spread);
+                changes.add(&Subject::Queue(queue.clone()), *at, spread);
             }
             if let Some(kind) = kind.as_ref().filter(|kind| roster.follows_kind(queue, kind)) {
-                changes.add(&Subject::Kind(queue.clone(), kind.clone()), *minute, spread);
+                changes.add(&Subject::Kind(queue.clone(), kind.clone()), *at, spread);
             }
+        }
+        if minute.others.runs() > 0 {
+            changes.add(&Subject::Total, *at, &minute.others);
         }
     }
     changes

@@ -1,9 +1,9 @@
 //! What processes count, on virtual time and one store.
 
 use super::*;
+use crate::shared;
 use crate::testing::{self, Test};
 use crate::{Fail, Run};
-use backstop_core::port::CellQuery;
 
 fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
@@ -96,16 +96,38 @@ async fn what_finds_no_room_is_in_the_sums_and_whoever_is_silent_for_a_week_make
 #[tokio::test]
 async fn what_is_too_old_goes() {
     let test = testing::start();
-    for _ in 0..24 * 9 {
+    for hour in 0..24 * 9 {
         count(&test, "mail", "k", 1);
+        // As many as are followed, for as long that more than a day of them is too old.
+        if hour >= 24 * 7 {
+            for number in 1..QUEUES_MAX {
+                count(&test, &format!("q{number}"), "k", 1);
+            }
+        }
         test.backstop.spreads().write().await.unwrap();
         test.clock.advance(Span::hours(1));
     }
-    let query = CellQuery { prefix: "spreads/".to_owned(), after: None, limit: 1_000 };
-    let cells = test.backstop.store().list_cells(query).await.unwrap();
-    // The total, a queue and a kind: a cell an hour for a day and a cell a day for a week.
-    assert!(cells.len() <= 1 + 3 * (27 + 9), "{}", cells.len());
+    let cells = async |prefix: &str| shared::cells(&test.backstop, prefix).await.unwrap().len();
+    // The total, the queues and the kinds: a cell an hour for a day and a cell a day for a week.
+    let subjects = 1 + QUEUES_MAX + KINDS_MAX;
+    let (minutes, half_hours) = (cells("spreads/m/").await, cells("spreads/h/").await);
+    assert!((subjects * 25..=subjects * 26).contains(&minutes), "{minutes}");
+    assert!(half_hours <= 3 * 9 + subjects * 3, "{half_hours}");
     assert!(runs_of(&test, &Subject::Total, Grain::HalfHour).await >= 24 * 7);
+}
+
+#[tokio::test]
+async fn more_queues_than_are_told_apart_are_counted_in_the_sum() {
+    let test = testing::start();
+    let all = APART_MAX + 500;
+    for number in 0..all {
+        count(&test, &format!("tenant-{number}"), "k", 1);
+    }
+    let apart: Vec<usize> =
+        test.backstop.tally().counted().minutes.values().map(|minute| minute.apart.len()).collect();
+    assert_eq!(apart, [APART_MAX]);
+    test.backstop.spreads().write().await.unwrap();
+    assert_eq!(runs_of(&test, &Subject::Total, Grain::Minute).await, all as u64);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdic
     if context.output.is_json() {
         context.output.json(&json!({ "overlaps": overlaps }))?;
     } else if overlaps.is_empty() {
-        context.output.note("no run has outlived its lease");
+        context.output.note("no run that told of its end has outlived its lease");
     } else {
         context.output.table(&table(&overlaps, backstop.now()))?;
     }

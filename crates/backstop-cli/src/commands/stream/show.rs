@@ -40,7 +40,10 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
             args.stream, args.key
         ));
     }
-    if let Some(failing) = &standing.failing {
+    // What halts a key is not tried again by itself: it was said above.
+    if let Some(failing) =
+        standing.failing.as_ref().filter(|failing| standing.halted != Some(failing.position))
+    {
         let next = relative(Time::from_micros(failing.due), now);
         let error = one_line(&failing.error);
         lines.push(format!(

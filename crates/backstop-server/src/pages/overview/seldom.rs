@@ -3,7 +3,6 @@
 use crate::pages::View;
 use backstop::sweeps::PastRun;
 use backstop_core::port::Answer;
-use backstop_core::schedule::What;
 use backstop_core::{ScheduleName, Span, Time};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -15,8 +14,8 @@ const SCHEDULES_MAX: usize = 100;
 const SWEEPS_MAX: usize = 50;
 /// How long what was seen is taken for true.
 const TRUE_FOR: Span = Span::secs(10);
-/// How long it is told that an instant was given up.
-const GIVEN_UP_WITHIN: Span = Span::hours(24);
+/// How long it is told that an instant was given up, from when that was decided: as long as the metric and its alert tell it.
+const GIVEN_UP_WITHIN: Span = Span::hours(1);
 
 /// When it was asked for, and what was said. Cheap to clone.
 #[derive(Clone, Default)]
@@ -27,7 +26,7 @@ pub(super) struct Seldom(Arc<Mutex<Option<(Time, Seen)>>>);
 pub(super) struct Seen {
     /// Schedules with instants that nobody has dealt with, and how many.
     pub(super) unfired: BTreeMap<ScheduleName, u64>,
-    /// Schedules with instants of the last day that were given up, and how many.
+    /// Schedules with instants that were given up within the last hour, and how many.
     pub(super) given_up: BTreeMap<ScheduleName, u64>,
     /// The last run of each sweep that has had one.
     pub(super) sweeps: Vec<(String, PastRun)>,
@@ -58,10 +57,14 @@ async fn seen(view: &View, now: Time) -> Answer<Seen> {
     for run in backstop.schedules().missed_runs(&schedules, now).await? {
         if !run.is_given_up() {
             *seen.unfired.entry(run.schedule).or_insert(0) += 1;
-        } else if matches!(run.what, What::Missed(_)) && now.since(run.instant) <= GIVEN_UP_WITHIN {
-            *seen.given_up.entry(run.schedule).or_insert(0) += 1;
         }
     }
+    let given_up = schedules.iter().map(|schedule| async {
+        let count = backstop.schedules().given_up(schedule, now.before(GIVEN_UP_WITHIN)).await?;
+        Ok((schedule.name.clone(), count as u64))
+    });
+    let given_up: Answer<Vec<_>> = join_all(given_up).await.into_iter().collect();
+    seen.given_up = given_up?.into_iter().filter(|(_, count)| *count > 0).collect();
     let runs = config.sweeps.values().take(SWEEPS_MAX).map(|sweep| async {
         let runs = backstop.sweeper(sweep).history().await?;
         Ok(runs.into_iter().next().map(|last| (sweep.name().to_owned(), last)))

@@ -187,7 +187,10 @@ impl DeadLetters {
         let cells = cells(&self.backstop, PREFIX).await?;
         let records = cells.iter().filter_map(read::<Record>).filter(fits);
         let now = self.backstop.now();
-        let told = |record: Record| RedriveReport { stalled: record.is_stalled(now), ..record.report };
+        let told = |record: Record| {
+            let stalled = record.is_stalled(now);
+            RedriveReport { stalled, ..record.report.redacted(&self.redaction) }
+        };
         let mut reports: Vec<_> = records.map(told).collect();
         reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
         Ok(reports)

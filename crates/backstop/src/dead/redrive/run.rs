@@ -8,6 +8,7 @@ use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
 use backstop_core::amend::Action;
 use backstop_core::limits::FIND_MAX;
 use backstop_core::port::StoreError;
+use backstop_core::redact::Redaction;
 use backstop_core::{JobId, QueueName, Time};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -99,7 +100,7 @@ impl DeadLetters {
         // Whoever goes on without a reason of their own does it for the one it was started for.
         let reason = self.log.reason().or(run.record.report.reason.as_deref());
         let log = self.log.clone().because_of(reason);
-        let noted = match log.note(&format!("redrive {id}"), told(&run.record.report)).await {
+        let noted = match log.note(&format!("redrive {id}"), told(&run.record.report, &self.redaction)).await {
             Ok(noted) => noted,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.
@@ -121,7 +122,7 @@ impl DeadLetters {
         };
         let requeued = run.record.report.requeued.saturating_sub(before);
         self.log.note_end(noted, requeued, ended.as_ref().err().map(ToString::to_string)).await;
-        ended
+        ended.map(|report| report.redacted(&self.redaction))
     }
 
     /// Asks a redrive to stop; its runner does so at its next step.
@@ -130,16 +131,16 @@ impl DeadLetters {
         if record.report.phase.is_ended() {
             self.forget_redriven(id).await?;
         }
-        Ok(record.report)
+        Ok(record.report.redacted(&self.redaction))
     }
 }
 
 /// For the audit: what was asked for, and of how many ids a report does not tell.
-fn told(report: &RedriveReport) -> serde_json::Value {
-    let selection = &report.plan.selection;
-    let mut told = serde_json::to_value(selection).unwrap_or_default();
+fn told(report: &RedriveReport, redaction: &Redaction) -> serde_json::Value {
+    let selection = report.plan.selection.clone().redacted(redaction);
+    let mut told = serde_json::to_value(&selection).unwrap_or_default();
     if let (DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. }, Some(picked)) =
-        (selection, report.picked)
+        (&selection, report.picked)
         && picked > ids.len() as u64
     {
         told["more"] = (picked - ids.len() as u64).into();

@@ -59,9 +59,12 @@ fn what_is_answered_is_gone_and_the_rest_stays_in_its_order() {
     again.take_from(&mut fresh);
     assert_eq!((names(&fresh), again.len()), (vec!["c 6".to_owned()], 5));
     again.tried(how, &queues(&batch), ends(&["b 2", "b 3"]), due);
-    let (_, batch) = again.next(due).expect("somebody answers: at once");
-    assert_eq!(names(&batch), ["a 4", "b 2", "b 3", "b 5"]);
+    let (alone, silent) = again.next(due).expect("who was not answered for holds up no other");
+    assert_eq!((alone, names(&silent)), (How::Alone, ["b 2", "b 3", "b 5"].map(str::to_owned).into()));
+    let (how, batch) = again.next(due).expect("somebody answers: at once");
+    assert_eq!((how, names(&batch)), (How::Together, vec!["a 4".to_owned()]));
     again.tried(how, &queues(&batch), Vec::new(), due);
+    again.tried(alone, &queues(&silent), Vec::new(), due);
     assert!(again.is_empty() && again.next(due).is_none() && again.due().is_none());
 }
 
@@ -133,4 +136,34 @@ fn behind_a_first_call_that_takes_long_nothing_of_its_queues_is_asked_for() {
     again.tried(How::First, &queues(&ends(&["a 1", "a 2", "b 3"])), ends(&["a 2"]), now);
     let (how, batch) = again.next(now + WAIT_LAST).expect("it is due");
     assert_eq!((how, names(&batch)), (How::Together, vec!["a 2".to_owned(), "a 4".to_owned()]));
+}
+
+#[test]
+fn a_line_that_is_not_answered_for_is_beside_the_others_until_it_is() {
+    let mut now = Instant::now();
+    let mut again = lines(&["busy 1", "silent 1"], now);
+    now += WAIT_FIRST;
+    let (how, batch) = again.next(now).expect("it is due");
+    again.tried(how, &queues(&batch), ends(&["silent 1"]), now);
+    for round in 0..10 {
+        let mut fresh = ends(&["busy 2"]);
+        again.take_from(&mut fresh);
+        again.add(fresh, now);
+        let (mut alone, mut together) = (None, None);
+        while let Some((how, batch)) = again.next(now) {
+            *(if how == How::Alone { &mut alone } else { &mut together }) = Some(batch);
+        }
+        let together = together.expect("the others go on at once");
+        assert_eq!(names(&together), ["busy 2"], "round {round}");
+        again.tried(How::Together, &queues(&together), Vec::new(), now);
+        if let Some(alone) = alone {
+            again.tried(How::Alone, &queues(&alone), alone, now);
+        }
+        assert!(again.due().is_none_or(|due| due > now), "nobody asks without a pause: round {round}");
+        now += Duration::from_millis(10);
+    }
+    now += WAIT_LAST;
+    let (how, batch) = again.next(now).expect("it is due again");
+    again.tried(how, &queues(&batch), Vec::new(), now);
+    assert!(again.is_empty());
 }

@@ -38,7 +38,7 @@ fn schedules(facts: &Facts, base: &str) -> Vec<Problem> {
         told("missed schedule", format!("Schedule {name} has instants without a run."), name, *count)
     });
     let given_up = facts.seldom.given_up.iter().map(|(name, count)| {
-        let sentence = format!("Runs of schedule {name} were missed for good within a day.");
+        let sentence = format!("Runs of schedule {name} were given up within the last hour.");
         told("runs given up", sentence, name, *count)
     });
     unfired.chain(given_up).collect()

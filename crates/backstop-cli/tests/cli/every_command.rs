@@ -289,7 +289,7 @@ fn measurements_and_drills(walk: &mut Walk) {
     walk.through(&[
         (&format!("bench {size}"), "full cycle, 8 handlers"),
         ("bench streams --quick", "records in order"),
-        ("bench pages --jobs 1000 --dead 50 --repeat 1", "addresses take over 200 ms"),
+        ("bench pages --quick", "addresses take over 200 ms"),
         ("drill --lease 1s", "promised within"),
     ]);
 }

@@ -126,6 +126,36 @@ async fn what_cannot_be_meant_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_field_that_is_empty_is_refused_beside_others_that_are_not() {
+    let api = given();
+    api.bury("mail", "letter", "no answer").await;
+    jobs(&api).await;
+    let fields = [
+        ("jobs", &["queue", "kind", "state", "text", "worker"][..]),
+        ("dead", &["queue", "kind", "error_type", "fingerprint", "since", "until", "text"][..]),
+    ];
+    for (of, fields) in fields {
+        for field in fields {
+            for blank in ["", " ", "\t\n"] {
+                let mut matching = json!({ "queue": "mail", "kind": "welcome" });
+                matching[*field] = json!(blank);
+                let asked = json!({ "action": "delete", "of": of, "matching": matching });
+                for path in ["/v1/bulk/preview", "/v1/bulk"] {
+                    let detail = api.post(path, asked.clone()).await.problem(400);
+                    assert!(detail.contains(field), "{asked}: {detail}");
+                }
+            }
+        }
+    }
+    for of in ["jobs", "dead"] {
+        let asked = json!({ "action": "delete", "of": of, "matching": { "text": "" } });
+        api.post("/v1/bulk", asked).await.problem(400);
+    }
+    assert_eq!(api.get("/v1/dead/stats").await.ok()["total"], 1);
+    assert_eq!((api.state("job-0").await.as_str(), api.audit().await.len()), ("ready", 0));
+}
+
+#[tokio::test]
 async fn a_run_whose_server_is_gone_is_gone_on_with_or_stopped_once() {
     let api = given();
     jobs(&api).await;

@@ -130,6 +130,64 @@ async fn what_selects_nothing_or_two_things_is_refused() {
 }
 
 #[tokio::test]
+async fn a_text_or_a_class_that_is_empty_is_refused_and_fits_no_letter() {
+    let api = buried().await;
+    let routes = [
+        (Method::POST, "/v1/dead/requeue"),
+        (Method::POST, "/v1/dead/move"),
+        (Method::POST, "/v1/dead/redrive"),
+        (Method::DELETE, "/v1/dead"),
+    ];
+    for field in ["text", "error_type"] {
+        for blank in ["", " ", "\t\n"] {
+            for mut matching in [json!({}), json!({ "queue": "q" })] {
+                matching[field] = json!(blank);
+                for (method, path) in &routes {
+                    let mut body = json!({ "matching": matching });
+                    if path.ends_with("move") {
+                        body["to"] = json!("elsewhere");
+                    }
+                    let detail = api.ask(method.clone(), path, body.to_string()).await.problem(400);
+                    assert!(detail.contains(field), "{path} {body}: {detail}");
+                }
+            }
+        }
+    }
+    assert_eq!(api.get("/v1/dead/stats").await.ok()["total"], 4);
+    assert!(api.audit().await.is_empty());
+}
+
+#[tokio::test]
+async fn secrets_in_what_is_looked_for_stand_neither_in_the_audit_nor_in_redrives() {
+    let routes = [
+        (Method::POST, "/v1/dead/requeue"),
+        (Method::POST, "/v1/dead/move"),
+        (Method::POST, "/v1/dead/redrive"),
+        (Method::DELETE, "/v1/dead"),
+    ];
+    for (method, path) in routes {
+        let api = buried().await;
+        let mut body = json!({ "matching": { "text": " password=hunter2 " } });
+        if path.ends_with("move") {
+            body["to"] = json!("elsewhere");
+        }
+        let answer = api.ask(method, path, body.to_string()).await;
+        assert!(answer.status.is_success() && !answer.text.contains("hunter2"), "{path}: {}", answer.text);
+        // A redrive goes on behind its answer.
+        let noted = async {
+            while api.audit().await.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), noted).await.expect("it is noted");
+        let told = api.audit().await.remove(0).selection.to_string();
+        assert!(told.contains("[redacted]") && !told.contains("hunter2"), "{path}: {told}");
+        let redrives = api.get("/v1/dead/redrives").await.ok().to_string();
+        assert!(!redrives.contains("hunter2"), "{path}: {redrives}");
+    }
+}
+
+#[tokio::test]
 async fn letters_are_moved_to_another_queue() {
     let api = buried().await;
     let moved = json!({ "matching": { "queue": "q" }, "to": "elsewhere" });

@@ -31,6 +31,28 @@ async fn what_the_doctor_finds_is_told_and_charts_follow() {
 }
 
 #[tokio::test]
+async fn runs_that_were_given_up_are_told_for_an_hour_as_their_alert_is() {
+    for (rule, days, is_told) in [
+        ("missed = { policy = \"skip\" }", 3, true),
+        ("missed = { policy = \"all\", max = 1 }", 3, true),
+        ("missed = { policy = \"one\" }", 3, false),
+        ("missed = { policy = \"one\", look_back = \"2d\" }", 12, true),
+    ] {
+        let toml = format!("[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\n{rule}\n");
+        let site = Site::new(&toml);
+        let schedules: Vec<_> = site.app.config().schedules.values().cloned().collect();
+        let told = async || problems(&site.page("/").await).contains(&"runs given up");
+        site.test.backstop.schedules().look(&schedules).await.unwrap();
+        assert!(!told().await, "{rule}");
+        site.test.clock.advance(Span::hours(days * 24));
+        site.test.backstop.schedules().look(&schedules).await.unwrap();
+        assert_eq!(told().await, is_told, "{rule}");
+        site.test.clock.advance(Span::minutes(61));
+        assert!(!told().await, "{rule}");
+    }
+}
+
+#[tokio::test]
 async fn a_queue_that_nobody_serves_is_stuck() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;

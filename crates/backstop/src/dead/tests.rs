@@ -162,6 +162,9 @@ async fn nothing_selected_is_misuse_and_not_all() {
         DeadSelection::Ids(vec![]),
         DeadSelection::Matching(DeadFilter::default()),
         DeadSelection::Oldest { queue, count: 0 },
+        DeadSelection::Matching(matching("")),
+        DeadSelection::Matching(matching(" ")),
+        DeadSelection::Matching(DeadFilter { error_type: Some(String::new()), ..DeadFilter::default() }),
     ] {
         let refused = dead(&test).delete(&nothing).await;
         assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");

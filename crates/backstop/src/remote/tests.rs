@@ -203,6 +203,34 @@ async fn any_process_on_the_store_ends_what_another_handed_out() {
 }
 
 #[tokio::test]
+async fn a_run_that_ends_at_another_server_counts_for_its_queue_and_not_for_its_kind_however_it_ended() {
+    let (store, clock) = (Arc::new(MemoryStore::new()), start().clock);
+    let here = Backstop::on(store.clone(), clock.clone(), Random::seeded(1));
+    let there = Backstop::on(store, clock, Random::seeded(2));
+    for name in ["a", "b", "c", "d"] {
+        here.draft("q").id(name).push().await.unwrap();
+    }
+    let (config, attendance) = (config(""), Attendance::default());
+    let handed = here.remote(&config, &attendance).lease(&ask(4)).await.unwrap();
+    let failed =
+        |handed: &Handed| Ended { ending: Ending::failed(ErrorReport::message("boom")), ..done(handed) };
+    for (server, pair) in [&here, &there].into_iter().zip(handed.chunks(2)) {
+        let ended = vec![done(&pair[0]), failed(&pair[1])];
+        let said = server.remote(&config, &attendance).settle(ended).await.unwrap();
+        assert_eq!(said, [Said::Applied; 2]);
+        server.spreads().write().await.unwrap();
+    }
+    let (now, grain) = (here.now(), crate::spreads::Grain::Minute);
+    let from = now.before(Span::hours(1));
+    let kinds = here.spreads().kinds(grain, from, now).await.unwrap();
+    let told: Vec<(u64, u64)> = kinds.iter().map(|(.., spread)| (spread.runs(), spread.failed)).collect();
+    assert_eq!(told, [(2, 1)], "half of what was handed out here and ended here has failed");
+    let queue = crate::spreads::Subject::Queue(QueueName::new("q").unwrap());
+    let rows = here.spreads().of(&queue, grain, from, now).await.unwrap();
+    assert_eq!(rows.iter().map(|(_, spread)| spread.runs()).sum::<u64>(), 4);
+}
+
+#[tokio::test]
 async fn what_is_done_in_a_queue_that_keeps_nothing_is_gone() {
     let test = pushed(&["a"]).await;
     let (config, attendance) = (config("[queues.q]\nkeep_done = \"0s\"\n"), Attendance::default());

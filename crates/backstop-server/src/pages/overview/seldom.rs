@@ -59,8 +59,9 @@ async fn seen(view: &View, now: Time) -> Answer<Seen> {
             *seen.unfired.entry(run.schedule).or_insert(0) += 1;
         }
     }
-    let given_up = schedules.iter().map(|schedule| async {
-        let count = backstop.schedules().given_up(schedule, now.before(GIVEN_UP_WITHIN)).await?;
+    let since = now.before(GIVEN_UP_WITHIN);
+    let given_up = schedules.iter().map(|schedule| async move {
+        let count = backstop.schedules().given_up(schedule, since).await?;
         Ok((schedule.name.clone(), count as u64))
     });
     let given_up: Answer<Vec<_>> = join_all(given_up).await.into_iter().collect();

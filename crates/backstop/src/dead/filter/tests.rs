@@ -31,7 +31,7 @@ fn a_letter_fits_where_everything_does() {
 #[test]
 fn text_is_looked_for_where_it_is_shown() {
     let text = |text: &str| DeadFilter { text: Some(text.to_owned()), ..none() };
-    for shown in ["connection refused", "ADA", "timeout", "[redacted]"] {
+    for shown in ["connection refused", "ADA", " timeout\n", "[redacted]"] {
         check(&text(shown), true);
     }
     for hidden in ["hunter2", "abc", "nowhere"] {

@@ -100,7 +100,8 @@ impl DeadLetters {
         // Whoever goes on without a reason of their own does it for the one it was started for.
         let reason = self.log.reason().or(run.record.report.reason.as_deref());
         let log = self.log.clone().because_of(reason);
-        let noted = match log.note(&format!("redrive {id}"), told(&run.record.report, &self.redaction)).await {
+        let asked = told(&run.record.report, &self.redaction);
+        let noted = match log.note(&format!("redrive {id}"), asked).await {
             Ok(noted) => noted,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.

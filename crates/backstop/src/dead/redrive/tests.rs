@@ -134,6 +134,7 @@ fn a_plan_that_makes_no_sense_is_refused() {
         Redrive { selection: oldest(100_001), ..plan.clone() },
         matching(DeadFilter::default()),
         matching(DeadFilter { text: Some("x".repeat(1_025)), ..DeadFilter::default() }),
+        matching(DeadFilter { text: Some(" ".to_owned()), ..DeadFilter::default() }),
     ] {
         assert!(matches!(wrong.check(), Err(RedriveError::BadPlan(_))), "{wrong:?}");
     }

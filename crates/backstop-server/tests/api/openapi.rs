@@ -15,7 +15,7 @@ const ROUTES: &str = "
     POST /streams/{s}/records · GET /streams · GET /streams/{s}/keys · GET /streams/{s}/keys/{k} · DELETE /streams/{s}/keys/{k}
     POST /streams/{s}/keys/{k}/resume · POST /streams/{s}/keys/{k}/skip · POST /streams/{s}/keys/{k}/enable · POST /streams/{s}/keys/{k}/disable
     GET /events
-    GET /schedules · GET /schedules/{s}/runs · POST /schedules/{s}/trigger · POST /schedules/{s}/pause · POST /schedules/{s}/resume · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · POST /breakers/{b}/open · GET /audit · GET /capabilities
+    GET /schedules · GET /schedules/{s}/runs · POST /schedules/{s}/trigger · POST /schedules/{s}/pause · POST /schedules/{s}/resume · GET /sweeps · POST /sweeps/{s}/run · GET /tables · GET /workers · POST /workers/{w}/quiet · POST /workers/{w}/resume · POST /workers/{w}/stop · GET /breakers · POST /breakers/{b}/reset · POST /breakers/{b}/open · GET /audit · GET /capabilities · GET /kinds
 ";
 
 fn described(document: &Value) -> BTreeSet<String> {

@@ -116,8 +116,8 @@ impl Again {
 
     /// The next call that may go out.
     pub(super) fn next(&mut self, now: Instant) -> Option<(How, Vec<Settlement>)> {
-        let (is_apart, all_silent) = (self.is_apart, self.all_silent());
-        if self.lines.len() > 1 && self.alone.may_go(now) {
+        let (is_apart, all_silent) = (self.is_apart(), self.all_silent());
+        if self.alone.may_go(now) {
             let free = self.lines.values_mut().filter(|line| line.may_go_alone(is_apart));
             if let Some(line) = free.min_by_key(|line| line.alone_at) {
                 self.turn += 1;
@@ -169,13 +169,19 @@ impl Again {
     pub(super) fn due(&self) -> Option<Instant> {
         let all_silent = self.all_silent();
         let together = self.lines.values().any(|line| line.may_go_together(all_silent));
-        let alone = self.lines.len() > 1 && self.lines.values().any(|line| line.may_go_alone(self.is_apart));
+        let is_apart = self.is_apart();
+        let alone = self.lines.values().any(|line| line.may_go_alone(is_apart));
         let paces = [together.then_some(&self.together), alone.then_some(&self.alone)];
         paces.into_iter().flatten().filter(|pace| !pace.is_out).filter_map(|pace| pace.due).min()
     }
 
+    /// Whether each of several lines is to be tried by itself.
+    fn is_apart(&self) -> bool {
+        self.is_apart && self.lines.len() > 1
+    }
+
     fn all_silent(&self) -> bool {
-        self.lines.values().all(|line| line.is_silent)
+        self.lines.len() > 1 && self.lines.values().all(|line| line.is_silent)
     }
 }
 

@@ -140,15 +140,20 @@ impl Again {
     /// Takes in what a call for these ends came to, at `now`: what is left of them goes back to the head of its line.
     pub(super) fn tried(&mut self, how: How, asked: &[QueueName], left: Vec<Settlement>, now: Instant) {
         let is_answered = left.len() < asked.len();
+        let mut answers: BTreeMap<&QueueName, usize> = BTreeMap::new();
+        for queue in asked {
+            *answers.entry(queue).or_default() += 1;
+        }
+        for settlement in &left {
+            if let Some(count) = answers.get_mut(&settlement.lease.queue) {
+                *count -= 1;
+            }
+        }
         for queue in asked {
             if let Some(line) = self.lines.get_mut(queue) {
                 line.asked -= 1;
-                line.is_silent &= !is_answered;
-            }
-        }
-        for settlement in left.iter().filter(|_| is_answered) {
-            if let Some(line) = self.lines.get_mut(&settlement.lease.queue) {
-                line.is_silent = true;
+                let is_heard = answers.get(queue).is_some_and(|count| *count > 0);
+                line.is_silent = !is_heard && (is_answered || line.is_silent);
             }
         }
         for settlement in left.into_iter().rev() {

@@ -1,6 +1,6 @@
 //! Queues.
 
-use super::read::{Asked, At, named, ok};
+use super::read::{Asked, At, named, ok, to_the_end};
 use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
@@ -82,7 +82,8 @@ pub(super) async fn pause_all(
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
-    Ok(ok(&AllQueuesShape::new(changes.pause_all().await?)))
+    let queues = to_the_end(async move { Ok(changes.pause_all().await?) }).await?;
+    Ok(ok(&AllQueuesShape::new(queues)))
 }
 
 /// Give the jobs of the queues that were paused with all others out again; those that were paused by themselves stay so.
@@ -99,5 +100,6 @@ pub(super) async fn resume_all(
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
-    Ok(ok(&AllQueuesShape::new(changes.resume_all().await?)))
+    let queues = to_the_end(async move { Ok(changes.resume_all().await?) }).await?;
+    Ok(ok(&AllQueuesShape::new(queues)))
 }

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::output::words::counted;
-use crate::trouble::Verdict;
 use backstop::core::limits::FIND_MAX;
 use backstop::core::port::Answer;
 use backstop::{Backstop, JobId, NewJob, Payload, QueueName};
@@ -50,8 +49,8 @@ pub(super) async fn others(backstop: &Backstop, meant: &[Meant]) -> Answer<Vec<J
     Ok(others)
 }
 
-/// Says which, and that nothing was pushed for them; whether that falls short is the caller's to say of one that was named on purpose.
-pub(super) fn tell(some: &[JobId], count: u64, context: &Context) -> Verdict {
+/// Says which, and that nothing was pushed for them.
+pub(super) fn tell(some: &[JobId], count: u64, context: &Context) {
     let told = &some[..some.len().min(TOLD_MAX)];
     for id in told {
         context.output.warn(format!(
@@ -62,5 +61,4 @@ pub(super) fn tell(some: &[JobId], count: u64, context: &Context) -> Verdict {
     if more > 0 {
         context.output.warn(format!("… and {} more", counted(more, "id")));
     }
-    if count == 0 { Verdict::Fine } else { Verdict::FallsShort }
 }

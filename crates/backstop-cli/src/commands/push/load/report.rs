@@ -73,7 +73,7 @@ impl Report {
 
     /// Whether everything is in that could be.
     const fn is_whole(&self) -> bool {
-        self.is_clean() && self.full == 0
+        self.is_clean() && self.full == 0 && self.other == 0
     }
 
     /// Lines a store answered for.
@@ -101,8 +101,8 @@ impl Report {
                 refused(self.full)
             ))?;
         }
-        let others = same::tell(&self.others_told, self.other, context);
-        Ok(if self.is_whole() { others } else { Verdict::FallsShort })
+        same::tell(&self.others_told, self.other, context);
+        Ok(if self.is_whole() { Verdict::Fine } else { Verdict::FallsShort })
     }
 }
 

@@ -241,7 +241,15 @@ fn a_run_that_outlived_its_lease_is_listed() {
     let slow = format!("touch {}; exec sleep 3", started.display());
     let first = place.start(["work", "q", "--exec", &slow, "--lease", "500ms"]);
     wait_until("a first run", || started.exists());
-    signal(&first, "STOP");
+    // One that is frozen amid a write keeps the file locked for as long: not what is meant here.
+    wait_until("a worker that is frozen between two writes", || {
+        signal(&first, "STOP");
+        let is_free = place.run(["push", "other", "1"]).code == Some(0);
+        if !is_free {
+            signal(&first, "CONT");
+        }
+        is_free
+    });
     place.run(["work", "q", "--exec", "exit 0", "--lease", "500ms", "--until-empty"]).succeeded();
     signal(&first, "CONT");
     let overlaps = || place.json(["job", "overlaps"])["overlaps"].take();

@@ -27,6 +27,7 @@ pub use ticket::{NotATicket, Ticket};
 
 use crate::client::Backstop;
 use crate::config::Config;
+use crate::why::LIVE_WITHIN;
 use crate::worker::QueueSettings;
 use crate::workers::About;
 use crate::workers::card::Card;
@@ -40,6 +41,8 @@ use std::time::Duration;
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
+/// How long a beat waits for what is beside the point of it.
+const BESIDE_MAX: Duration = Duration::from_secs(1);
 /// Workers whose last note is remembered; with more of them, some are noted more often.
 const NOTED_MAX: usize = 10_000;
 
@@ -86,9 +89,9 @@ impl Attendance {
         }
     }
 
-    /// The queues this worker last asked for jobs of.
-    fn queues_of(&self, worker: &WorkerName) -> Vec<QueueName> {
-        self.noted().get(worker).map(|noted| noted.queues.clone()).unwrap_or_default()
+    /// The queues this worker last asked for jobs of, if it ever asked here.
+    fn queues_of(&self, worker: &WorkerName) -> Option<Vec<QueueName>> {
+        self.noted().get(worker).map(|noted| noted.queues.clone())
     }
 
     /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
@@ -174,7 +177,7 @@ impl Remote<'_> {
         let held: Vec<(JobId, Ticket)> =
             held.into_iter().filter_map(|(job, ticket)| Some((job, ticket?))).collect();
         // It still serves what it asks for, also where it holds nothing of that.
-        let asked = self.attendance.queues_of(worker).into_iter();
+        let asked = self.asks_for(worker).await;
         let queues: BTreeSet<QueueName> =
             held.iter().map(|(_, held)| held.queue.clone()).chain(asked).collect();
         let usual = || held.iter().map(|(_, ticket)| ticket.term).max();
@@ -193,6 +196,26 @@ impl Remote<'_> {
         }
         lost.extend(beaten.lost.into_iter().map(|lease| lease.job));
         Ok(lost)
+    }
+
+    /// The queues a worker asks for jobs of. One that asked another process, or this one before it was started anew, is asked after in
+    /// the store: a beat that named fewer queues than it serves would show it as gone from the others.
+    async fn asks_for(&self, worker: &WorkerName) -> Vec<QueueName> {
+        if let Some(queues) = self.attendance.queues_of(worker) {
+            return queues;
+        }
+        let look = self.backstop.store().workers(LIVE_WITHIN, self.backstop.now());
+        match tokio::time::timeout(BESIDE_MAX, look).await {
+            Ok(Ok(workers)) => {
+                let known = workers.into_iter().find(|one| one.name == *worker);
+                let queues = known.map(|one| one.queues).unwrap_or_default();
+                // Not as of now: when it asks, it is noted by what it asks for.
+                self.attendance.note(worker, &queues, Time::from_micros(0));
+                queues
+            }
+            // Its leases matter more: they are kept now, and its queues are looked up with the next beat.
+            _ => Vec::new(),
+        }
     }
 
     fn settings(&self, queue: &QueueName) -> Option<&QueueSettings> {

@@ -5,7 +5,7 @@
 //! until it is taken back or forgotten, whoever calls; only an order that a silence has ended is taken away, since nobody could tell it from
 //! one for the next run.
 
-use super::{NOTED_MAX, Remote};
+use super::{BESIDE_MAX, NOTED_MAX, Remote};
 use crate::shared::remove;
 use crate::workers::About;
 use crate::workers::card::{Card, put_card_elsewhere, read_both, told_of};
@@ -14,7 +14,6 @@ use backstop_core::port::Answer;
 use backstop_core::{Span, Time, WorkerName};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The store is asked for a worker's orders no more often than this.
 const ORDERS_EVERY: Span = Span::secs(2);
@@ -22,8 +21,6 @@ const ORDERS_EVERY: Span = Span::secs(2);
 const CARDS_EVERY: Span = Span::secs(10);
 /// How often a card is put down although it says nothing new: somebody may have taken it away.
 const CARDS_AGAIN: Span = Span::minutes(1);
-/// How long a beat waits for what is beside the point of it.
-const BESIDE_MAX: Duration = Duration::from_secs(1);
 
 /// Something that was true of a worker at a time.
 #[derive(Clone, Debug)]

@@ -229,6 +229,23 @@ async fn a_beat_keeps_its_leases_and_answers_in_time_whatever_becomes_of_the_ord
     assert_eq!(until, backstop.now().after(Span::secs(15)));
 }
 
+#[tokio::test]
+async fn a_beat_through_another_process_leaves_the_worker_the_queues_it_serves() {
+    let test = pushed(&["a"]).await;
+    let (config, first, other) = (config(""), Attendance::default(), Attendance::default());
+    let both = ["q", "r"].map(|name| QueueName::new(name).unwrap());
+    let asked = Ask { queues: both.to_vec(), ..ask(1) };
+    let handed = test.backstop.remote(&config, &first).lease(&asked).await.unwrap().remove(0);
+    let remote = test.backstop.remote(&config, &other);
+    for held in [vec![(handed.run.lease.job, Some(handed.ticket))], Vec::new()] {
+        test.clock.advance(Span::secs(5));
+        remote.beat(&worker(), &About::default(), held, None).await.unwrap();
+        let seen = test.backstop.workers(Span::minutes(1)).await.unwrap().remove(0);
+        assert_eq!(seen.status.queues, both);
+        assert_eq!(seen.health(test.backstop.now()), Health::Live);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_beat_does_not_wait_for_cells_that_hang() {
     let (backstop, store, clock) = flaky();

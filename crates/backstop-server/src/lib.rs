@@ -34,6 +34,7 @@ pub mod pages;
 mod redrives;
 pub mod resume;
 pub mod serve;
+mod to_the_end;
 pub mod wire;
 pub mod words;
 

@@ -767,7 +767,9 @@ async fn rights_that_are_changed_half_way_stop_no_worker() {
         assert!(tokio::time::timeout(five, running.ended()).await.is_err(), "{method}");
         store.allow(method);
         tokio::time::sleep(Duration::from_mins(2)).await;
-        assert!(runs.load(Ordering::SeqCst) >= before + 3, "it works on: {method}");
+        let again = runs.load(Ordering::SeqCst) - before;
+        // What ended and was not taken is told again, and kept meanwhile: nothing runs twice for it.
+        assert!(if method == "settle" { again == 3 } else { again >= 3 }, "{again} runs: {method}");
     }
     assert_eq!(running.refused(), None);
     store.forbid("claim");

@@ -66,6 +66,7 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Look, "/v1/capabilities", Need::Known),
     // Who did what is for those who could have done it.
     (Look, "/v1/audit", ADMIN),
+    (Look, "/audit/**", ADMIN),
     // Whoever looks. A count that is asked for with a body changes nothing.
     (Post, "/v1/bulk/preview", READ),
     (Look, "/v1/**", READ),
@@ -83,7 +84,6 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Look, "/workers/**", READ),
     (Look, "/breakers/**", READ),
     (Look, "/policy/**", READ),
-    (Look, "/audit/**", READ),
 ];
 
 /// What is open to tokens for some queues. Whatever stands here asks [`super::Reach`] about each queue it touches or shows.
@@ -206,10 +206,13 @@ mod tests {
             ("DELETE", "/v1/streams/{s}/keys/{k}", ADMIN),
             ("POST", "/v1/sweeps/{s}/run", ADMIN),
             ("POST", "/v1/breakers/{b}/reset", ADMIN),
+            ("GET", "/v1/audit", ADMIN),
+            ("GET", "/audit", ADMIN),
             ("GET", "/", READ),
             ("GET", "/queues", READ),
             ("GET", "/streams/{s}/keys/{k}", READ),
             ("POST", "/queues/{q}/pause", ADMIN),
+            ("POST", "/queues", ADMIN),
             ("POST", "/dead", ADMIN),
         ] {
             check(method, path, expected);

@@ -33,7 +33,7 @@ pub(super) async fn look(app: &App, attendance: Arc<Attendance>, ask: Ask) -> Re
         let handed = app.backstop().remote(&config, &attendance).lease_until(&ask, &leaving).await?;
         Ok(Undelivered { app, attendance, handed })
     });
-    let found = super::read::ended(search.await);
+    let found = crate::to_the_end::ended(search.await);
     drop(is_gone);
     found
 }

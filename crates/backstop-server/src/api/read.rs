@@ -6,13 +6,11 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use backstop::core::port::StoreError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::str::FromStr;
-use tokio::task::JoinError;
 
 /// How many entries a list has if nobody says.
 const LIMIT_USUAL: usize = 50;
@@ -145,16 +143,7 @@ pub(super) fn ok(shape: &impl Serialize) -> Response {
 pub(super) async fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    ended(tokio::spawn(change).await)
-}
-
-/// What a task answered; a panic in it goes on here.
-pub(super) fn ended<T>(task: Result<Result<T, Problem>, JoinError>) -> Result<T, Problem> {
-    task.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        // Tasks of requests are cancelled only with the whole server.
-        Err(_) => Err(StoreError::unavailable("answering", "the server is going down").into()),
-    })
+    crate::to_the_end::to_the_end(change).await
 }
 
 #[cfg(test)]

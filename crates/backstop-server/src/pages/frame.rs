@@ -56,6 +56,11 @@ impl Frame {
         &NAVIGATION
     }
 
+    /// Whether the caller may look at a section: who did what is for those who could have done it.
+    pub fn may_see(&self, section: &Section) -> bool {
+        *section != Section::Audit || self.may_write
+    }
+
     /// Characters of a reason.
     pub const fn reason_max(&self) -> usize {
         REASON_CHARS_MAX

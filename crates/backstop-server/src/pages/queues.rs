@@ -8,6 +8,7 @@ use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
 use crate::history::History;
 use crate::pages::chart::{Markup, Tone, Unit, spark};
+use crate::to_the_end::to_the_end;
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
@@ -24,7 +25,7 @@ const ROWS_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
-        .route("/queues", get(list))
+        .route("/queues", get(list).post(turn_all))
         .route("/queues/{queue}", get(one::page))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/resume", post(resume))
@@ -38,6 +39,9 @@ struct Page {
     left_out: usize,
     search: String,
     is_searched: bool,
+    /// Whether any queue, found or not, gives its jobs out; and whether any does not.
+    has_open: bool,
+    has_paused: bool,
 }
 
 /// One queue of a list; the overview shows some of them too.
@@ -101,6 +105,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         rows: found.into_iter().take(ROWS_MAX).map(|queue| Row::of(queue, &facts)).collect(),
         is_searched: !search.is_empty(),
         search,
+        has_open: queues.iter().any(|queue| queue.gate == Gate::Open),
+        has_paused: queues.iter().any(|queue| queue.gate == Gate::Paused),
     };
     view.show(&page)
 }
@@ -195,6 +201,34 @@ async fn resume(view: View, Path(queue): Path<String>, posted: Posted) -> Result
     let queue = named(&view, &queue)?;
     view.ask(view.changes(&posted)?.resume(&queue)).await?;
     Ok(back(&view, &queue, &posted, &Note::done(format!("Queue {queue} gives out its jobs again."))))
+}
+
+/// Pauses every queue that is open, or opens those that were paused so.
+async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
+    let changes = view.changes(&posted)?;
+    let note = match posted.get("action") {
+        Some("pause") => {
+            let paused = view.ask(to_the_end(async move { changes.pause_all().await })).await?.len();
+            format!("{} paused: their jobs stay where they are until they are resumed.", queues_are(paused))
+        }
+        Some("resume") => {
+            match view.ask(to_the_end(async move { changes.resume_all().await })).await?.len() {
+                0 => "No queue was paused with all others: those that were paused by themselves stay so."
+                    .to_owned(),
+                opened => format!("{} giving out jobs again.", queues_are(opened)),
+            }
+        }
+        _ => return Err(view.bad("say what to do with all queues: action=pause or action=resume")),
+    };
+    let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
+    Ok(Note::done(note).on(view.app().base(), &list.to_string()))
+}
+
+fn queues_are(count: usize) -> String {
+    match count {
+        1 => "1 queue is".to_owned(),
+        _ => format!("{} queues are", text::count(count as u64)),
+    }
 }
 
 /// To where the button was: the queue, or the list with its search.

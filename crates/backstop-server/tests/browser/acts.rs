@@ -113,6 +113,11 @@ fn a_queue_is_paused_and_resumed() {
         page.go(&site.at("/queues/mail"));
         confirm(&page, "Pause…", "Pause");
         assert_eq!(site.queue("mail").gate, Gate::Paused);
+        page.go(&site.at("/queues"));
+        confirm(&page, "Pause all queues…", "Yes, pause all queues");
+        assert_eq!(site.queue("failing").gate, Gate::Paused);
+        confirm(&page, "Resume all…", "Yes, resume them");
+        assert_eq!((site.queue("failing").gate, site.queue("mail").gate), (Gate::Open, Gate::Paused));
     }
 }
 

@@ -27,6 +27,27 @@ async fn a_queue_is_paused_and_resumed_and_the_audit_says_who_did_it() {
 }
 
 #[tokio::test]
+async fn all_queues_are_paused_together_and_only_those_are_resumed() {
+    let site = Site::new("");
+    for queue in ["emails", "orders", "by-hand"] {
+        ready(&site.test.backstop, queue, queue).await;
+    }
+    assert!(!site.page("/queues").await.contains("ask-resume-all"), "nothing is paused yet");
+    site.post("/queues/by-hand/pause", "").await;
+    let paused = site.post("/queues", "action=pause&search=em&reason=the+network+moves").await;
+    assert_eq!((paused.status, paused.location.as_str()), (StatusCode::SEE_OTHER, "/queues?search=em"));
+    for queue in ["emails", "orders", "by-hand"] {
+        assert_eq!(gate(&site, queue).await, Gate::Paused, "{queue}");
+    }
+    assert!(!site.page("/queues").await.contains("ask-pause-all"), "all are paused already");
+    site.post("/queues", "action=resume").await;
+    assert_eq!((gate(&site, "emails").await, gate(&site, "orders").await), (Gate::Open, Gate::Open));
+    assert_eq!(gate(&site, "by-hand").await, Gate::Paused);
+    assert_eq!(said(&site).await, ["queue pause", "queue pause", "queue resume"]);
+    assert_eq!(site.post("/queues", "action=").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn a_list_shows_how_many_jobs_are_where_and_leads_to_them() {
     let site = Site::new("");
     let backstop = &site.test.backstop;

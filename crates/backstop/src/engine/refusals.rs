@@ -5,16 +5,23 @@
 //! | a call of one kind (claims, settlements, beats) | then |
 //! |---|---|
 //! | is answered, or fails because of an outage | what was refused before counts no more |
-//! | is refused | counted, from the first one on; of settlements those of one job count once: it may be the job's own fault |
+//! | is refused | counted, from the first one on; of settlements each job counts once: it may be the job's own fault |
 //! | was refused [`REFUSALS_MIN`] times, for [`REFUSED_FOR`] or the longest lease | the worker stops |
 //! | the same, and was never answered | the worker stops after [`REFUSED_AT_START_FOR`] |
 //!
 //! A run that cannot be settled, or kept, is run again by others: while settlements or beats are refused, nothing new is claimed for
 //! [`HOLD`] after each.
+//!
+//! | the settlement of one job | then |
+//! |---|---|
+//! | is refused | it is kept, and told again: the no may not be the last word |
+//! | is refused again, after others were answered | it is the job's own fault: given up |
+//! | is refused again after as long as a worker is patient, or when the worker stops | given up |
 
 use backstop_core::limits::{REFUSALS_MIN, REFUSED_AT_START_FOR, REFUSED_FOR};
 use backstop_core::port::StoreError;
 use backstop_core::{JobId, Span};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,6 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How long nothing is claimed after a settlement or a beat was refused.
 const HOLD: Duration = Duration::from_secs(10);
+/// Jobs whose refused settlements are kept; of more they are given up.
+const KEPT_MAX: usize = 2 * super::settle::WAITING_MAX;
+/// For how long a job is remembered: one that runs again, and is refused again, is the same one.
+const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// What a worker lives on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +71,8 @@ pub(crate) struct Refusals {
 #[derive(Default)]
 struct Vitals {
     of: [Standing; 3],
+    /// Jobs whose settlements were refused not long ago, since when, and whether others were answered after that.
+    jobs: BTreeMap<JobId, (Instant, bool)>,
     last_word: Option<StoreError>,
 }
 
@@ -94,16 +107,19 @@ impl Refusals {
     /// Takes in how a call ended.
     pub(crate) fn note<T>(&self, vital: Vital, answer: &Result<T, StoreError>, now: Instant) {
         let mut vitals = self.lock();
-        let standing = &mut vitals.of[vital.place()];
+        let Vitals { of, jobs, .. } = &mut *vitals;
+        let standing = &mut of[vital.place()];
         standing.was_answered |= answer.is_ok();
         let Err(error @ StoreError::Misuse { .. }) = answer else {
             standing.refused = None;
+            if matches!(vital, Vital::Settlement(_)) && answer.is_ok() {
+                jobs.values_mut().for_each(|(_, others_answered)| *others_answered = true);
+            }
             return;
         };
+        let is_known = matches!(vital, Vital::Settlement(job) if is_known(jobs, job, now));
         let refused = match standing.refused {
-            Some(before) if matches!(vital, Vital::Settlement(_)) && before.vital == vital => {
-                Refused { at: now, ..before }
-            }
+            Some(before) if is_known => Refused { at: now, vital, ..before },
             Some(before) => Refused { times: before.times.saturating_add(1), vital, at: now, ..before },
             None => Refused { times: 1, since: now, vital, at: now },
         };
@@ -115,6 +131,16 @@ impl Refusals {
             vitals.last_word = Some(error.clone());
             self.is_final.cancel();
         }
+    }
+
+    /// Whether the settlement of a job that was just refused is kept, and told again.
+    pub(crate) fn keeps(&self, job: JobId, now: Instant) -> bool {
+        let vitals = self.lock();
+        let known = vitals.jobs.get(&job);
+        vitals.last_word.is_none()
+            && known.is_some_and(|(since, others_answered)| {
+                !others_answered && now.duration_since(*since) < self.patience
+            })
     }
 
     /// Whether nothing is to be claimed: what would be run could not be settled, or kept.
@@ -140,6 +166,21 @@ impl Refusals {
     pub(crate) fn last_word(&self) -> Option<StoreError> {
         self.lock().last_word.clone()
     }
+}
+
+/// Whether this job was refused not long ago; from now on it was.
+fn is_known(jobs: &mut BTreeMap<JobId, (Instant, bool)>, job: JobId, now: Instant) -> bool {
+    let is_recent = |since: Instant| now.duration_since(since) < REMEMBERED;
+    if jobs.get(&job).is_some_and(|(since, _)| is_recent(*since)) {
+        return true;
+    }
+    if jobs.len() >= KEPT_MAX {
+        jobs.retain(|_, (since, _)| is_recent(*since));
+    }
+    if jobs.len() < KEPT_MAX {
+        jobs.insert(job, (now, false));
+    }
+    false
 }
 
 #[cfg(test)]
@@ -168,6 +209,10 @@ mod tests {
 
         fn off(&self, vital: Vital, secs: u64) {
             self.refusals.note::<()>(vital, &Err(StoreError::unavailable("claiming", "off")), self.at(secs));
+        }
+
+        fn keeps(&self, name: &str, secs: u64) -> bool {
+            self.refusals.keeps(JobId::named(name), self.at(secs))
         }
 
         /// Whether it is final after this.
@@ -245,6 +290,64 @@ mod tests {
         for secs in 0..100 {
             assert!(!course.refused(job("poison"), secs));
         }
+    }
+
+    #[tokio::test]
+    async fn jobs_that_cannot_be_settled_count_once_however_they_take_turns() {
+        let course = Course::new();
+        course.answered(job("fine"), 0);
+        for secs in 1..29 {
+            let name = if secs % 2 == 0 { "poison" } else { "venom" };
+            assert!(!course.refused(job(name), secs) && course.keeps(name, secs));
+        }
+        assert!(!course.refused(job("poison"), 40) && !course.refused(job("venom"), 40));
+    }
+
+    #[tokio::test]
+    async fn a_refused_settlement_is_kept_until_others_are_answered_or_patience_ends() {
+        let course = Course::new();
+        course.answered(job("fine"), 0);
+        course.refused(job("a"), 1);
+        assert!(course.keeps("a", 1), "the first no is not the last word, whatever was answered before");
+        course.refused(job("a"), 30);
+        assert!(course.keeps("a", 30));
+        course.refused(job("a"), 31);
+        assert!(!course.keeps("a", 31), "that was as long as a worker is patient");
+        course.refused(job("b"), 40);
+        assert!(course.keeps("b", 40));
+        course.answered(job("fine"), 41);
+        course.refused(job("b"), 42);
+        assert!(!course.keeps("b", 42), "others are answered: it is the job's own fault");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_by_a_worker_that_stops() {
+        let course = Course::new();
+        for (name, secs) in [("a", 0), ("b", 1), ("c", 6)] {
+            course.refused(job(name), secs);
+        }
+        assert!(!course.keeps("c", 6));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded() {
+        let course = Course::new();
+        let is_kept = |name: &str, secs: u64| {
+            course.answered(Vital::Claim, secs);
+            course.refusals.note::<()>(
+                job(name),
+                &Err(StoreError::misuse("settling", "no")),
+                course.at(secs),
+            );
+            course.keeps(name, secs)
+        };
+        course.answered(job("fine"), 0);
+        for number in 0..KEPT_MAX {
+            assert!(is_kept(&number.to_string(), 1));
+        }
+        assert!(!is_kept("one more", 2));
+        course.off(job("fine"), 3_000);
+        assert!(is_kept("one more", 3_601), "what was refused long ago makes room");
     }
 
     #[tokio::test]

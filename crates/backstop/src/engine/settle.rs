@@ -221,8 +221,8 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
     }
 }
 
-/// Takes note of answers; tells what is to be settled again: what was not answered, and in another way what there is no room for the
-/// death of.
+/// Takes note of answers; tells what is to be settled again: what was not answered, what was refused and may yet be taken, and in another
+/// way what there is no room for the death of.
 fn account(engine: &Engine, batch: Vec<Settlement>, answers: Vec<Answer<Settled>>) -> Vec<Settlement> {
     let mut left = Vec::new();
     for (settlement, answer) in batch.into_iter().zip(answers) {
@@ -232,6 +232,9 @@ fn account(engine: &Engine, batch: Vec<Settlement>, answers: Vec<Answer<Settled>
                 left.push(given_back(&settlement, engine.now()));
             }
             Ok(Settled::Unanswered) => left.push(settlement),
+            Err(StoreError::Misuse { .. }) if engine.refusals.keeps(settlement.lease.job, Instant::now()) => {
+                left.push(settlement);
+            }
             Ok(Settled::Applied | Settled::Stale) | Err(_) => end(engine, &settlement, answer),
         }
     }

@@ -2,9 +2,10 @@
 
 use super::guards::News;
 use super::{Handed, Remote};
+use crate::client::Backstop;
 use backstop_core::breaker::{Sign, Signal};
 use backstop_core::limits::SETTLE_MAX;
-use backstop_core::port::Answer;
+use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Outcome, QueueName};
 use std::collections::BTreeMap;
@@ -41,26 +42,8 @@ impl Remote<'_> {
         }
     }
 
-    /// Makes jobs ready again whose leases were never used.
     pub(super) async fn release(&self, leases: Vec<Lease>) -> Answer<()> {
-        let mut wait = TRY_AGAIN;
-        for part in leases.chunks(SETTLE_MAX) {
-            for tried in 1.. {
-                let now = self.backstop.now();
-                let released = |lease: &Lease| Settlement {
-                    lease: lease.clone(),
-                    outcome: Outcome::Released { at: now },
-                };
-                match self.backstop.store().settle(part.iter().map(released).collect(), now).await {
-                    Ok(_) => break,
-                    Err(error) if error.is_transient() && tried < TRIES_MAX => {}
-                    Err(error) => return Err(error),
-                }
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-            }
-        }
-        Ok(())
+        release(self.backstop, leases).await
     }
 
     async fn return_leave(&self, queue: &QueueName, unused: u32) {
@@ -69,4 +52,36 @@ impl Remote<'_> {
             tracing::warn!(%error, %queue, "unused leave could not be given back");
         }
     }
+}
+
+/// Makes jobs ready again whose leases were never used.
+pub(super) async fn release(backstop: &Backstop, leases: Vec<Lease>) -> Answer<()> {
+    let mut wait = TRY_AGAIN;
+    for part in leases.chunks(SETTLE_MAX) {
+        let mut left = part.to_vec();
+        for tried in 1.. {
+            match release_once(backstop, &left).await {
+                Ok(unanswered) if unanswered.is_empty() => break,
+                Ok(unanswered) if tried < TRIES_MAX => left = unanswered,
+                Ok(_) => {
+                    return Err(StoreError::unavailable("giving jobs back", "their queue does not answer"));
+                }
+                Err(error) if error.is_transient() && tried < TRIES_MAX => {}
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+    }
+    Ok(())
+}
+
+/// Tells which of them were not answered for.
+async fn release_once(backstop: &Backstop, leases: &[Lease]) -> Answer<Vec<Lease>> {
+    let now = backstop.now();
+    let released =
+        |lease: &Lease| Settlement { lease: lease.clone(), outcome: Outcome::Released { at: now } };
+    let answers = backstop.store().settle(leases.iter().map(released).collect(), now).await?;
+    let unanswered = leases.iter().zip(answers).filter(|(_, answer)| *answer == Settled::Unanswered);
+    Ok(unanswered.map(|(lease, _)| lease.clone()).collect())
 }

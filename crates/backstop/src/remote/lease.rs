@@ -8,7 +8,7 @@ use crate::workers::About;
 use backstop_core::blame::is_suspect;
 use backstop_core::limits::{CLAIM_JOBS_MAX, LEASE_MAX, LEASE_MIN, PROMOTE_MAX};
 use backstop_core::plan::{Lane, Want, wants};
-use backstop_core::port::{Answer, Beat, Claim, Hints};
+use backstop_core::port::{Answer, Beat, Hints};
 use backstop_core::{Leased, QueueName, Span, WorkerName};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -184,23 +184,6 @@ impl Remote<'_> {
         self.return_unused(&runs, &allowed).await;
         let passed = self.through_gates(runs, &ask.worker, has_suspect).await?;
         Ok(self.with_tickets(passed, &allowed, term))
-    }
-
-    async fn claim(&self, ask: &Ask, term: Span, allowed: &[Allowed]) -> Answer<Vec<Leased>> {
-        let number = self.backstop.random().lease_number();
-        let wants: Vec<Want> = allowed.iter().map(|one| one.want.clone()).collect();
-        let claim = |until| Claim { number, worker: ask.worker.clone(), until, wants: wants.clone() };
-        let now = self.backstop.now();
-        let claimed = match self.backstop.store().claim(claim(now.after(term)), now).await {
-            // An answer that was lost on the way: the number makes it the same claim.
-            Err(error) if error.is_transient() => {
-                let now = self.backstop.now();
-                self.backstop.store().claim(claim(now.after(term)), now).await
-            }
-            answer => answer,
-        };
-        // What a queue granted that did not answer is not known here, and not beaten for by name.
-        claimed.map(|claimed| claimed.runs)
     }
 
     fn with_tickets(

@@ -9,10 +9,12 @@
 //! | being asked to take no new jobs | nothing is claimed for such a worker, as `orders.rs` says |
 //! | being a suspect, as [`backstop_core::blame`] says | each worker has one at a time, as `suspects.rs` says, and it is noted before |
 //!
-//! Nothing is remembered here between two calls but when a worker was last seen, what it told and was asked for then, and when jobs were last made ready: what ending a run needs to know travels with
+//! Nothing is remembered here between two calls but when a worker was last seen, what it told and was asked for then, which queues did
+//! not answer, and when jobs were last made ready: what ending a run needs to know travels with
 //! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
 
 mod back;
+mod claim;
 mod guards;
 mod lease;
 mod orders;
@@ -56,6 +58,8 @@ pub struct Attendance {
     cards: orders::Memory<Card>,
     /// What they were asked for.
     orders: orders::Memory<orders::Heard>,
+    /// Queues that do not answer.
+    silence: claim::Silence,
 }
 
 /// A look for jobs whose time has come.

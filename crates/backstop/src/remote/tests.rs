@@ -1,4 +1,5 @@
 mod orders;
+mod parts;
 
 use super::*;
 use crate::config::{Overrides, Written, resolve};

@@ -1,0 +1,95 @@
+//! A store of which a part is away.
+
+use super::*;
+use crate::testing::VirtualClock;
+use backstop_testkit::parted::{Gone, Parted};
+
+struct Place {
+    backstop: Backstop,
+    parted: Arc<Parted>,
+}
+
+fn queues() -> Vec<QueueName> {
+    ["gone", "kept"].map(|name| QueueName::new(name).unwrap()).to_vec()
+}
+
+fn lose_a_part(place: &Place) {
+    place.parted.set_gone(queues().into_iter().take(1), Gone::Granting);
+}
+
+/// With jobs in both queues.
+async fn place() -> Place {
+    let parted = Arc::new(Parted::new(Arc::new(MemoryStore::new())));
+    let clock = Arc::new(VirtualClock::start());
+    let backstop = Backstop::on(Arc::<Parted>::clone(&parted), clock, Random::seeded(1));
+    for queue in ["gone", "kept"] {
+        for n in 0..20 {
+            backstop.draft(queue).id(&format!("{queue} {n}")).push().await.unwrap();
+        }
+    }
+    Place { backstop, parted }
+}
+
+async fn running_in_gone(place: &Place) -> u64 {
+    let queues = place.backstop.store().queues(place.backstop.now()).await.unwrap();
+    queues.into_iter().find(|one| one.name.as_str() == "gone").unwrap().counts.of(State::Running)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_queue_granted_that_did_not_answer_goes_back_when_it_is_there_again() {
+    let place = place().await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = place.backstop.remote(&config, &attendance);
+    lose_a_part(&place);
+    let both = Ask { queues: queues(), ..ask(4) };
+    let handed = remote.lease(&both).await.unwrap();
+    assert!(!handed.is_empty() && running_in_gone(&place).await > 0);
+    let held: Vec<_> = handed.into_iter().map(|one| (one.run.lease.job, Some(one.ticket))).collect();
+    // A neighbour runs on: its beats keep the whole claim.
+    for second in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        remote.beat(&both.worker, &About::default(), held.clone(), None).await.unwrap();
+        if second == 30 {
+            place.parted.set_whole();
+        }
+    }
+    assert_eq!(running_in_gone(&place).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_does_not_answer_is_left_out_for_a_while_and_asked_again() {
+    let place = place().await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = place.backstop.remote(&config, &attendance);
+    lose_a_part(&place);
+    let both = Ask { queues: queues(), ..ask(2) };
+    remote.lease(&both).await.unwrap();
+    let granted = running_in_gone(&place).await;
+    for _ in 0..5 {
+        assert_eq!(remote.lease(&both).await.unwrap().len(), 2, "the other gives all there is room for");
+    }
+    assert_eq!(running_in_gone(&place).await, granted, "it was not asked");
+    place.parted.set_whole();
+    let of_gone = |handed: &[Handed]| handed.iter().any(|one| one.run.lease.queue.as_str() == "gone");
+    assert!(!of_gone(&remote.lease(&both).await.unwrap()));
+    let alone = Ask { queues: queues()[..1].to_vec(), ..ask(1) };
+    assert!(of_gone(&remote.lease(&alone).await.unwrap()), "where nothing else is asked for, it is");
+    assert!(of_gone(&remote.lease(&both).await.unwrap()), "it has answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_at_a_time_finds_out_whether_a_queue_is_back() {
+    let silence = claim::Silence::default();
+    let (wants, now) = (both_wanted(), Time::from_millis(1_000_000));
+    silence.note(&wants, &queues()[..1], now);
+    let asked = |at: Time| silence.leave_out(both_wanted(), at).len();
+    assert_eq!((asked(now), asked(now.after(Span::secs(9)))), (1, 1));
+    let later = now.after(Span::secs(10));
+    assert_eq!((asked(later), asked(later)), (2, 1), "the first asks for all");
+    silence.note(&wants, &[], later);
+    assert_eq!((asked(later), asked(later)), (2, 2));
+}
+
+fn both_wanted() -> Vec<backstop_core::plan::Want> {
+    queues().into_iter().map(|queue| backstop_core::plan::Want { queue, max: 1 }).collect()
+}

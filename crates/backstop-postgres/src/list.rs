@@ -1,5 +1,5 @@
-//! Lists, page by page. A page walks the table that has its order, looks at no more than [`SCAN_MAX`] rows, and continues
-//! after the last place it looked at.
+//! Lists, page by page. A page walks the table that has its order, looks at no more than [`SCAN_MAX`] rows and for no longer than about
+//! [`LOOK_FOR`], and continues after the last place it looked at.
 
 use crate::found::Found;
 use crate::link::{Commit, Link};
@@ -9,6 +9,8 @@ use backstop_core::port::place::Place;
 use backstop_core::port::{Answer, Damaged, Order, Page, PageQuery};
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -16,6 +18,8 @@ use uuid::Uuid;
 const DOING: &str = "listing jobs";
 /// Rows asked for at once: a page is mostly full long before it has looked at all it may.
 const STRIDE: usize = 2_000;
+/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
+const LOOK_FOR: Duration = Duration::from_millis(60);
 
 /// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
@@ -51,6 +55,7 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         query,
         queues,
         limit: query.limit.clamp(1, PAGE_MAX),
+        until: Instant::now() + LOOK_FOR,
         looked: 0,
         found: Vec::new(),
         last: after,
@@ -92,6 +97,8 @@ struct Walk<'a> {
     query: &'a PageQuery,
     queues: Vec<(i32, String)>,
     limit: usize,
+    /// No look begins after this.
+    until: Instant,
     looked: usize,
     found: Vec<Uuid>,
     /// The place of the row looked at last.
@@ -117,6 +124,15 @@ impl Walk<'_> {
         self.last = Some(place);
         self.found.extend(seen.fits.then_some(seen.id));
         Step::On
+    }
+
+    /// Whether there is no time for a further look. Called after one: each page gets on by a stride at least.
+    fn is_late(&mut self) -> bool {
+        let is_late = Instant::now() >= self.until && self.last.is_some();
+        if is_late {
+            self.next = self.last.take();
+        }
+        is_late
     }
 
     fn seen(&self, row: &Row) -> Answer<Seen> {
@@ -155,7 +171,7 @@ impl Walk<'_> {
                     return Ok(());
                 }
             }
-            if rows.len() < STRIDE {
+            if rows.len() < STRIDE || self.is_late() {
                 return Ok(());
             }
         }
@@ -181,6 +197,9 @@ impl Walk<'_> {
                 }
                 if rows.len() < STRIDE {
                     break;
+                }
+                if self.is_late() {
+                    return Ok(());
                 }
             }
         }
@@ -216,7 +235,7 @@ impl Walk<'_> {
                     return Ok(());
                 }
             }
-            if last {
+            if last || self.is_late() {
                 return Ok(());
             }
         }

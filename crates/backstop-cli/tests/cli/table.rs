@@ -354,9 +354,13 @@ fn bench_finds_what_is_due_without_indexes_and_with_them_and_leaves_nothing_behi
         let url = url.into_iter().flat_map(|url| ["--url", url]);
         let report = place.json(["bench", "tables", "--quick"].into_iter().chain(url));
         assert_eq!((&report["rows"], &report["due"]), (&json!(100_000), &json!(1_000)));
-        for looks in ["without_indexes", "with_indexes", "opening", "selecting"] {
+        for looks in ["without_indexes", "with_indexes", "opening"] {
             assert!(report[looks]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
             assert!(report["by_age"][looks]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+        }
+        // What is left of a look without its opening: on a busy machine nothing may be.
+        for selecting in [&report["selecting"], &report["by_age"]["selecting"]] {
+            assert!(selecting["p50_ms"].is_f64(), "{report}");
         }
     };
     check(None);

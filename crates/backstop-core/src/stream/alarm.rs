@@ -39,7 +39,7 @@ impl Alarm {
 impl fmt::Display for Alarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::TimeoutRate => "more than 5 % of the records that wait time out; are producers late, or gone?",
+            Self::TimeoutRate => "more than 5 % of the records that wait time out: their producers are late, or gone",
             Self::OverflowRate => "more than 0.1 % of the records that wait overflow their key; raise max_held, or look for what delays records",
             Self::HeldGrowing => "more is held every minute; handlers or producers fall behind",
         })

@@ -22,6 +22,7 @@ use backstop_core::limits::{REFUSALS_MIN, REFUSED_AT_START_FOR, REFUSED_FOR};
 use backstop_core::port::StoreError;
 use backstop_core::{JobId, Span};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 const HOLD: Duration = Duration::from_secs(10);
 /// Jobs whose refused settlements are kept; of more they are given up.
 const KEPT_MAX: usize = 2 * super::settle::WAITING_MAX;
-/// For how long a job is remembered: one that runs again, and is refused again, is the same one.
+/// For how long a job is remembered at least: one that runs again, and is refused again, is the same one.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// What a worker lives on.
@@ -66,6 +67,8 @@ pub(crate) struct Refusals {
     is_final: CancellationToken,
     /// How long the store may say no.
     patience: Duration,
+    /// Whether any job is remembered: mostly none is, and nobody has to look.
+    has_jobs: AtomicBool,
 }
 
 #[derive(Default)]
@@ -96,7 +99,8 @@ impl Refusals {
     /// For a worker whose longest lease this is.
     pub(crate) fn new(longest_lease: Span) -> Self {
         let patience = REFUSED_FOR.max(longest_lease).into();
-        Self { vitals: Mutex::default(), is_final: CancellationToken::new(), patience }
+        let (vitals, has_jobs) = (Mutex::default(), AtomicBool::new(false));
+        Self { vitals, is_final: CancellationToken::new(), patience, has_jobs }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vitals> {
@@ -117,9 +121,12 @@ impl Refusals {
             }
             return;
         };
-        let is_known = matches!(vital, Vital::Settlement(job) if is_known(jobs, job, now));
+        let remembered = REMEMBERED.max(self.patience * 2);
+        let is_known = matches!(vital, Vital::Settlement(job) if is_known(jobs, job, remembered, now));
+        self.has_jobs.store(!jobs.is_empty(), Ordering::Relaxed);
         let refused = match standing.refused {
-            Some(before) if is_known => Refused { at: now, vital, ..before },
+            // Nor does it hold up claims: what runs next shows whether it is the job's own fault.
+            Some(before) if is_known => before,
             Some(before) => Refused { times: before.times.saturating_add(1), vital, at: now, ..before },
             None => Refused { times: 1, since: now, vital, at: now },
         };
@@ -141,6 +148,15 @@ impl Refusals {
             && known.is_some_and(|(since, others_answered)| {
                 !others_answered && now.duration_since(*since) < self.patience
             })
+    }
+
+    /// The end of a job's run was taken: what was refused of it before counts no more.
+    pub(crate) fn forget(&self, job: JobId) {
+        if self.has_jobs.load(Ordering::Relaxed) {
+            let mut vitals = self.lock();
+            vitals.jobs.remove(&job);
+            self.has_jobs.store(!vitals.jobs.is_empty(), Ordering::Relaxed);
+        }
     }
 
     /// Whether nothing is to be claimed: what would be run could not be settled, or kept.
@@ -169,8 +185,13 @@ impl Refusals {
 }
 
 /// Whether this job was refused not long ago; from now on it was.
-fn is_known(jobs: &mut BTreeMap<JobId, (Instant, bool)>, job: JobId, now: Instant) -> bool {
-    let is_recent = |since: Instant| now.duration_since(since) < REMEMBERED;
+fn is_known(
+    jobs: &mut BTreeMap<JobId, (Instant, bool)>,
+    job: JobId,
+    remembered: Duration,
+    now: Instant,
+) -> bool {
+    let is_recent = |since: Instant| now.duration_since(since) < remembered;
     if jobs.get(&job).is_some_and(|(since, _)| is_recent(*since)) {
         return true;
     }
@@ -321,6 +342,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_job_that_is_refused_again_holds_up_no_claims_and_is_forgotten_when_it_is_taken() {
+        let course = Course::new();
+        course.answered(job("fine"), 0);
+        course.refused(job("a"), 1);
+        course.refused(job("a"), 9);
+        assert!(course.refusals.holds_claims(course.at(10)) && !course.refusals.holds_claims(course.at(11)));
+        course.answered(job("fine"), 12);
+        course.refusals.forget(JobId::named("a"));
+        course.refused(job("a"), 20);
+        assert!(course.keeps("a", 20), "what was refused before counts no more");
+    }
+
+    #[tokio::test]
     async fn nothing_is_kept_by_a_worker_that_stops() {
         let course = Course::new();
         for (name, secs) in [("a", 0), ("b", 1), ("c", 6)] {
@@ -358,9 +392,8 @@ mod tests {
             assert!(!holds(0));
             course.refused(vital, 1);
             assert!(holds(1) && holds(10) && !holds(11), "{vital:?}");
-            course.refused(vital, 12);
-            course.answered(vital, 13);
-            assert!(!holds(13), "{vital:?}");
+            course.answered(vital, 12);
+            assert!(!holds(12), "{vital:?}");
         }
         let course = Course::new();
         course.refused(Vital::Claim, 0);

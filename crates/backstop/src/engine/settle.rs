@@ -247,12 +247,14 @@ fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
     match answer {
         Ok(Settled::Full | Settled::Unanswered) => {}
         Ok(Settled::Applied) => {
+            engine.refusals.forget(lease.job);
             engine.tally.settled(&settlement.outcome);
             engine.overlaps.dismiss(lease);
             engine.guards.died(lease, true);
             tell(&engine.backstop, settlement);
         }
         Ok(Settled::Stale) => {
+            engine.refusals.forget(lease.job);
             engine.guards.forget(lease);
             engine.overlaps.confirm(lease);
             let Lease { queue, job, .. } = lease;

@@ -29,10 +29,9 @@ pub use ticket::{NotATicket, Ticket};
 
 use crate::client::Backstop;
 use crate::config::Config;
-use crate::why::LIVE_WITHIN;
 use crate::worker::QueueSettings;
-use crate::workers::About;
 use crate::workers::card::Card;
+use crate::workers::{About, LISTED};
 use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
 use backstop_core::order::Asked;
 use backstop_core::port::{Answer, Beat, StoreError};
@@ -43,6 +42,8 @@ use std::time::Duration;
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
+/// How long it is believed what the store says of a worker that asks elsewhere.
+const HEARSAY_FOR: Span = Span::secs(30);
 /// How long a beat waits for what is beside the point of it.
 const BESIDE_MAX: Duration = Duration::from_secs(1);
 /// Workers whose last note is remembered; with more of them, some are noted more often.
@@ -74,28 +75,36 @@ struct Promotion {
 struct Noted {
     at: Time,
     queues: Vec<QueueName>,
+    /// It did not ask here: the store told so.
+    is_hearsay: bool,
 }
 
 impl Attendance {
     /// Whether this worker is to be noted now.
     fn is_due(&self, worker: &WorkerName, now: Time) -> bool {
-        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now))
+        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now) && !noted.is_hearsay)
     }
 
     /// This worker was noted as alive, serving these queues.
     fn note(&self, worker: &WorkerName, queues: &[QueueName], now: Time) {
+        self.put(worker, Noted { at: now, queues: queues.to_vec(), is_hearsay: false }, now);
+    }
+
+    fn put(&self, worker: &WorkerName, new: Noted, now: Time) {
         let mut noted = self.noted();
         if noted.len() >= NOTED_MAX && !noted.contains_key(worker) {
             noted.retain(|_, noted| noted.is_fresh(now));
         }
         if noted.len() < NOTED_MAX || noted.contains_key(worker) {
-            noted.insert(worker.clone(), Noted { at: now, queues: queues.to_vec() });
+            noted.insert(worker.clone(), new);
         }
     }
 
-    /// The queues this worker last asked for jobs of, if it ever asked here.
-    fn queues_of(&self, worker: &WorkerName) -> Option<Vec<QueueName>> {
-        self.noted().get(worker).map(|noted| noted.queues.clone())
+    /// The queues this worker last asked for jobs of, if it ever asked here, or that was looked up not long ago.
+    fn queues_of(&self, worker: &WorkerName, now: Time) -> Option<Vec<QueueName>> {
+        let noted = self.noted();
+        let known = noted.get(worker).filter(|noted| !noted.is_hearsay || now.since(noted.at) < HEARSAY_FOR);
+        known.map(|noted| noted.queues.clone())
     }
 
     /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
@@ -205,21 +214,17 @@ impl Remote<'_> {
     /// The queues a worker asks for jobs of. One that asked another process, or this one before it was started anew, is asked after in
     /// the store: a beat that named fewer queues than it serves would show it as gone from the others.
     async fn asks_for(&self, worker: &WorkerName) -> Vec<QueueName> {
-        if let Some(queues) = self.attendance.queues_of(worker) {
+        let now = self.backstop.now();
+        if let Some(queues) = self.attendance.queues_of(worker, now) {
             return queues;
         }
-        let look = self.backstop.store().workers(LIVE_WITHIN, self.backstop.now());
-        match tokio::time::timeout(BESIDE_MAX, look).await {
-            Ok(Ok(workers)) => {
-                let known = workers.into_iter().find(|one| one.name == *worker);
-                let queues = known.map(|one| one.queues).unwrap_or_default();
-                // Not as of now: when it asks, it is noted by what it asks for.
-                self.attendance.note(worker, &queues, Time::from_micros(0));
-                queues
-            }
-            // Its leases matter more: they are kept now, and its queues are looked up with the next beat.
-            _ => Vec::new(),
-        }
+        // Its leases matter more: where it cannot be looked up in time they are kept, and it is with the next beat.
+        let look = tokio::time::timeout(BESIDE_MAX, self.backstop.store().workers(LISTED, now)).await;
+        let workers = look.ok().and_then(Result::ok).unwrap_or_default();
+        let Some(known) = workers.into_iter().find(|one| one.name == *worker) else { return Vec::new() };
+        let queues = known.queues.clone();
+        self.attendance.put(worker, Noted { at: now, queues: known.queues, is_hearsay: true }, now);
+        queues
     }
 
     fn settings(&self, queue: &QueueName) -> Option<&QueueSettings> {

@@ -54,6 +54,8 @@ async fn what_a_queue_granted_that_did_not_answer_goes_back_when_it_is_there_aga
         }
     }
     assert_eq!(running_in_gone(&place).await, 0);
+    let beaten = remote.beat(&both.worker, &About::default(), held, None).await.unwrap();
+    assert_eq!(beaten.lost, [], "what the worker has stays its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,18 +80,17 @@ async fn a_queue_that_does_not_answer_is_left_out_for_a_while_and_asked_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_at_a_time_finds_out_whether_a_queue_is_back() {
-    let silence = claim::Silence::default();
-    let (wants, now) = (both_wanted(), Time::from_millis(1_000_000));
-    silence.note(&wants, &queues()[..1], now);
-    let asked = |at: Time| silence.leave_out(both_wanted(), at).len();
-    assert_eq!((asked(now), asked(now.after(Span::secs(9)))), (1, 1));
-    let later = now.after(Span::secs(10));
-    assert_eq!((asked(later), asked(later)), (2, 1), "the first asks for all");
-    silence.note(&wants, &[], later);
-    assert_eq!((asked(later), asked(later)), (2, 2));
-}
-
-fn both_wanted() -> Vec<backstop_core::plan::Want> {
-    queues().into_iter().map(|queue| backstop_core::plan::Want { queue, max: 1 }).collect()
+async fn a_queue_that_is_back_is_asked_for_again_within_seconds_and_gives_nothing_out_for_nobody() {
+    let place = place().await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = place.backstop.remote(&config, &attendance);
+    // It is gone before it grants anything.
+    place.parted.set_gone(queues().into_iter().take(1), Gone::Refusing);
+    let both = Ask { queues: queues(), ..ask(2) };
+    remote.lease(&both).await.unwrap();
+    place.parted.set_whole();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(running_in_gone(&place).await, 0);
+    let handed = remote.lease(&both).await.unwrap();
+    assert!(handed.iter().any(|one| one.run.lease.queue.as_str() == "gone"));
 }

@@ -4,10 +4,11 @@ use backstop_core::port::StoreError;
 use tokio::task::JoinError;
 
 /// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too long.
-pub(crate) async fn to_the_end<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+pub(crate) fn to_the_end<T: Send + 'static, E: From<StoreError> + Send + 'static>(
     change: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<T, E> {
-    ended(tokio::spawn(change).await)
+) -> impl Future<Output = Result<T, E>> {
+    let task = tokio::spawn(change);
+    async move { ended(task.await) }
 }
 
 /// What a task answered; a panic in it goes on here.

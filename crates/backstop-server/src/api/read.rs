@@ -140,10 +140,10 @@ pub(super) fn ok(shape: &impl Serialize) -> Response {
 }
 
 /// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too long.
-pub(super) async fn to_the_end<T: Send + 'static>(
+pub(super) fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
-) -> Result<T, Problem> {
-    crate::to_the_end::to_the_end(change).await
+) -> impl Future<Output = Result<T, Problem>> {
+    crate::to_the_end::to_the_end(change)
 }
 
 #[cfg(test)]

@@ -146,6 +146,7 @@ fn all_kinds_of_routes_are_found() {
 fn twins(form: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match form {
         "/jobs/{}/payload" => &[("GET", "/v1/jobs/{}")],
+        "/queues" => &[("POST", "/v1/queues/pause"), ("POST", "/v1/queues/resume")],
         "/jobs/act" => {
             &[("POST", "/v1/jobs/{}/retry"), ("POST", "/v1/jobs/{}/cancel"), ("DELETE", "/v1/jobs/{}")]
         }

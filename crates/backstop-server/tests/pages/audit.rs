@@ -43,6 +43,7 @@ fn case(pattern: &str, given: &Given) -> (String, String, &'static [&'static str
         "/dead/redrives/{id}/stop" => (format!("{redrive}/stop"), "", &["redrive stop"]),
         // It is left to the servers, and then one of them runs it.
         "/dead/redrives/{id}/resume" => (format!("{redrive}/resume"), "", &["redrive ", "redrive leave"]),
+        "/queues" => (pattern.into(), "action=pause", &["queue pause"]),
         "/queues/{queue}/pause" => ("/queues/q/pause".into(), "", &["queue pause"]),
         "/queues/{queue}/resume" => ("/queues/q/resume".into(), "", &["queue resume"]),
         "/breakers/reset" => (pattern.into(), "name=q", &["breaker reset"]),

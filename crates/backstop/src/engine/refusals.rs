@@ -117,7 +117,9 @@ impl Refusals {
         let Err(error @ StoreError::Misuse { .. }) = answer else {
             standing.refused = None;
             if matches!(vital, Vital::Settlement(_)) && answer.is_ok() {
-                jobs.values_mut().for_each(|(_, others_answered)| *others_answered = true);
+                for (_, others_answered) in jobs.values_mut() {
+                    *others_answered = true;
+                }
             }
             return;
         };

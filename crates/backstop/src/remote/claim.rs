@@ -98,7 +98,9 @@ async fn claim_again(backstop: &Backstop, claim: &Claim, term: Span) -> Answer<C
 fn recall(backstop: &Backstop, silence: &Silence, mut claim: Claim, term: Span, queues: &[QueueName]) {
     claim.wants.retain(|want| queues.contains(&want.queue));
     // What was granted is asked for, and nothing more.
-    claim.wants.iter_mut().for_each(|want| want.max = 0);
+    for want in &mut claim.wants {
+        want.max = 0;
+    }
     match Arc::clone(&silence.recalls).try_acquire_owned() {
         Ok(permit) => {
             silence.begin(&claim.wants);

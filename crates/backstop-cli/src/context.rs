@@ -7,6 +7,7 @@ use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
 use backstop::{Address, Backstop, QueueSettings, Span};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// What a command starts from.
 pub(crate) struct Context {
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) named_file: Option<PathBuf>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
+    /// The configuration file that was read. One that is gone when it is read again is an error, and not a configuration without anything.
+    read: OnceLock<PathBuf>,
     /// What the flags say.
     flags: Overrides,
 }
@@ -32,12 +35,24 @@ impl Context {
         };
         let config = resolved(globals.config.as_deref(), flags.clone())?;
         let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
-        Ok(Self { config, named_store, named_file, output: Output::new(globals), flags })
+        let (output, read) = (Output::new(globals), OnceLock::new());
+        let context = Self { config, named_store, named_file, output, read, flags };
+        context.remember_file();
+        Ok(context)
     }
 
     /// The configuration as it is written now, for a server that flags may place elsewhere.
     pub(crate) fn read_again(&self, listen: Option<String>, base: Option<String>) -> Result<Config, Trouble> {
-        resolved(self.named_file.as_deref(), Overrides { listen, base, ..self.flags.clone() })
+        let file = self.named_file.as_deref().or(self.read.get().map(PathBuf::as_path));
+        let config = resolved(file, Overrides { listen, base, ..self.flags.clone() })?;
+        self.remember_file();
+        Ok(config)
+    }
+
+    fn remember_file(&self) {
+        if let Some(file) = self.file() {
+            self.read.get_or_init(|| file);
+        }
     }
 
     /// The configuration file that is read, if there is one.

@@ -10,7 +10,7 @@ use crate::trouble::Trouble;
 use backstop::config::{Config, HandlerConfig, QueueConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::tables::Table;
-use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, Timing, WorkerBuilder};
+use backstop::{Backstop, BadHttp, QueueName, QueueSettings, Running, Span, Timing, WorkerBuilder};
 use backstop_core::port::{Shelf, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -99,6 +99,11 @@ impl Crew {
         let worker = worker(backstop, &[], &sweeps(config), &[], config)?;
         let worker = config.queues.iter().fold(worker, minded);
         Ok(Self { worker: worker.keep_house(usual_shelf()).start()?, streams: Vec::new() })
+    }
+
+    /// Within which time a dead worker's job runs again.
+    pub(crate) fn recovery_bound(&self) -> Span {
+        self.worker.recovery_bound()
     }
 
     /// Whether its worker stops, or has stopped, because an operator asked for it.

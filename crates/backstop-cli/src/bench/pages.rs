@@ -11,7 +11,7 @@ use super::place::Place;
 use addresses::Address;
 use anyhow::{Context, Result, anyhow};
 use backstop::core::limits::PROMOTE_MAX;
-use backstop::{Backstop, Durability, StoreKind};
+use backstop::{Backstop, Durability, StoreKind, Timing};
 use backstop_server::App;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use ground::Ground;
@@ -24,12 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest a page may take.
 const PAGE_MAX: Duration = Duration::from_millis(200);
-/// The least that claims may do beside somebody who looks, as a share of what they do alone.
+/// The least that claims may do beside a page that is open, as a share of what they do alone.
 const SHARE_MIN: f64 = 0.95;
 /// Each page is asked for so many times more.
 const AGAIN: usize = 5;
 /// Makes ready what is due so many times, which adds up to 500,000 changes.
 const ROUNDS_OF_THE_HOUSE: usize = 100;
+/// How often a page that is open asks for what is new, at most: the script of the pages waits as long.
+const LIVE_EVERY: Duration = Duration::from_secs(1);
 /// How often somebody who cannot wait reloads.
 const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// Jobs of one measurement of claims: so many seconds of it that all pages come up.
@@ -58,11 +60,20 @@ struct Timed {
     is_over: bool,
 }
 
-/// Jobs claimed and ended, alone and beside somebody who looks.
+/// Jobs claimed and ended, alone and beside others who look.
 #[derive(Debug, Serialize)]
 struct Claims {
     alone: Rate,
-    beside: Rate,
+    /// Pages that are open, the slowest ones first.
+    open: Beside,
+    /// Somebody who reloads, one page after the other and all of them.
+    reloading: Beside,
+}
+
+/// Jobs claimed and ended beside somebody who looks.
+#[derive(Debug, Serialize)]
+struct Beside {
+    rate: Rate,
     ratio: f64,
     /// Pages that were shown meanwhile.
     shown: usize,
@@ -90,12 +101,7 @@ pub(super) async fn measure(
     };
     let mut serving = serve(&App::new(backstop.clone(), config(ground.config())?, "")).await?;
     let timed = time_all(&ground, serving.address(), bar).await?;
-    let shown: Vec<String> = timed
-        .iter()
-        .map(|page| page.address.clone())
-        .filter(|address| !address.starts_with("/v1/"))
-        .collect();
-    let claims = claims(&backstop, serving.address(), &shown, args, bar).await?;
+    let claims = claims(&backstop, serving.address(), &timed, args, bar).await?;
     serving.stop();
     serving.ended().await;
     Ok(Pages { store: place.kind(), jobs: args.jobs(), dead: args.dead, fill_seconds, timed, claims })
@@ -145,43 +151,105 @@ async fn time(client: &mut Client, address: &Address, timed: &mut Vec<Timed>) ->
     Ok(body)
 }
 
-/// Claims and ends jobs by turns alone and beside somebody who looks.
+/// Claims and ends jobs by turns alone and beside others who look.
 async fn claims(
     backstop: &Backstop,
     server: SocketAddr,
-    pages: &[String],
+    timed: &[Timed],
     args: &BenchArgs,
     bar: &ProgressBar,
 ) -> Result<Claims> {
     let rounds = rounds(CYCLE_JOBS.min(args.jobs()));
-    let [mut alone, mut beside] = [const { Vec::new() }; 2];
-    let mut shown = 0;
+    let pages: Vec<&Timed> = timed.iter().filter(|page| !page.address.starts_with("/v1/")).collect();
+    let mut slowest = pages.clone();
+    slowest.sort_by(|a, b| b.median_ms.total_cmp(&a.median_ms));
+    let addresses = |pages: Vec<&Timed>| pages.into_iter().map(|page| page.address.clone()).collect();
+    let mut alone = Vec::new();
+    let mut open = Looking::new(server, addresses(slowest), LIVE_EVERY);
+    let mut reloading = Looking::new(server, addresses(pages), RELOAD_EVERY);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
-        say("claiming alone");
-        library_push(backstop, rounds).await?;
-        alone.push(library_work(backstop, rounds).await?);
-        say("claiming beside somebody who looks");
-        library_push(backstop, rounds).await?;
-        let stop = CancellationToken::new();
-        let looking = tokio::spawn(look(server, pages.to_vec(), shown, stop.clone()));
-        beside.push(library_work(backstop, rounds).await?);
-        stop.cancel();
-        shown += looking.await??;
+        // Each comes first, second and last in turn: what one leaves behind, as rows to be vacuumed, is the next one's load.
+        for turn in 0..3 {
+            library_push(backstop, rounds).await?;
+            match (repetition + turn) % 3 {
+                0 => {
+                    say("claiming beside a page that is open");
+                    open.beside(backstop, rounds).await?;
+                }
+                1 => {
+                    say("claiming alone");
+                    alone.push(work_and_keep_house(backstop, rounds).await?);
+                }
+                _ => {
+                    say("claiming beside somebody who reloads");
+                    reloading.beside(backstop, rounds).await?;
+                }
+            }
+        }
     }
-    let (alone, beside) = (Rate::median(alone), Rate::median(beside));
-    Ok(Claims { alone, beside, ratio: beside.ratio_to(alone), shown })
+    let alone = Rate::median(alone);
+    Ok(Claims { alone, open: open.come_to(alone), reloading: reloading.come_to(alone) })
 }
 
-/// Reloads page after page from the one at `first` on until told to stop; answers how many.
+/// Somebody who looks, one page after the other.
+struct Looking {
+    server: SocketAddr,
+    pages: Vec<String>,
+    every: Duration,
+    rates: Vec<Rate>,
+    shown: usize,
+}
+
+impl Looking {
+    fn new(server: SocketAddr, pages: Vec<String>, every: Duration) -> Self {
+        Self { server, pages, every, rates: Vec::new(), shown: 0 }
+    }
+
+    /// Claims and ends jobs meanwhile.
+    async fn beside(&mut self, backstop: &Backstop, rounds: usize) -> Result<()> {
+        let stop = CancellationToken::new();
+        let looking =
+            tokio::spawn(look(self.server, self.pages.clone(), self.shown, self.every, stop.clone()));
+        self.rates.push(work_and_keep_house(backstop, rounds).await?);
+        stop.cancel();
+        self.shown += looking.await??;
+        Ok(())
+    }
+
+    fn come_to(self, alone: Rate) -> Beside {
+        let rate = Rate::median(self.rates);
+        Beside { rate, ratio: rate.ratio_to(alone), shown: self.shown }
+    }
+}
+
+/// Claims and ends jobs beside what every worker does as often: without it PostgreSQL's counts would never be added up meanwhile.
+async fn work_and_keep_house(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+    let mut pace = tokio::time::interval(Timing::default().sweep.into());
+    let house = async {
+        loop {
+            pace.tick().await;
+            if let Err(error) = backstop.store().promote(PROMOTE_MAX, backstop.now()).await {
+                return error;
+            }
+        }
+    };
+    tokio::select! {
+        worked = library_work(backstop, rounds) => worked,
+        error = house => Err(error.into()),
+    }
+}
+
+/// Loads page after page from the one at `first` on until told to stop; answers how many.
 async fn look(
     server: SocketAddr,
     pages: Vec<String>,
     first: usize,
+    every: Duration,
     stop: CancellationToken,
 ) -> Result<usize> {
     let mut client = Client::connect(server).await?;
-    let mut pace = tokio::time::interval(RELOAD_EVERY);
+    let mut pace = tokio::time::interval(every);
     for shown in 0.. {
         tokio::select! {
             () = stop.cancelled() => return Ok(shown),
@@ -193,9 +261,9 @@ async fn look(
 }
 
 impl Pages {
-    /// Whether a page takes too long, or those who look cost those who work too much.
+    /// Whether a page takes too long, or one that is open costs those who work too much.
     pub(super) fn falls_short(&self) -> bool {
-        self.claims.ratio < SHARE_MIN || self.timed.iter().any(|page| page.is_over)
+        self.claims.open.ratio < SHARE_MIN || self.timed.iter().any(|page| page.is_over)
     }
 
     pub(super) fn json(&self) -> Result<String> {
@@ -224,10 +292,12 @@ impl Pages {
             ]);
         }
         let over = self.timed.iter().filter(|page| page.is_over).count();
-        let Claims { alone, beside, ratio, shown } = &self.claims;
+        let Claims { alone, open, reloading } = &self.claims;
+        let beside = |beside: &Beside| format!("{} ({:.3})", beside.rate.count_per_second(), beside.ratio);
         format!(
             "{table}\n{} with {} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
-             Claims and ends: {} a second alone, {} beside somebody who looked at {shown} pages, one every {} ms: {ratio:.3}, and at least {SHARE_MIN} is promised.\n",
+             Claims and ends: {} a second alone; {} beside a page that is open, each second another of the slowest ({} were shown), and at least {SHARE_MIN} is promised; \
+             {} beside somebody who reloads every {} ms, one page after the other ({} were shown).\n",
             self.store.word(),
             self.jobs,
             self.dead,
@@ -235,8 +305,11 @@ impl Pages {
             self.timed.len(),
             PAGE_MAX.as_millis(),
             alone.count_per_second(),
-            beside.count_per_second(),
+            beside(open),
+            open.shown,
+            beside(reloading),
             RELOAD_EVERY.as_millis(),
+            reloading.shown,
         )
     }
 }

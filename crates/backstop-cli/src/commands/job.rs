@@ -26,7 +26,7 @@ Examples:
   backstop job list --queue emails --text ada@example.org
   backstop job list --all --json | jq -r '.jobs[].id'
 
-Waiting jobs come by their time, ready ones in the order they run, ended ones newest first.")]
+With --state waiting jobs come by their time, ready ones in the order they run, ended ones newest first; without it the newest come first.")]
     List(list::ListArgs),
     /// Show one job with its payload and errors
     #[command(after_help = "\

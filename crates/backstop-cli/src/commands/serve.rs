@@ -69,6 +69,7 @@ pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
     let crew = Crew::start(&backstop, &config).await?;
     let serving = server.start();
     announce(&serving, &backstop, &config, context).await?;
+    announce_crew(&crew, &config, context);
     let house = House {
         args,
         context,
@@ -292,6 +293,16 @@ async fn announce(
         Err(error) => tracing::warn!(%error, "the store could not be examined"),
     }
     Ok(())
+}
+
+/// Who is served here, and how soon a dead worker's job runs again: here, or over HTTP.
+fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
+    let handled = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
+    let handled: Vec<&str> = handled.map(|(name, _)| name.as_str()).collect();
+    if !handled.is_empty() {
+        context.output.announce(format!("handlers of the configuration serve {}", handled.join(", ")));
+    }
+    context.output.announce(format!("a dead worker's job runs again within {}", crew.recovery_bound()));
 }
 
 /// Why it does not start, with what to do.

@@ -263,14 +263,20 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     served.push("b", "again");
     wait_until("the standing handler's run", || served.state("again") == "done");
     assert_eq!(served.state("of_a"), "ready", "what has no handler any more waits");
+    wait_until("the note of the mistake", || reloads(&place).len() == 3);
+    std::fs::remove_file(place.path("backstop.toml")).unwrap();
+    signal(&served.child, "HUP");
+    wait_until("the note of the file that is gone", || reloads(&place).len() == 4);
+    served.push("b", "still");
+    wait_until("the standing handler's run", || served.state("still") == "done");
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
+    assert!(stderr.contains("backstop.toml cannot be read"), "{stderr}");
+    assert!(stderr.contains("serve a\n") && stderr.contains("runs again within 18s"), "{stderr}");
     assert!(stderr.contains("refused, the old one stays in force") && stderr.contains("line 2"), "{stderr}");
-    // Commands read that file too.
-    place.write("backstop.toml", "");
     let reloads = reloads(&place);
-    assert_eq!((reloads.len(), &reloads[0]["count"]), (3, &json!(0)), "{reloads:?}");
-    assert!(reloads[0]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
+    assert_eq!((reloads.len(), &reloads[0]["count"]), (4, &json!(0)), "{reloads:?}");
+    assert!(reloads[1]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
 }
 
 /// The worker of a server, once it serves this queue.

@@ -52,11 +52,14 @@ fn without_a_terminal_it_says_what_to_do() {
 const TERMINAL: &str = r#"
 import fcntl, os, pty, select, struct, sys, termios, time
 steps = [step.split("=>") for step in sys.argv[1].split(";")]
+looked_at, go_on = os.pipe()
 child, terminal = pty.fork()
 if child == 0:
+    os.read(looked_at, 1)
     os.execv(sys.argv[2], sys.argv[2:])
 fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
 before, seen, end = termios.tcgetattr(terminal)[3], b"", time.monotonic() + 50
+os.write(go_on, b".")
 while time.monotonic() < end:
     if select.select([terminal], [], [], 0.1)[0]:
         try: part = os.read(terminal, 65536)

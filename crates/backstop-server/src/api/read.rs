@@ -139,7 +139,7 @@ pub(super) fn ok(shape: &impl Serialize) -> Response {
     json(StatusCode::OK, shape, 1_024)
 }
 
-/// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too long.
+/// [`crate::to_the_end::to_the_end`] of a change that fails with a problem, whatever errors it meets on the way.
 pub(super) fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> impl Future<Output = Result<T, Problem>> {

@@ -220,8 +220,7 @@ async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
         }
         _ => return Err(view.bad("say what to do with all queues: action=pause or action=resume")),
     };
-    let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
-    Ok(Note::done(note).on(view.app().base(), &list.to_string()))
+    Ok(back_to_list(&view, &posted, &Note::done(note)))
 }
 
 fn queues_are(count: usize) -> String {
@@ -234,12 +233,15 @@ fn queues_are(count: usize) -> String {
 /// To where the button was: the queue, or the list with its search.
 fn back(view: &View, queue: &QueueName, posted: &Posted, note: &Note) -> Response {
     match posted.get("back") {
-        Some("list") => {
-            let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
-            note.on(view.app().base(), &list.to_string())
-        }
+        Some("list") => back_to_list(view, posted, note),
         _ => note.on(view.app().base(), &view.at(&format!("/queues/{}", part(queue.as_str())))),
     }
+}
+
+/// To the list, with its search.
+fn back_to_list(view: &View, posted: &Posted, note: &Note) -> Response {
+    let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
+    note.on(view.app().base(), &list.to_string())
 }
 
 /// The queue of a path.

@@ -79,7 +79,6 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     let site = Site::new("");
     heard(&site.test.backstop, "emails", "web/1").await;
     tells_of_itself(&site, "web/1").await;
-    heard(&site.test.backstop, "emails", "web/1").await;
     let page = site.page("/workers").await;
     for said in ["Yes, quiet web/1", "Yes, stop web/1", ">live<"] {
         assert!(page.contains(said), "{said} in {page}");

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | is refused | it is kept, and told again: the no may not be the last word |
 //! | is refused again, after others were answered | it is the job's own fault: given up |
+//! | is one of several while settlements are refused | one of them is told, and the others with it once that is answered |
 //! | is refused again after as long as a worker is patient, or when the worker stops | given up |
 
 use backstop_core::limits::{REFUSALS_MIN, REFUSED_AT_START_FOR, REFUSED_FOR};
@@ -150,6 +151,17 @@ impl Refusals {
             && known.is_some_and(|(since, others_answered)| {
                 !others_answered && now.duration_since(*since) < self.patience
             })
+    }
+
+    /// Whether settlements are refused, as far as is known, and that is not the last word: one of several then shows whether they still
+    /// are. Which one: the first that was not refused yet, since each job counts once.
+    pub(crate) fn probe(&self, jobs: impl IntoIterator<Item = JobId>) -> Option<usize> {
+        let vitals = self.lock();
+        let [_, settlements, _] = &vitals.of;
+        if settlements.refused.is_none() || vitals.last_word.is_some() {
+            return None;
+        }
+        Some(jobs.into_iter().position(|job| !vitals.jobs.contains_key(&job)).unwrap_or(0))
     }
 
     /// The end of a job's run was taken: what was refused of it before counts no more.
@@ -327,6 +339,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn while_settlements_are_refused_one_of_several_shows_whether_they_still_are() {
+        let course = Course::new();
+        let probe = || course.refusals.probe(["a", "b"].map(JobId::named));
+        assert_eq!(probe(), None, "nothing was refused");
+        course.answered(job("fine"), 0);
+        for (secs, name, next) in [(1, "a", 1), (2, "b", 0), (3, "c", 0)] {
+            assert!(!course.refused(job(name), secs));
+            assert_eq!(probe(), Some(next), "after {name}");
+        }
+        course.answered(job("fine"), 4);
+        assert_eq!(probe(), None, "they are answered");
+        for secs in 5..36 {
+            course.refused(job(&secs.to_string()), secs);
+        }
+        assert_eq!(probe(), None, "that was the last word: each is given up by itself");
+    }
+
+    #[tokio::test]
     async fn a_refused_settlement_is_kept_until_others_are_answered_or_patience_ends() {
         let course = Course::new();
         course.answered(job("fine"), 0);
@@ -369,12 +399,7 @@ mod tests {
     async fn what_is_kept_is_bounded() {
         let course = Course::new();
         let is_kept = |name: &str, secs: u64| {
-            course.answered(Vital::Claim, secs);
-            course.refusals.note::<()>(
-                job(name),
-                &Err(StoreError::misuse("settling", "no")),
-                course.at(secs),
-            );
+            course.refused(job(name), secs);
             course.keeps(name, secs)
         };
         course.answered(job("fine"), 0);

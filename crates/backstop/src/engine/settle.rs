@@ -172,14 +172,28 @@ async fn settle_again(
 }
 
 /// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
-/// until only that is left. Fails only where trying again may help, and nothing was answered.
+/// until only that is left. Fails only where trying again may help, and nothing was answered. Where the store refused the last that it was
+/// told, one is told first: a worker that may not settle does not tell all of them again and again, half by half.
 pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+    if batch.len() > 1
+        && let Some(probe) = engine.refusals.probe(batch.iter().map(|settlement| settlement.lease.job))
+        && let Err(error) = settle_part(engine, &batch[probe..=probe]).await
+    {
+        if error.is_transient() {
+            return Err(error);
+        }
+        let mut answers = vec![Ok(Settled::Unanswered); batch.len()];
+        answers[probe] = Err(error);
+        return Ok(answers);
+    }
+    settle_by_halves(engine, batch).await
+}
+
+async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
     while let Some(part) = waiting.pop() {
-        let answer = engine.store().settle(part.to_vec(), engine.now()).await;
-        note(engine, part, &answer);
-        match answer {
+        match settle_part(engine, part).await {
             Ok(settled) => answers.extend(settled.into_iter().map(Ok)),
             Err(error) if error.is_transient() && answers.is_empty() => return Err(error),
             Err(error) if error.is_transient() => {
@@ -197,12 +211,14 @@ pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> An
     Ok(answers)
 }
 
-/// Takes note of whether this worker may settle. What is refused beside others is asked again by itself.
-fn note(engine: &Engine, part: &[Settlement], answer: &Answer<Vec<Settled>>) {
+/// Settles in one call, and takes note of whether this worker may settle. What is refused beside others is asked again by itself.
+async fn settle_part(engine: &Engine, part: &[Settlement]) -> Answer<Vec<Settled>> {
+    let answer = engine.store().settle(part.to_vec(), engine.now()).await;
     let is_decided = part.len() == 1 || answer.as_ref().err().is_none_or(StoreError::is_transient);
     if let Some(settlement) = part.first().filter(|_| is_decided) {
-        engine.refusals.note(Vital::Settlement(settlement.lease.job), answer, Instant::now());
+        engine.refusals.note(Vital::Settlement(settlement.lease.job), &answer, Instant::now());
     }
+    answer
 }
 
 /// A deploy that kills a whole queue must not leave an empty journal.

@@ -7,8 +7,8 @@ use backstop_core::breaker::{Sign, Signal};
 use backstop_core::limits::SETTLE_MAX;
 use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Lease, Outcome, QueueName};
-use std::collections::BTreeMap;
+use backstop_core::{JobId, Lease, LeaseNumber, Outcome, QueueName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often a store that does not answer is asked to take leases back, before they are left to run out.
@@ -19,11 +19,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 impl Remote<'_> {
     /// Takes back what no worker ever saw, as if it had not been handed out: nobody is charged, and leave and probes are free again.
     /// Where the store does not answer, the leases run out by themselves.
-    pub async fn take_back(&self, handed: Vec<Handed>) {
-        let leases = handed.iter().map(|one| one.run.lease.clone()).collect();
-        if let Err(error) = self.release(leases).await {
-            tracing::warn!(%error, count = handed.len(), "jobs that reached nobody could not be taken back; their leases run out");
-            return;
+    pub async fn take_back(&self, mut handed: Vec<Handed>) {
+        let leases: Vec<Lease> = handed.iter().map(|one| one.run.lease.clone()).collect();
+        if let Err(Stuck { leases, error }) = release(self.backstop, &leases).await {
+            tracing::warn!(%error, count = leases.len(), "jobs that reached nobody could not be taken back; their leases run out");
+            let stuck: BTreeSet<(JobId, LeaseNumber)> = leases.iter().map(|it| (it.job, it.number)).collect();
+            handed.retain(|one| !stuck.contains(&(one.run.lease.job, one.run.lease.number)));
         }
         let (mut news, mut unused) = (News::default(), BTreeMap::<QueueName, u32>::new());
         for Handed { run, ticket } in &handed {
@@ -42,10 +43,6 @@ impl Remote<'_> {
         }
     }
 
-    pub(super) async fn release(&self, leases: Vec<Lease>) -> Answer<()> {
-        release(self.backstop, leases).await
-    }
-
     async fn return_leave(&self, queue: &QueueName, unused: u32) {
         let Some(limit) = self.settings(queue).and_then(|settings| settings.rate_limit) else { return };
         if let Err(error) = self.backstop.return_leave(queue, &limit, unused).await {
@@ -54,24 +51,42 @@ impl Remote<'_> {
     }
 }
 
-/// Makes jobs ready again whose leases were never used.
-pub(super) async fn release(backstop: &Backstop, leases: Vec<Lease>) -> Answer<()> {
-    let mut wait = TRY_AGAIN;
+/// Leases that could not be given back, and why.
+pub(super) struct Stuck {
+    leases: Vec<Lease>,
+    pub(super) error: StoreError,
+}
+
+/// Makes jobs ready again whose leases were never used. A queue that does not answer keeps no other's from it.
+pub(super) async fn release(backstop: &Backstop, leases: &[Lease]) -> Result<(), Stuck> {
+    let mut stuck: Option<Stuck> = None;
     for part in leases.chunks(SETTLE_MAX) {
-        let mut left = part.to_vec();
-        for tried in 1.. {
-            match release_once(backstop, &left).await {
-                Ok(unanswered) if unanswered.is_empty() => break,
-                Ok(unanswered) if tried < TRIES_MAX => left = unanswered,
-                Ok(_) => {
-                    return Err(StoreError::unavailable("giving jobs back", "their queue does not answer"));
-                }
-                Err(error) if error.is_transient() && tried < TRIES_MAX => {}
-                Err(error) => return Err(error),
+        if let Err(more) = release_part(backstop, part).await {
+            match &mut stuck {
+                Some(stuck) => stuck.leases.extend(more.leases),
+                None => stuck = Some(more),
             }
-            tokio::time::sleep(wait).await;
-            wait *= 2;
         }
+    }
+    stuck.map_or(Ok(()), Err)
+}
+
+async fn release_part(backstop: &Backstop, part: &[Lease]) -> Result<(), Stuck> {
+    let (mut left, mut wait) = (part.to_vec(), TRY_AGAIN);
+    for tried in 1.. {
+        let error = match release_once(backstop, &left).await {
+            Ok(unanswered) if unanswered.is_empty() => break,
+            Ok(unanswered) => {
+                left = unanswered;
+                StoreError::unavailable("giving jobs back", "their queue does not answer")
+            }
+            Err(error) => error,
+        };
+        if tried >= TRIES_MAX || !error.is_transient() {
+            return Err(Stuck { leases: left, error });
+        }
+        tokio::time::sleep(wait).await;
+        wait *= 2;
     }
     Ok(())
 }

@@ -151,6 +151,7 @@ async fn give_back(backstop: &Backstop, claim: &Claim, term: Span) -> Answer<Vec
     let Claimed { runs, unanswered } = claim_again(backstop, claim, term).await?;
     // A store that is whole tells all that is under the number, also what the worker has.
     let is_asked = |lease: &Lease| claim.wants.iter().any(|want| want.queue == lease.queue);
-    back::release(backstop, runs.into_iter().map(|run| run.lease).filter(is_asked).collect()).await?;
+    let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).filter(is_asked).collect();
+    back::release(backstop, &leases).await.map_err(|stuck| stuck.error)?;
     Ok(unanswered)
 }

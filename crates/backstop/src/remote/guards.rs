@@ -1,6 +1,7 @@
 //! What keeps jobs from workers elsewhere, and what it is told of them: breakers, gates, rate limits, suspects.
 
 use super::Remote;
+use super::back::{self, Stuck};
 use crate::breakers::{GuardName, SharedBreaker, SharedGate, gate_of};
 use crate::engine::meters;
 use crate::shared::{read, update};
@@ -155,7 +156,7 @@ impl Remote<'_> {
 
     /// Lets go of what was claimed and cannot be handed out, because of `error`.
     async fn gone_back(&self, leases: Vec<Lease>, error: StoreError) -> StoreError {
-        if let Err(error) = self.release(leases).await {
+        if let Err(Stuck { error, .. }) = back::release(self.backstop, &leases).await {
             tracing::warn!(%error, "jobs that were not handed out could not be put back; their leases run out");
         }
         error

@@ -23,7 +23,7 @@ impl Unit {
         match self {
             Self::Count => short(value),
             Self::PerSecond => format!("{}/s", short(value)),
-            Self::Seconds => about(Span::secs(1).scaled(sound(value))),
+            Self::Seconds => seconds(sound(value)),
             Self::Millis => millis(sound(value)),
         }
     }
@@ -37,6 +37,14 @@ impl Unit {
             Self::Seconds => about(Span::secs(i64::try_from(number).unwrap_or(i64::MAX))),
             Self::Millis => millis(number as f64),
         }
+    }
+}
+
+/// Seconds: below a minute with their fraction, or two marks of an axis would read the same.
+fn seconds(value: f64) -> String {
+    match value {
+        1.0..60.0 => format!("{}s", trimmed(value, 2)),
+        value => about(Span::secs(1).scaled(value)),
     }
 }
 
@@ -174,6 +182,10 @@ mod tests {
         }
         assert_eq!(Unit::PerSecond.said(2.0), "2/s");
         assert_eq!(Unit::Seconds.said(90.0), "1m 30s");
+        assert_eq!(
+            ["0s", "500ms", "1s", "1.5s", "2s"],
+            [0.0, 0.5, 1.0, 1.5, 2.0].map(|value| Unit::Seconds.said(value))
+        );
         assert_eq!(["1ms", "37.5s", "1m 30s"], [1, 37_500, 90_000].map(|number| Unit::Millis.exact(number)));
     }
 

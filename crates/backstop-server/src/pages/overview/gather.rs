@@ -11,10 +11,7 @@ use backstop::dead::redrive::RedriveReport;
 use backstop::overlaps::Overlap;
 use backstop::tables::Failing;
 use backstop::workers::{LISTED, is_heard};
-use backstop_core::limits::GROUPS_MAX;
-use backstop_core::port::{
-    Answer, Group, GroupQuery, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
-};
+use backstop_core::port::{Answer, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus};
 use backstop_core::stream::Standing;
 use backstop_core::{QueueName, Span, StreamName, Time};
 use futures_util::future::join_all;
@@ -34,7 +31,7 @@ pub(super) struct Facts {
     /// Those heard of within the hour.
     pub(super) workers: Vec<WorkerStatus>,
     pub(super) guards: Vec<GuardStatus>,
-    /// As many as the store tells: the largest come first, and those of now may be small.
+    /// Dead letters by what they died of.
     pub(super) groups: Vec<Group>,
     /// For how long the lease that ended first has not been taken over.
     pub(super) overdue: Option<Span>,
@@ -65,7 +62,15 @@ pub(super) struct Facts {
     pub(super) taking: Vec<WorkerStatus>,
 }
 
+/// Keys that stand still, and keys that nobody looks at.
+#[derive(Clone, Default)]
+pub(super) struct Still {
+    halted: Vec<Halted>,
+    forsaken: Vec<Forsaken>,
+}
+
 /// Keys of a stream that stand still.
+#[derive(Clone)]
 pub(super) struct Halted {
     pub(super) stream: StreamName,
     /// How many were seen.
@@ -75,6 +80,7 @@ pub(super) struct Halted {
 }
 
 /// Keys of a stream that were to be looked at, and nobody did.
+#[derive(Clone)]
 pub(super) struct Forsaken {
     pub(super) stream: StreamName,
     /// How many were seen.
@@ -98,12 +104,12 @@ impl Facts {
         let recent_streams = streams
             .iter()
             .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
-        let (halted, forsaken) = still(view, &streams, now).await?;
+        let Still { halted, forsaken } = seldom.still(view, &streams, now).await?;
         Ok(Self {
             taking: taking_jobs(&workers, now),
             workers: workers.into_iter().map(|worker| worker.status).collect(),
             guards: backstop.breakers().list().await?,
-            groups: store.groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now).await?,
+            groups: seldom.groups(view, &queues, now).await?,
             overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
             alarms: Alarms::read(backstop, &streams).await?,
             seldom: seldom.look(view, now).await?,
@@ -151,8 +157,8 @@ async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
 }
 
 /// Keys that stand still and keys that nobody looks at, of the first keys that hold something.
-async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<(Vec<Halted>, Vec<Forsaken>)> {
-    let (mut halted, mut forsaken) = (Vec::new(), Vec::new());
+pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
+    let Still { mut halted, mut forsaken } = Still::default();
     for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
         let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
         let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
@@ -171,5 +177,5 @@ async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<(Vec<
             forsaken.push(Forsaken { stream, count, longest, is_partial });
         }
     }
-    Ok((halted, forsaken))
+    Ok(Still { halted, forsaken })
 }

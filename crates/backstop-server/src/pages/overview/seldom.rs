@@ -1,9 +1,17 @@
-//! What costs more than one question to know, and is asked less often than pages are: what schedules missed, and how sweeps went.
+//! What costs more than one cheap question to know, and is asked less often than pages are.
+//!
+//! | what | is asked for again |
+//! |---|---|
+//! | what schedules missed, how sweeps went | after [`TRUE_FOR`] |
+//! | the groups of dead letters | for every page while there are few letters; of more than [`LETTERS_FEW`] after [`DEAR_FOR`] |
+//! | keys of streams that stand still, or that nobody looks at | for every page while few hold records; of more than [`KEYS_FEW`] after [`DEAR_FOR`] |
 
+use super::gather::{Still, still};
 use crate::pages::View;
 use backstop::sweeps::PastRun;
-use backstop_core::port::Answer;
-use backstop_core::{ScheduleName, Span, Time};
+use backstop_core::limits::GROUPS_MAX;
+use backstop_core::port::{Answer, Group, GroupQuery, QueueStatus, StreamStatus};
+use backstop_core::{ScheduleName, Span, State, Time};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,16 +20,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SCHEDULES_MAX: usize = 100;
 /// Sweeps that are looked at.
 const SWEEPS_MAX: usize = 50;
-/// How long what was seen is taken for true.
+/// How long what was seen of schedules and sweeps is taken for true.
 const TRUE_FOR: Span = Span::secs(10);
+/// How long what was seen of many letters, or of many keys, is taken for true: a store has to go through all of them.
+const DEAR_FOR: Span = Span::secs(5);
+/// Dead letters that are grouped for every page.
+const LETTERS_FEW: u64 = 10_000;
+/// Keys holding records that are looked at for every page.
+const KEYS_FEW: u64 = 200;
 /// How long it is told that an instant was given up, from when that was decided: as long as the metric and its alert tell it.
 const GIVEN_UP_WITHIN: Span = Span::hours(1);
 
-/// When it was asked for, and what was said. Cheap to clone.
+/// What was said, and when. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Seldom(Arc<Mutex<Option<(Time, Seen)>>>);
+pub(super) struct Seldom(Arc<Answers>);
 
-/// What was said.
+#[derive(Default)]
+struct Answers {
+    seen: Kept<Seen>,
+    groups: Kept<Vec<Group>>,
+    still: Kept<Still>,
+}
+
+/// One answer, and when it was asked for.
+struct Kept<T>(Mutex<Option<(Time, T)>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    /// What was said less than `true_for` ago, or else what is said now.
+    async fn or_ask(&self, now: Time, true_for: Span, ask: impl Future<Output = Answer<T>>) -> Answer<T> {
+        if let Some((at, said)) = &*self.lock()
+            && now.since(*at) < true_for
+        {
+            return Ok(said.clone());
+        }
+        let said = ask.await?;
+        *self.lock() = Some((now, said.clone()));
+        Ok(said)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Time, T)>> {
+        // Two values that are written together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long an answer about so many is taken for true.
+fn true_for(count: u64, few: u64) -> Span {
+    if count > few { DEAR_FOR } else { Span::ZERO }
+}
+
+/// What was seen of schedules and sweeps.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     /// Schedules with instants that nobody has dealt with, and how many.
@@ -35,18 +89,20 @@ pub(super) struct Seen {
 impl Seldom {
     /// Of the schedules and sweeps of the configuration.
     pub(super) async fn look(&self, view: &View, now: Time) -> Answer<Seen> {
-        if let Some((at, seen)) = &*self.kept()
-            && now.since(*at) < TRUE_FOR
-        {
-            return Ok(seen.clone());
-        }
-        let seen = seen(view, now).await?;
-        *self.kept() = Some((now, seen.clone()));
-        Ok(seen)
+        self.0.seen.or_ask(now, TRUE_FOR, seen(view, now)).await
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<(Time, Seen)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// As many groups of dead letters as the store tells: the largest come first, and those of now may be small.
+    pub(super) async fn groups(&self, view: &View, queues: &[QueueStatus], now: Time) -> Answer<Vec<Group>> {
+        let letters = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
+        let ask = view.store().groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now);
+        self.0.groups.or_ask(now, true_for(letters, LETTERS_FEW), ask).await
+    }
+
+    /// Keys that stand still and keys that nobody looks at.
+    pub(super) async fn still(&self, view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
+        let holding = streams.iter().map(|stream| stream.holding).sum();
+        self.0.still.or_ask(now, true_for(holding, KEYS_FEW), still(view, streams, now)).await
     }
 }
 
@@ -73,4 +129,30 @@ async fn seen(view: &View, now: Time) -> Answer<Seen> {
     let runs: Answer<Vec<_>> = join_all(runs).await.into_iter().collect();
     seen.sweeps = runs?.into_iter().flatten().collect();
     Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop_core::port::StoreError;
+
+    #[tokio::test]
+    async fn an_answer_is_taken_for_true_for_a_while_and_a_failure_is_not() {
+        let (kept, at) = (Kept::<u32>::default(), |secs: i64| Time::from_micros(0).after(Span::secs(secs)));
+        let ask = |secs, said: u32| kept.or_ask(at(secs), DEAR_FOR, async move { Ok(said) });
+        assert_eq!([ask(0, 1).await.unwrap(), ask(4, 2).await.unwrap(), ask(5, 3).await.unwrap()], [1, 1, 3]);
+        let fails = kept.or_ask(at(20), DEAR_FOR, async { Err(StoreError::unavailable("asking", "off")) });
+        fails.await.unwrap_err();
+        assert_eq!(ask(20, 4).await.unwrap(), 4, "what failed was not kept, nor what was said long ago");
+    }
+
+    #[tokio::test]
+    async fn what_is_cheap_is_asked_for_every_time() {
+        let (kept, now) = (Kept::<u32>::default(), Time::from_micros(0));
+        for said in 1..4 {
+            let few = true_for(LETTERS_FEW, LETTERS_FEW);
+            assert_eq!(kept.or_ask(now, few, async { Ok(said) }).await.unwrap(), said);
+        }
+        assert_eq!(true_for(LETTERS_FEW + 1, LETTERS_FEW), DEAR_FOR);
+    }
 }

@@ -94,3 +94,24 @@ async fn a_queue_that_is_back_is_asked_for_again_within_seconds_and_gives_nothin
     let handed = remote.lease(&both).await.unwrap();
     assert!(handed.iter().any(|one| one.run.lease.queue.as_str() == "gone"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_reached_nobody_is_given_back_with_its_leave_beside_a_queue_that_does_not_answer() {
+    let place = place().await;
+    let limit = "rate_limit = { count = 2, per = \"60s\", over = \"5m\" }";
+    let config = config(&format!("[queues.gone]\n{limit}\n[queues.kept]\n{limit}\n"));
+    let attendance = Attendance::default();
+    let remote = place.backstop.remote(&config, &attendance);
+    let both = Ask { queues: queues(), ..ask(4) };
+    let of = |handed: &[Handed], queue: &str| {
+        handed.iter().filter(|one| one.run.lease.queue.as_str() == queue).count()
+    };
+    let handed = remote.lease(&both).await.unwrap();
+    assert_eq!((of(&handed, "gone"), of(&handed, "kept")), (2, 2), "all that the limits leave");
+    place.parted.set_gone(queues().into_iter().take(1), Gone::Refusing);
+    remote.take_back(handed).await;
+    place.parted.set_whole();
+    assert_eq!(running_in_gone(&place).await, 2, "these run out");
+    let handed = remote.lease(&both).await.unwrap();
+    assert_eq!((of(&handed, "gone"), of(&handed, "kept")), (0, 2), "leave is back with what went back");
+}

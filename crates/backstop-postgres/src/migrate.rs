@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 /// The version this code needs.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 const DOING: &str = "migrating";
 /// What the step says when somebody else made it while it waited.
 const MEANWHILE: &str = "BS001";
@@ -29,6 +29,7 @@ const TABLES: [&str; VERSION as usize] = [
     include_str!("sql/tables_4.sql"),
     include_str!("sql/tables_5.sql"),
     include_str!("sql/tables_6.sql"),
+    include_str!("sql/tables_7.sql"),
 ];
 const UPGRADE_BEGIN: &str = include_str!("sql/upgrade_begin.sql");
 const UPGRADE_END: &str = include_str!("sql/upgrade_end.sql");

@@ -16,8 +16,8 @@ BEGIN
   v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id IN (SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
     UNION SELECT w.queue FROM waiting w WHERE w.id = ANY (p_ids)
     UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids)) ORDER BY q.id FOR UPDATE);
-  PERFORM 1 FROM lease l WHERE l.no IN (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids))
-    ORDER BY l.no FOR UPDATE;
+  PERFORM 1 FROM lease l WHERE l.no = ANY (ARRAY(SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids)))
+    ORDER BY l.no + 0 FOR UPDATE;
   PERFORM ticket();
   FOR i IN 1 .. cardinality(p_ids) LOOP
     SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_to, p_only, p_filtered, p_queue, p_kind, p_state,

@@ -12,7 +12,7 @@ BEGIN
   INSERT INTO worker (name, queues, seen_at) VALUES (p_worker, p_served, p_now)
   ON CONFLICT (name) DO UPDATE SET queues = excluded.queues, seen_at = excluded.seen_at;
   IF cardinality(p_ids) = 0 THEN RETURN; END IF;
-  PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no FOR NO KEY UPDATE;
+  PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no + 0 FOR NO KEY UPDATE;
   v_lost := ARRAY(SELECT o::int FROM generate_series(1, cardinality(p_ids)) o
     WHERE NOT o IN (SELECT r.at FROM current_runs(p_ids, p_queues, p_numbers) r));
   UPDATE lease l SET until = CASE WHEN l.until > p_longest THEN p_until ELSE greatest(l.until, p_until) END
@@ -27,7 +27,7 @@ CREATE FUNCTION begin_runs(p_ids uuid[], p_queues text[], p_numbers bigint[]) RE
 #variable_conflict use_column
 DECLARE v_done text := see_others();
 BEGIN
-  PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no FOR NO KEY UPDATE;
+  PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no + 0 FOR NO KEY UPDATE;
   -- A seizer does not run the job: what is known of the worker that vanished stays.
   UPDATE lease l SET begun = coalesce(l.begun, '{}') || r.seqs
     FROM (SELECT r.lease, array_agg(DISTINCT r.seq) AS seqs FROM current_runs(p_ids, p_queues, p_numbers) r GROUP BY r.lease) r

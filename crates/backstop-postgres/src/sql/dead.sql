@@ -65,9 +65,12 @@ BEGIN
       (SELECT f.id FROM finished f WHERE f.queue = g.queue AND f.state = 5 AND f.fingerprint = g.fingerprint
         ORDER BY f.finished_at DESC, f.no DESC LIMIT 1)
     FROM (
-      SELECT q.name, c.* FROM queue q CROSS JOIN LATERAL (
-        SELECT f.queue, f.fingerprint, count(*) AS jobs, min(f.finished_at) AS first_at, max(f.finished_at) AS last_at FROM finished f
-        WHERE f.queue = q.id AND f.state = 5 AND f.fingerprint IS NOT NULL GROUP BY f.queue, f.fingerprint) c
+      SELECT q.name, q.id AS queue, c.* FROM queue q CROSS JOIN LATERAL (
+        SELECT f.fingerprint, count(*) AS jobs, min(f.finished_at) AS first_at, max(f.finished_at) AS last_at FROM (
+          -- In the order of the one index that has only letters of this queue: no other will do, whatever the server believes.
+          SELECT f.fingerprint, f.finished_at FROM finished f WHERE f.queue = q.id AND f.state = 5 AND f.fingerprint IS NOT NULL
+          ORDER BY f.fingerprint, f.finished_at, f.no OFFSET 0) f
+        GROUP BY f.fingerprint) c
       WHERE p_queue IS NULL OR q.id = v_queue
       ORDER BY c.jobs DESC, c.last_at DESC, q.name, c.fingerprint LIMIT p_max) g
     ORDER BY g.jobs DESC, g.last_at DESC, g.name, g.fingerprint;

@@ -11,17 +11,20 @@ DECLARE
 BEGIN
   FOREACH v_id IN ARRAY p_ids LOOP
     v_lease := (SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = v_id);
-    RETURN QUERY SELECT j.id, q.name, j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost,
-        j.requeues, j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until, l.since
-      FROM job j LEFT JOIN queue q ON q.id = j.queue LEFT JOIN lease l ON l.no = v_lease WHERE j.id = v_id;
+    RETURN QUERY SELECT j.id, (SELECT q.name FROM queue q WHERE q.id = j.queue),
+        j.kind, CASE WHEN l.no IS NULL THEN 1 ELSE 2 END::smallint, j.payload, j.level, j.attempts, j.lost, j.requeues,
+        j.run_at, j.inserted_at, NULL::bigint, j.unique_key, j.retry, j.history, NULL::text, l.worker, l.until, l.since
+      FROM job j LEFT JOIN lease l ON l.no = v_lease WHERE j.id = v_id;
     CONTINUE WHEN FOUND;
-    RETURN QUERY SELECT w.id, q.name, w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
+    RETURN QUERY SELECT w.id, (SELECT q.name FROM queue q WHERE q.id = w.queue),
+        w.kind, w.state, w.payload, w.level, w.attempts, w.lost, w.requeues, w.run_at, w.inserted_at,
         NULL::bigint, w.unique_key, w.retry, w.history, NULL::text, NULL::text, NULL::bigint, NULL::bigint
-      FROM waiting w LEFT JOIN queue q ON q.id = w.queue WHERE w.id = v_id;
+      FROM waiting w WHERE w.id = v_id;
     CONTINUE WHEN FOUND;
-    RETURN QUERY SELECT f.id, q.name, f.kind, f.state, f.payload, f.level, f.attempts, f.lost, f.requeues, f.run_at, f.inserted_at,
+    RETURN QUERY SELECT f.id, (SELECT q.name FROM queue q WHERE q.id = f.queue),
+        f.kind, f.state, f.payload, f.level, f.attempts, f.lost, f.requeues, f.run_at, f.inserted_at,
         f.finished_at, f.unique_key, f.retry, f.history, f.reason, NULL::text, NULL::bigint, NULL::bigint
-      FROM finished f LEFT JOIN queue q ON q.id = f.queue WHERE f.id = v_id;
+      FROM finished f WHERE f.id = v_id;
   END LOOP;
 END $$;
 

@@ -9,6 +9,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_done text := see_others();
+  v_worker record;
   v_no bigint;
   v_lease lease%ROWTYPE;
   v_left int := p_max;
@@ -19,10 +20,10 @@ BEGIN
   PERFORM pg_advisory_xact_lock(p_number);
   IF p_max > 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
     -- The rule of `backstop_core::lease::moved_back`, with its minute: workers that were not heard of since the clock was set back.
-    UPDATE lease l SET until = p_now + m.lasts
-      FROM (SELECT l.no, l.until - w.seen_at AS lasts FROM lease l JOIN worker w ON w.name = l.worker
-        WHERE w.seen_at > p_now + 60000000 AND l.until >= w.seen_at FOR UPDATE OF l SKIP LOCKED) m
-      WHERE l.no = m.no;
+    FOR v_worker IN SELECT w.name, w.seen_at FROM worker w WHERE w.seen_at > p_now + 60000000 LOOP
+      UPDATE lease l SET until = p_now + l.until - v_worker.seen_at WHERE l.no = ANY (ARRAY(
+        SELECT l.no FROM lease l WHERE l.worker = v_worker.name AND l.until >= v_worker.seen_at FOR UPDATE SKIP LOCKED));
+    END LOOP;
     -- As many leases as jobs are wanted: each holds one, or goes. With a hundred thousand of them no call sorts all.
     FOR v_no IN
       SELECT x.no FROM (

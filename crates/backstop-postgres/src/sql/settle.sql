@@ -10,7 +10,7 @@ BEGIN
   FROM unnest(p_ids, p_queues, p_numbers) WITH ORDINALITY u(id, queue, number, o)
   CROSS JOIN LATERAL (SELECT j.ctid, j.queue, j.level, j.seq FROM job j WHERE j.id = u.id OFFSET 0) j
   CROSS JOIN LATERAL (SELECT l.no FROM lease l WHERE l.number = u.number AND l.queue + 0 = j.queue AND l.level + 0 = j.level
-    AND j.seq BETWEEN l.lo AND l.hi AND (l.handed IS NULL OR l.handed @> j.seq)
+    AND j.seq BETWEEN l.lo AND l.hi + 0 AND (l.handed IS NULL OR l.handed @> j.seq)
     AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) OFFSET 0) l
   WHERE j.queue = (SELECT q.id FROM queue q WHERE q.name = u.queue);
 END $$;
@@ -198,9 +198,9 @@ BEGIN
   IF true = ANY (p_former) THEN
     PERFORM 1 FROM queue q WHERE q.name IN (SELECT u.queue FROM unnest(p_queues, p_states, p_former) u(queue, state, former)
       WHERE u.state = 1 AND u.former) ORDER BY q.id FOR UPDATE;
-    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR UPDATE;
+    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR UPDATE;
   ELSE
-    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no FOR KEY SHARE;
+    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR KEY SHARE;
   END IF;
   FOR i IN 1 .. cardinality(p_done_ends) LOOP
     RETURN QUERY SELECT v_from + s.stale, false FROM settle_done(p_done_numbers[i], p_done_queues[i], p_done_ids[v_from + 1 : p_done_ends[i]],

@@ -1,4 +1,4 @@
-//! From versions 1 to 5, with what they left behind, to the one of today.
+//! From versions 1 to 6, with what they left behind, to the one of today.
 
 use super::user;
 use backstop_core::port::{Cells, Grade, GroupQuery, PageQuery, Store, Streams, Swap};
@@ -20,6 +20,8 @@ const TABLES_4: &str = include_str!("../../src/sql/tables_4.sql");
 const FUNCTIONS_4: &str = include_str!("version_4.sql");
 const TABLES_5: &str = include_str!("../../src/sql/tables_5.sql");
 const FUNCTIONS_5: &str = include_str!("version_5.sql");
+const TABLES_6: &str = include_str!("../../src/sql/tables_6.sql");
+const FUNCTIONS_6: &str = include_str!("version_6.sql");
 /// More than are given their fingerprints at once.
 const DEAD: i64 = 250;
 
@@ -75,6 +77,12 @@ async fn version_5() -> (String, String) {
     with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {TABLES_4} {TABLES_5} {FUNCTIONS_5}")).await
 }
 
+/// The same of version 6.
+async fn version_6() -> (String, String) {
+    with_a_run(&format!("{TABLES_1} {TABLES_2} {TABLES_3} {TABLES_4} {TABLES_5} {TABLES_6} {FUNCTIONS_6}"))
+        .await
+}
+
 async fn with_a_run(version: &str) -> (String, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("an address");
@@ -116,11 +124,17 @@ async fn many_that_upgrade_at_once_make_one_upgrade_and_lose_nothing() {
 
 #[tokio::test]
 async fn an_upgraded_schema_is_as_it_was_made() {
-    let versions =
-        [version_1().await, version_2().await, version_3().await, version_4().await, version_5().await];
+    let versions = [
+        version_1().await,
+        version_2().await,
+        version_3().await,
+        version_4().await,
+        version_5().await,
+        version_6().await,
+    ];
     for (address, _schema) in versions {
         let examined = super::open(&address).await.examine().await.expect("it can be examined");
-        let found = examined.findings.iter().find(|found| found.what.starts_with("version 6 of 6"));
+        let found = examined.findings.iter().find(|found| found.what.starts_with("version 7 of 7"));
         assert_eq!(found.expect("a version").grade, Grade::Good, "{examined:?}");
     }
 }
@@ -130,7 +144,7 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
     let (address, _schema) = version_2().await;
     let store = PostgresStore::open(&address, Durability::Full).expect("an address");
     assert_eq!(store.migrate().await.expect("it migrates").from, 2);
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 6);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 7);
     let mut scene = Scene::new(Arc::new(store));
     assert_eq!(scene.claim("q", 9).await.len(), 1);
     let cells = scene.store.cells(vec!["a".to_owned()]).await.expect("cells");
@@ -142,7 +156,7 @@ async fn what_version_2_left_behind_is_there_and_streams_are_too() {
 #[tokio::test]
 async fn a_store_that_worked_on_an_older_version_works_on() {
     for (version, (address, _schema)) in
-        [(3, version_3().await), (4, version_4().await), (5, version_5().await)]
+        [(3, version_3().await), (4, version_4().await), (5, version_5().await), (6, version_6().await)]
     {
         let store = PostgresStore::open(&address, Durability::Full).expect("an address");
         let before = Scene::new(Arc::new(store));
@@ -314,7 +328,7 @@ async fn roles_may_do_after_an_upgrade_what_they_might_before() {
         Arc::new(PostgresStore::open(address, Durability::Full).expect("an address"))
     };
     let producing = Scene::new(store(&producer));
-    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 6);
+    assert_eq!(producing.store.migrate().await.expect("nothing to do").from, 7);
     producing.insert([job("other", "a")]).await;
     producing.store.groups(GroupQuery { queue: None, limit: 1 }, at(0)).await.expect_err("it may not look");
     let mut working = Scene::new(store(&worker));

@@ -131,6 +131,11 @@ impl Series {
         self.points.iter().filter_map(|point| point.value).reduce(f64::max)
     }
 
+    /// How many of its steps are known.
+    pub fn known(&self) -> usize {
+        self.points.iter().filter(|point| point.value.is_some()).count()
+    }
+
     /// Whether there is nothing but gaps.
     pub fn is_empty(&self) -> bool {
         self.last().is_none()

@@ -28,6 +28,8 @@ pub(super) const LATE: Span = Span::minutes(5);
 const PROBLEMS_MAX: usize = 30;
 /// Queues shown: those with the most to do.
 const QUEUES_MAX: usize = 10;
+/// Minutes of which something is known before an hour is shown by itself.
+const HOUR_MIN: usize = 10;
 /// What the doctor said needs no word about its age for so long.
 const DOCTOR_FRESH: Span = Span::minutes(2);
 
@@ -100,7 +102,7 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
     let recent = view.ask(of_window(Window::FiveMinutes)).await?;
     let mut series = view.ask(of_window(window)).await?;
     // A server that has just begun has minutes to show, not hours.
-    let is_too_long = view.query("window").is_none() && series.ready.is_empty();
+    let is_too_long = view.query("window").is_none() && series.ready.known() < HOUR_MIN;
     let window = if is_too_long { Window::FiveMinutes } else { window };
     if is_too_long {
         series = recent.clone();

@@ -5,6 +5,7 @@ use crate::site::Site;
 use backstop::Span;
 use backstop::core::bounds::Bounds;
 use backstop::core::failure::ErrorReport;
+use backstop_server::history::{History, Recorder};
 
 /// Their words, the worst first; that a store in memory is no place for work is told on every page here.
 fn problems(page: &str) -> Vec<&str> {
@@ -179,6 +180,20 @@ async fn charts_look_back_as_far_as_the_address_says() {
         assert!(page.contains(&format!("href=\"/?window={window}\" aria-current=\"true\"")), "{window}");
     }
     assert_eq!(site.get("/?window=2y").await.status, axum::http::StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn an_hour_is_shown_by_itself_once_there_is_enough_of_it() {
+    let site = Site::new("");
+    ready(&site.test.backstop, "emails", "a").await;
+    let mut recorder = Recorder::new(site.test.backstop.clone(), History::default());
+    for minute in 1..=12 {
+        recorder.look().await.unwrap();
+        site.test.clock.advance(Span::minutes(1));
+        let shown = if minute < 10 { "5m" } else { "1h" };
+        let page = site.page("/").await;
+        assert!(page.contains(&format!("href=\"/?window={shown}\" aria-current=\"true\"")), "{minute}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use crate::place::{Place, ended, lines, signal, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 /// A server that runs.
 pub(crate) struct Served {
@@ -68,6 +68,23 @@ fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
     wait_until("the job's end", || served.state("a") == "done");
     served.stop();
     assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
+fn it_leaves_nothing_in_the_folder_for_what_is_temporary() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let temporary = place.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = place.command(["serve", "--json"].iter().chain(&HERE));
+    command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let served = served(command.spawn().unwrap());
+    let left = || std::fs::read_dir(&temporary).unwrap().count();
+    served.push("q", "a");
+    wait_until("the job's end", || served.state("a") == "done");
+    assert_eq!((served.ask("GET /", "", "").0, left()), (200, 0));
+    served.stop();
+    assert_eq!(left(), 0);
 }
 
 /// The numbers of the sockets that listen for TCP, as this process sees the network.

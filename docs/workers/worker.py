@@ -12,15 +12,15 @@ def call(path, body):  # safe to repeat: a settlement that was applied is applie
     head = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})
     while True:
         try: return json.load(urllib.request.urlopen(urllib.request.Request(f"{SERVER}/v1/{path}", json.dumps(body).encode(), head), timeout=60))
-        except urllib.error.HTTPError as error:  # without beats its job is soon somebody else's: the process ends, whichever thread this is
-            if error.code < 500 and error.code not in (408, 429): print(f"{path}: {error}: {error.read().decode()}", file=sys.stderr, flush=True); os._exit(1)
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code not in (408, 429): print(f"{path}: {error}: {error.read().decode()}", file=sys.stderr, flush=True); sys.exit(1)
         except (OSError, http.client.HTTPException, ValueError) as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
         time.sleep(min(1, LEASE_MS / 6000))
 
-def beat():  # as long as this goes on, nobody else gets the job
-    while not time.sleep(LEASE_MS / 3000):
-        if leases := list(held.values()): call("beat", {"worker": WORKER, "leases": leases, "lease_ms": LEASE_MS})
-
+def beat():  # as long as this goes on, nobody else gets the job: whatever ends it ends the process
+    try:
+        while not time.sleep(LEASE_MS / 3000): held and call("beat", {"worker": WORKER, "leases": list(held.values()), "lease_ms": LEASE_MS})
+    finally: os._exit(1)
 threading.Thread(target=beat, daemon=True).start()
 while True:
     for job in call("lease", {"queues": [QUEUE], "max": 1, "worker": WORKER, "lease_ms": LEASE_MS, "wait_ms": 20000})["jobs"]:

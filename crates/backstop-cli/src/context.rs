@@ -33,32 +33,27 @@ impl Context {
             durability: globals.durability,
             ..Overrides::default()
         };
-        let config = resolved(globals.config.as_deref(), flags.clone())?;
+        let (config, file) = resolved(globals.config.as_deref(), flags.clone())?;
         let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
-        let (output, read) = (Output::new(globals), OnceLock::new());
-        let context = Self { config, named_store, named_file, output, read, flags };
-        context.remember_file();
-        Ok(context)
+        let (output, read) = (Output::new(globals), file.map(OnceLock::from).unwrap_or_default());
+        Ok(Self { config, named_store, named_file, output, read, flags })
     }
 
     /// The configuration as it is written now, for a server that flags may place elsewhere.
     pub(crate) fn read_again(&self, listen: Option<String>, base: Option<String>) -> Result<Config, Trouble> {
-        let file = self.named_file.as_deref().or(self.read.get().map(PathBuf::as_path));
-        let config = resolved(file, Overrides { listen, base, ..self.flags.clone() })?;
-        self.remember_file();
+        let known = self.named_file.as_ref().or(self.read.get());
+        let flags = Overrides { listen, base, ..self.flags.clone() };
+        let (config, file) = resolved(known.map(PathBuf::as_path), flags)?;
+        if let Some(file) = file {
+            self.read.get_or_init(|| file);
+        }
         Ok(config)
     }
 
-    fn remember_file(&self) {
-        if let Some(file) = self.file() {
-            self.read.get_or_init(|| file);
-        }
-    }
-
-    /// The configuration file that is read, if there is one.
+    /// The configuration file that was read, even if it is gone by now; if none was, the one that would be.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         let usual = || Some(PathBuf::from(USUAL_FILE)).filter(|path| path.exists());
-        self.named_file.clone().or_else(usual)
+        self.named_file.as_ref().or(self.read.get()).cloned().or_else(usual)
     }
 
     /// The store, made and brought up to date if need be.
@@ -114,23 +109,20 @@ impl Context {
     }
 }
 
-/// Defaults, then the file, then the environment, then the flags.
-fn resolved(named_file: Option<&Path>, flags: Overrides) -> Result<Config, Trouble> {
-    let file = read_file(named_file)?;
-    let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE)).display().to_string();
-    let written = file.as_deref().map(|text| Written { path: &path, text });
-    let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
-    Ok(config::resolve(written, environment, flags)?)
-}
-
-fn read_file(named: Option<&Path>) -> Result<Option<String>, Trouble> {
-    let path = named.unwrap_or_else(|| Path::new(USUAL_FILE));
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
+/// Defaults, then the file, then the environment, then the flags; and the file, if there was one to read.
+fn resolved(named_file: Option<&Path>, flags: Overrides) -> Result<(Config, Option<PathBuf>), Trouble> {
+    let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE));
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named_file.is_none() => None,
         Err(error) => {
             let cause = format!("{} cannot be read: {error}", path.display());
-            Err(Trouble::misuse(cause).advise("--config with the path of a file that exists"))
+            return Err(Trouble::misuse(cause).advise("--config with the path of a file that exists"));
         }
-    }
+    };
+    let name = path.display().to_string();
+    let written = text.as_deref().map(|text| Written { path: &name, text });
+    let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
+    let config = config::resolve(written, environment, flags)?;
+    Ok((config, text.map(|_| path.to_owned())))
 }

@@ -60,6 +60,11 @@ impl Beside {
         let (http, library) = (Rate::median(http), Rate::median(library));
         Self { http, library, ratio: http.ratio_to(library), target }
     }
+
+    /// Whether it is slower over HTTP than it is to be.
+    fn falls_short(self) -> bool {
+        self.http.count_per_second() < self.target
+    }
 }
 
 /// Measures both, by turns, on one file that is gone afterwards.
@@ -271,8 +276,36 @@ impl Http {
         )
     }
 
-    /// Whether a server takes more memory than it may.
+    /// Whether a server is slower than it is to be, or takes more memory than it may.
     pub(super) fn falls_short(&self) -> bool {
-        self.memory.falls_short()
+        self.push.falls_short() || self.lease_and_settle.falls_short() || self.memory.falls_short()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A server that pushes and works so many jobs a second, and takes so much memory.
+    fn check(pushed: usize, worked: usize, idle_mb: f64, falls_short: bool) {
+        let of = |count, target| {
+            let rate = || vec![Rate::of(count, Duration::from_secs(1))];
+            Beside::of(rate(), rate(), target)
+        };
+        let figures = Http {
+            push: of(pushed, PUSH_TARGET),
+            lease_and_settle: of(worked, WORK_TARGET),
+            memory: Memory::of(Some(idle_mb), 1, None),
+        };
+        assert_eq!(figures.falls_short(), falls_short, "{pushed} {worked} {idle_mb}");
+    }
+
+    #[test]
+    fn it_falls_short_below_either_rate_and_above_its_memory() {
+        check(40_000, 20_000, 50.0, false);
+        check(39_999, 20_000, 50.0, true);
+        check(40_000, 19_999, 50.0, true);
+        check(40_000, 20_000, 50.1, true);
     }
 }

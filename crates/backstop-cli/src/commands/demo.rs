@@ -10,7 +10,9 @@ use crate::context::Context;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Address;
 use clap::Args;
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// How much of it, and where.
@@ -50,9 +52,10 @@ pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
     live::run(args, context).await
 }
 
-/// A folder that outlives the demo.
+/// A folder that outlives the demo, for nobody else on this machine: it has a store in it, and the configuration that commands go by.
 fn new_folder() -> Result<PathBuf, Trouble> {
-    Ok(tempfile::Builder::new().prefix("backstop-demo-").tempdir()?.keep())
+    let own = Permissions::from_mode(0o700);
+    Ok(tempfile::Builder::new().prefix("backstop-demo-").permissions(own).tempdir()?.keep())
 }
 
 fn store_in(folder: &Path) -> Address {

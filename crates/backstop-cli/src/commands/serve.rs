@@ -180,7 +180,12 @@ impl House<'_> {
     /// Goes on by the configuration as it is written now, if that is good.
     async fn reload(&mut self) {
         match self.replaced().await {
-            Ok(()) => self.context.output.announce("the configuration was read again and is in force"),
+            Ok(()) => {
+                self.context.output.announce("the configuration was read again and is in force");
+                if let Some(crew) = &self.crew {
+                    announce_crew(crew, &self.app.config(), self.context);
+                }
+            }
             Err(trouble) => self.context.output.warn(format!(
                 "the configuration was read again and refused, the old one stays in force: {}",
                 trouble.cause()
@@ -295,14 +300,17 @@ async fn announce(
     Ok(())
 }
 
-/// Who is served here, and how soon a dead worker's job runs again: here, or over HTTP.
+/// Who is served here, and how soon a dead worker's job runs again. Workers over HTTP choose their leases: no bound can be told for those.
 fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
     let handled = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
     let handled: Vec<&str> = handled.map(|(name, _)| name.as_str()).collect();
     if !handled.is_empty() {
         context.output.announce(format!("handlers of the configuration serve {}", handled.join(", ")));
     }
-    context.output.announce(format!("a dead worker's job runs again within {}", crew.recovery_bound()));
+    context.output.announce(format!(
+        "a dead worker's job runs again within {}, by the leases of the configuration; a worker over HTTP chooses its own, `lease_ms`",
+        crew.recovery_bound()
+    ));
 }
 
 /// Why it does not start, with what to do.

@@ -1,4 +1,5 @@
 use crate::place::{Place, ended, json_args, lines, signal, wait_until};
+use backstop::{Backstop, Exec};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -289,6 +290,43 @@ fn a_job_over_its_queues_rate_limit_says_until_when() {
     assert_eq!(place.json(["job", "why", "c"])["gate"], "rate_limited", "one that is ready waits for room");
     signal(&worker, "TERM");
     worker.wait().unwrap();
+}
+
+#[test]
+fn why_names_an_unknown_kind_and_a_twin() {
+    let place = Place::new();
+    for (queue, id, more) in [
+        ("strange", "unknown_kind", ["--kind", "theirs"]),
+        ("twins", "unique_twin", ["--unique-key", "k"]),
+        ("twins", "twin", ["--unique-key", "k"]),
+    ] {
+        place.json(["push", queue, "1", "--id", id].iter().chain(&more));
+        if id == "unique_twin" {
+            place.json(["job", "cancel", id]);
+        }
+    }
+    // Commands serve all kinds of a queue: one that knows only some is a worker of the library.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _worker = runtime.block_on(async {
+        let store = format!("sqlite:{}", place.path("backstop.db").display());
+        let worker = Backstop::open(&store).await.unwrap().worker();
+        worker.handle_kind("strange", "ours", Exec::shell("true")).start().unwrap()
+    });
+    let twin = place.job("twin")["id"].as_str().unwrap().to_owned();
+    for (gate, sentence, step) in [
+        ("unknown_kind", "has no handler for that", "a worker of strange with a handler for `theirs`"),
+        (
+            "unique_twin",
+            &format!("it cannot come back before job {twin} ends"),
+            &format!("backstop job why {twin}"),
+        ),
+    ] {
+        let why = || place.json(["job", "why", gate]);
+        wait_until(gate, || why()["gate"] == gate);
+        let text = place.run(["job", "why", gate]).succeeded().stdout;
+        assert!(text.contains(sentence) && text.contains(step), "{text}");
+        assert!(why()["try"].as_str().unwrap().starts_with(step), "{}", why());
+    }
 }
 
 #[test]

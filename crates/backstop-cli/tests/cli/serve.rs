@@ -2,7 +2,7 @@ use crate::place::{Place, ended, lines, signal, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 /// A server that runs.
 pub(crate) struct Served {
@@ -68,6 +68,23 @@ fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
     wait_until("the job's end", || served.state("a") == "done");
     served.stop();
     assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
+fn it_leaves_nothing_in_the_folder_for_what_is_temporary() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    let temporary = place.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = place.command(["serve", "--json"].iter().chain(&HERE));
+    command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let served = served(command.spawn().unwrap());
+    let left = || std::fs::read_dir(&temporary).unwrap().count();
+    served.push("q", "a");
+    wait_until("the job's end", || served.state("a") == "done");
+    assert_eq!((served.ask("GET /", "", "").0, left()), (200, 0));
+    served.stop();
+    assert_eq!(left(), 0);
 }
 
 /// The numbers of the sockets that listen for TCP, as this process sees the network.
@@ -238,45 +255,51 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     let place = Place::new();
     place.write("backstop.toml", "[queues.a]\nhandler = { exec = [\"true\"] }\n");
     let served = serve(&place, &HERE);
-    let reloads = |place: &Place| {
-        let entries = place.json(["dead", "audit"]);
-        let entries = entries["audit"].as_array().unwrap().clone().into_iter();
+    // Asked of the server: no command can be run beside a configuration with a mistake.
+    let reloads = || {
+        let (_, text) = served.ask("GET /v1/audit", "", "");
+        let mut audit: Value = serde_json::from_str(&text).unwrap();
+        let mut entries: Vec<Value> = serde_json::from_value(audit["entries"].take()).unwrap();
+        entries.retain(|entry| entry["what"] == "config reload" && !entry["count"].is_null());
         entries
-            .filter(|entry| entry["what"] == "config reload" && !entry["count"].is_null())
-            .collect::<Vec<Value>>()
     };
     place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"true\"] }\n");
     signal(&served.child, "HUP");
     served.push("b", "of_b");
     wait_until("the new handler's run", || served.state("of_b") == "done");
-    wait_until("the note of it", || reloads(&place).len() == 1);
+    wait_until("the note of it", || reloads().len() == 1);
     served.push("a", "of_a");
     place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"./send-mial\"] }\n");
     signal(&served.child, "HUP");
     wait_until("the note of the program that is not there", || {
-        reloads(&place)
-            .iter()
-            .any(|entry| entry["error"].as_str().is_some_and(|why| why.contains("./send-mial")))
+        reloads().iter().any(|entry| entry["error"].as_str().is_some_and(|why| why.contains("./send-mial")))
     });
     place.write("backstop.toml", "[queues.b]\nhandlerr = 1\n");
     signal(&served.child, "HUP");
     served.push("b", "again");
     wait_until("the standing handler's run", || served.state("again") == "done");
     assert_eq!(served.state("of_a"), "ready", "what has no handler any more waits");
-    wait_until("the note of the mistake", || reloads(&place).len() == 3);
+    wait_until("the note of the mistake", || reloads().len() == 3);
     std::fs::remove_file(place.path("backstop.toml")).unwrap();
     signal(&served.child, "HUP");
-    wait_until("the note of the file that is gone", || reloads(&place).len() == 4);
+    wait_until("the note of the file that is gone", || reloads().len() == 4);
     served.push("b", "still");
     wait_until("the standing handler's run", || served.state("still") == "done");
+    let told = reloads();
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
     assert!(stderr.contains("backstop.toml cannot be read"), "{stderr}");
-    assert!(stderr.contains("serve a\n") && stderr.contains("runs again within 18s"), "{stderr}");
+    for queue in ["a", "b"] {
+        let told = format!(
+            "serve {queue}\na dead worker's job runs again within 18s, by the leases of the configuration; a worker over HTTP "
+        );
+        assert!(stderr.contains(&told), "{told:?} is missing: {stderr}");
+    }
     assert!(stderr.contains("refused, the old one stays in force") && stderr.contains("line 2"), "{stderr}");
-    let reloads = reloads(&place);
-    assert_eq!((reloads.len(), &reloads[0]["count"]), (4, &json!(0)), "{reloads:?}");
-    assert!(reloads[1]["error"].as_str().unwrap().contains("line 2"), "{reloads:?}");
+    assert_eq!((told.len(), &told[0]["count"]), (4, &json!(0)), "{told:?}");
+    assert!(told[1]["error"].as_str().unwrap().contains("line 2"), "{told:?}");
+    let file = json!({ "file": "backstop.toml" });
+    assert!(told.iter().all(|entry| entry["selection"] == file), "even of the file that is gone: {told:?}");
 }
 
 /// The worker of a server, once it serves this queue.

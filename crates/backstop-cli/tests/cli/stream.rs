@@ -135,6 +135,21 @@ fn a_served_stream_that_is_killed_goes_on_with_the_next(place: &Place) {
 }
 
 #[test]
+fn a_record_behind_a_gap_is_shown_with_its_key_and_the_gap() {
+    let place = Place::new();
+    configure(&place, "");
+    push(&place, &[("site-7", 1)]);
+    serve_until_empty(&place, NOTE);
+    push(&place, &[("site-7", 4)]);
+    let sentence = "it waits behind key site-7 at gap 120000 and 1 position more";
+    let why = place.json(["stream", "show", "uptime", "site-7"])["why"].take();
+    assert_eq!((&why["gate"], &why["details"]["key"]), (&json!("behind_gap"), &json!("site-7")), "{why}");
+    assert!(why["why"].as_str().unwrap().starts_with(sentence), "{why}");
+    let text = place.run(["stream", "show", "uptime", "site-7"]).succeeded().stdout;
+    assert!(text.contains(&format!("why 240000 waits: {sentence}")), "{text}");
+}
+
+#[test]
 fn bad_lines_are_named_and_the_others_go_in() {
     let place = Place::new();
     configure(&place, "");

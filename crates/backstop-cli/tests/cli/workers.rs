@@ -1,7 +1,8 @@
 //! The workers of the documentation, in other languages: run as they are printed, against a real server.
 
 use crate::place::{Place, wait_until};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -31,11 +32,16 @@ fn serve_at(place: &Place, listen: &str) -> (Ended, String) {
     (Ended(server), told["url"].as_str().unwrap().to_owned())
 }
 
+/// A worker with the usual lease.
 fn worker(program: &str, file: &str, url: &str) -> Ended {
+    started(program, file, url, "15000")
+}
+
+fn started(program: &str, file: &str, url: &str, lease_ms: &str) -> Ended {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
     let mut command = Command::new(program);
-    command.arg(folder.join(file)).arg("mail").env("BACKSTOP_URL", url).stdout(Stdio::null());
-    let started = command.spawn();
+    command.arg(folder.join(file)).arg("mail").stdout(Stdio::null()).stderr(Stdio::null());
+    let started = command.env("BACKSTOP_URL", url).env("BACKSTOP_LEASE_MS", lease_ms).spawn();
     Ended(started.unwrap_or_else(|error| {
         panic!("{program} is missing ({error}); on Debian: apt-get install {program}")
     }))
@@ -76,11 +82,7 @@ fn check_beats(program: &str, file: &str) {
     let place = Place::new();
     let (server, url) = serve(&place);
     let long = place.json(["push", "mail", r#"{"seconds":12}"#])["id"].as_str().unwrap().to_owned();
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
-    let mut command = Command::new(program);
-    command.arg(folder.join(file)).arg("mail").stdout(Stdio::null()).stderr(Stdio::null());
-    let started = command.env("BACKSTOP_URL", &url).env("BACKSTOP_LEASE_MS", "3000").spawn();
-    let _worker = Ended(started.unwrap());
+    let _worker = started(program, file, &url, "3000");
     // Somebody who would run it if its lease ended.
     let _other = worker(program, file, &url);
     wait_until("the run", || place.count("mail", "running") == 1);
@@ -100,6 +102,58 @@ fn the_worker_in_python_keeps_a_long_job_through_a_restart_of_the_server() {
 #[test]
 fn the_worker_in_node_keeps_a_long_job_through_a_restart_of_the_server() {
     check_beats("node", "worker.mjs");
+}
+
+/// A server that hands out one long job, and then refuses every beat with an answer that cannot be read. Answers where it is.
+fn refusing(broken: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let job = r#"{"jobs":[{"id":"a","lease":"1","attempt":1,"payload":{"seconds":3600}}]}"#;
+            let answer = match path(&mut stream).as_str() {
+                "/v1/lease" => {
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{job}", job.len()).into_bytes()
+                }
+                _ => [b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n", broken].concat(),
+            };
+            // Whoever has ended hears nothing of it.
+            let _ = stream.write_all(&answer);
+        }
+    });
+    url
+}
+
+/// The path of a request that was read to its end.
+fn path(stream: &mut TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let (mut lines, mut length) = (Vec::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if let Some(said) = line.to_lowercase().strip_prefix("content-length:") {
+            length = said.trim().parse().unwrap();
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line);
+    }
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    lines[0].split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn a_worker_whose_beats_are_refused_ends_even_if_the_answer_cannot_be_read() {
+    for (program, file) in [("python3", "worker.py"), ("node", "worker.mjs")] {
+        for broken in [&b"cut"[..], b"\xff\xfe not "] {
+            let url = refusing(broken);
+            let mut worker = started(program, file, &url, "300");
+            wait_until("its end", || worker.0.try_wait().unwrap().is_some());
+            assert_eq!(worker.0.wait().unwrap().code(), Some(1), "{program} {broken:?}");
+        }
+    }
 }
 
 #[test]

@@ -258,7 +258,12 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
             ("See what its kind dies of".to_owned(), groups.to_string())
         }
         Why::NoWorker => ("See how to serve its queue".to_owned(), queue),
-        Why::Lost { .. } => ("Look at the workers".to_owned(), view.at("/workers")),
+        Why::Lost { .. } | Why::Quiet { .. } | Why::UnknownKind { .. } => {
+            ("Look at the workers".to_owned(), view.at("/workers"))
+        }
+        Why::UniqueTwin { twin, .. } => {
+            ("Look at its twin".to_owned(), Pick::new(*twin, &job.queue).link(view, "/jobs").to_string())
+        }
         Why::RateLimited { .. } | Why::Suspect { .. } | Why::Waiting { .. } => {
             ("Look at its queue".to_owned(), queue)
         }

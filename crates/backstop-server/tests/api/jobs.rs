@@ -1,8 +1,10 @@
 //! `/jobs`: looking at jobs, and doing something to one.
 
-use crate::given::given;
+use crate::given::{Api, given, given_with};
+use backstop::{Exec, JobId, Running};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[tokio::test]
 async fn jobs_are_listed_by_what_they_are_and_page_by_page() {
@@ -148,6 +150,60 @@ async fn why_names_the_gate_and_what_opens_it() {
         (&why["gate"], &why["try"], &why["state"]),
         (&json!("paused"), &json!("backstop queue resume q"), &json!("ready"))
     );
+}
+
+/// An API with a job before each of these gates, called by its gate.
+async fn before_each_gate() -> (Api, Running) {
+    let api = given_with("[queues.limited]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n");
+    let push = async |queue: &str, id: &str, more: Value| {
+        let mut job = json!({ "queue": queue, "payload": {}, "id": id });
+        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        api.post("/v1/jobs", job).await.ok();
+    };
+    push("broken", "breaker_open", json!({})).await;
+    api.post("/v1/breakers/broken/open", Value::Null).await.ok();
+    push("limited", "first", json!({})).await;
+    assert_eq!(api.lease("limited", 1).await.len(), 1);
+    push("limited", "rate_limited", json!({})).await;
+    push("twins", "unique_twin", json!({ "unique_key": "k" })).await;
+    api.post("/v1/jobs/unique_twin/cancel", Value::Null).await.ok();
+    push("twins", "twin", json!({ "unique_key": "k" })).await;
+    push("q", "not_due", json!({ "delay": "1h" })).await;
+    let worker = api
+        .backstop
+        .worker()
+        .name("ours")
+        .handle_kind("strange", "ours", Exec::shell("true"))
+        .start()
+        .unwrap();
+    push("strange", "unknown_kind", json!({ "kind": "theirs" })).await;
+    (api, worker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_names_each_gate_and_what_opens_it() {
+    let (api, _worker) = before_each_gate().await;
+    let twin = JobId::named("twin").to_string();
+    for (gate, detail, value, step) in [
+        ("breaker_open", "until", json!(null), "backstop breaker reset broken"),
+        ("rate_limited", "count", json!(1), "a higher rate_limit for limited"),
+        ("unique_twin", "twin", json!(twin), &format!("backstop job why {twin}")),
+        ("not_due", "at", json!("2026-01-01T01:00:00Z"), "backstop job retry"),
+        ("unknown_kind", "kind", json!("theirs"), "a worker of strange with a handler for `theirs`"),
+    ] {
+        // The worker says what it knows in the background.
+        let mut why = api.get(&format!("/v1/jobs/{gate}/why")).await.ok();
+        for _ in 0..1_000 {
+            if why["gate"] == gate {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            why = api.get(&format!("/v1/jobs/{gate}/why")).await.ok();
+        }
+        assert_eq!((&why["gate"], &why["details"][detail]), (&json!(gate), &value), "{why}");
+        assert!(why["try"].as_str().unwrap().starts_with(step), "{why}");
+        assert!(!why["why"].as_str().unwrap().is_empty(), "{why}");
+    }
 }
 
 #[tokio::test]

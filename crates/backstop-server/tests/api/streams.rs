@@ -123,10 +123,12 @@ async fn a_key_is_resumed_skipped_disabled_and_enabled_where_that_can_be() {
     let at = |key: &str, deed: &str| format!("/v1/streams/s/keys/{key}/{deed}");
     for deed in ["resume", "skip"] {
         halted(&api, "s", deed, 120).await;
+        let key = async || api.get(&format!("/v1/streams/s/keys/{deed}")).await.ok();
+        assert_eq!(key().await["halted_at"], 120);
         let done = api.post(&at(deed, deed), Value::Null).await.ok();
         assert_eq!(done["key"], deed);
-        let key = api.get(&format!("/v1/streams/s/keys/{deed}")).await.ok();
-        assert_eq!(key["halted"], Value::Null, "{key}");
+        let key = key().await;
+        assert_eq!(key.get("halted_at"), Some(&Value::Null), "{key}");
         assert_eq!(key["watermark"], if deed == "skip" { 120 } else { 60 }, "{key}");
         let told = api.post(&at(deed, deed), Value::Null).await.problem(409);
         assert!(told.contains("is not halted"), "{told}");
@@ -149,9 +151,13 @@ async fn a_key_says_behind_which_gap_its_first_record_waits() {
     handled_up_to(&api, "uptime", "other", 60).await;
     let key = api.get("/v1/streams/uptime/keys/site-7").await.ok();
     assert_eq!((&key["watermark"], &key["why"]["gate"]), (&json!(60), &json!("behind_gap")), "{key}");
-    assert_eq!((&key["why"]["details"]["gap"], &key["why"]["details"]["missing"]), (&json!(120), &json!(2)));
+    let details = &key["why"]["details"];
+    assert_eq!(
+        (&details["key"], &details["gap"], &details["missing"]),
+        (&json!("site-7"), &json!(120), &json!(2))
+    );
     let said = key["why"]["why"].as_str().unwrap();
-    assert!(said.starts_with("it waits behind a gap at 120 and 1 position more"), "{said}");
+    assert!(said.starts_with("it waits behind key site-7 at gap 120 and 1 position more"), "{said}");
     let other = api.get("/v1/streams/uptime/keys/other").await.ok();
     assert_eq!(other["why"]["gate"], "next", "nothing is missing before it: {other}");
 }

@@ -106,6 +106,8 @@ fn text_of_users_is_text_on_every_page() {
         });
         check_harmless(&page);
     }
+    page.go(&site.at("/workers"));
+    assert!(page.text().contains(&format!("version {}", HOSTILE[0])), "{}", page.text());
     for path in texts.iter().flat_map(|text| own_pages(&site, text)) {
         page.go(&site.at(&path));
         assert_eq!(page.status(), 200, "{path}");

@@ -155,3 +155,33 @@ fn selected_rows_and_a_chosen_way_of_telling_times_stay_when_the_page_is_renewed
     let told = page.eval("document.querySelector('tbody time').textContent");
     assert!(told.as_str().unwrap().ends_with(" UTC"), "{told}");
 }
+
+/// Counts what a page asks for, and lets a test say whether it is hidden.
+const HIDEABLE: &str = "(() => { window.asked = 0; window.opened = 0; window.isHidden = false; \
+const ask = window.fetch, Source = window.EventSource; \
+window.fetch = (...what) => { window.asked += 1; return ask(...what); }; \
+window.EventSource = class extends Source { constructor(...what) { super(...what); window.opened += 1; } }; \
+Object.defineProperty(document, 'hidden', { configurable: true, get: () => window.isHidden }); })()";
+
+/// Something has changed, and it is time to look; answers how often was asked since the beginning.
+const CHANGED: &str = "(() => { const later = window.setTimeout; window.setTimeout = (run) => { run(); return 0; }; \
+source.dispatchEvent(new Event('changed')); window.setTimeout = later; return window.asked; })()";
+
+fn hide(page: &Page, is_hidden: bool) {
+    page.eval(&format!(
+        "(() => {{ window.isHidden = {is_hidden}; document.dispatchEvent(new Event('visibilitychange')); }})()"
+    ));
+}
+
+#[test]
+fn a_page_that_nobody_sees_asks_for_nothing_and_goes_on_when_it_is_seen() {
+    let site = Site::filled(&["plain"]);
+    let page = with_source(&site, "/queues");
+    page.eval(HIDEABLE);
+    hide(&page, true);
+    assert_eq!(page.eval("source.readyState"), 2, "no events come any more");
+    assert_eq!((page.eval(CHANGED), page.eval("opened")), (json!(0), json!(0)));
+    hide(&page, false);
+    assert_eq!((page.eval("source.readyState"), page.eval("opened")), (json!(1), json!(1)));
+    assert_eq!(page.eval(CHANGED), 1);
+}

@@ -3,12 +3,15 @@
 use backstop::config::{self, Config, Overrides, Written};
 use backstop::core::amend::{Action, Filter};
 use backstop::core::failure::ErrorReport;
+use backstop::core::lease::WorkerName;
 use backstop::core::stream::Record;
 use backstop::core::verdict::Advice;
 use backstop::dead::redrive::Redrive;
 use backstop::dead::{DeadFilter, DeadSelection};
+use backstop::remote::Attendance;
 use backstop::rusqlite::Connection;
 use backstop::search::Search;
+use backstop::workers::About;
 use backstop::{
     Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span, StreamKey,
 };
@@ -213,6 +216,7 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
         records(backstop, config, ("uptime", 7), &[1, 2, 7, 5, 3, 4, 6, 10, 12], text).await;
         records(backstop, config, ("halting", 2), &[1, 2, 3], text).await;
         operators(backstop, text).await;
+        elsewhere(backstop, config, text).await;
         let stays = backstop.worker().name(&format!("{BUSY} {}", cut(text, 100)));
         let stays = stays.handle_raw("slow", |_: Run| std::future::pending());
         backstop.draft("slow").kind(cut(text, 100)).json(text).push().await.unwrap();
@@ -223,6 +227,14 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
         backstop.schedules().look(&schedules).await.unwrap();
     }
     busy
+}
+
+/// A worker over HTTP: whatever it says of itself is told.
+async fn elsewhere(backstop: &Backstop, config: &Config, text: &str) {
+    let (said, attendance) = (Some(cut(text, 100).to_owned()), Attendance::default());
+    let about = About { host: said.clone(), version: said, ..About::default() };
+    let name = WorkerName::new(cut(text, 100));
+    backstop.remote(config, &attendance).beat(&name, &about, Vec::new(), None).await.unwrap();
 }
 
 /// Jobs that are ready, due later, done, failed and dead, with a text wherever one can be.

@@ -5,6 +5,9 @@ use crate::site::{HOSTILE, Site, all_under, harmless};
 use axum::body::Body;
 use axum::http::Request;
 use backstop::core::failure::ErrorReport;
+use backstop::core::lease::WorkerName;
+use backstop::remote::Attendance;
+use backstop::workers::About;
 use backstop::{Backstop, JobId, Span};
 use backstop_server::access::Scopes;
 use std::collections::BTreeSet;
@@ -34,6 +37,11 @@ async fn given(base: &str) -> (Site, Vec<JobId>) {
     drain_dead(backstop, "q", HOSTILE, error()).await;
     let waiting = push(backstop, "q", "waiting").await;
     let running = crate::given::running(backstop, "r", HOSTILE, HOSTILE).await;
+    let (host, version) = (Some(format!("host{HOSTILE}")), Some(format!("v{HOSTILE}")));
+    let (config, attendance) = (site.app.config(), Attendance::default());
+    let remote = backstop.remote(&config, &attendance);
+    let about = About { host, version, ..About::default() };
+    remote.beat(&WorkerName::new(HOSTILE), &about, Vec::new(), None).await.unwrap();
     let changes = backstop.changes(HOSTILE);
     changes.open(&"q".parse().unwrap(), HOSTILE).await.unwrap();
     changes.open(&format!("q/{HOSTILE}").parse().unwrap(), HOSTILE).await.unwrap();
@@ -82,6 +90,10 @@ async fn no_text_of_users_becomes_markup_on_any_page() {
     let seen = crawled(&site, &from, "/").await;
     for part in ["/queues/q", "/jobs?", "/dead?", "/dead/redrives/", "/workers", "/breakers", "/audit"] {
         assert!(seen.iter().any(|address| address.starts_with(part)), "{part} was not reached: {seen:?}");
+    }
+    let workers = site.page("/workers").await;
+    for part in ["host&#34;&#62;&#60;script", "version v&#34;&#62;&#60;script"] {
+        assert!(workers.contains(part), "{part} is not told: {workers}");
     }
 }
 

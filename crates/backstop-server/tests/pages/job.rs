@@ -1,10 +1,11 @@
 //! One job: why, what happened, what is in it.
 
-use crate::given::{dead, ready, running, said, state};
+use crate::given::{dead, ready, running, said, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
-use backstop::{Fail, Span, State};
+use backstop::core::rate::RateLimit;
+use backstop::{Backstop, Exec, Fail, JobId, QueueSettings, Running, Span, State};
 
 #[tokio::test]
 async fn a_job_says_why_it_waits() {
@@ -21,6 +22,66 @@ async fn a_job_says_why_it_waits() {
     assert!(site.page(&format!("/jobs/{held}")).await.contains("It is running on worker-7"));
     site.test.clock.advance(Span::minutes(5));
     assert!(site.page(&format!("/jobs/{held}")).await.contains("Worker worker-7 vanished with it"));
+}
+
+/// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as it is kept.
+fn worker(backstop: &Backstop) -> Running {
+    let limit = RateLimit { count: 1, per: Span::hours(1), over: Span::minutes(5), burst: None };
+    let worker = backstop.worker().name("w").handle_kind("strange", "ours", Exec::shell("true"));
+    let worker = worker.handle_raw("limited", |_| async { Ok(()) });
+    worker.queue("limited", QueueSettings::default().rate_limited(limit)).start().unwrap()
+}
+
+/// A job that was called off, and another one that has its unique key by now.
+async fn twins(site: &Site) -> (JobId, JobId) {
+    let push = async || site.test.backstop.draft("twins").unique_key("k").push().await.unwrap().id;
+    let first = push().await;
+    site.post("/jobs/act", &format!("action=cancel&id={first}&back=job")).await;
+    (first, push().await)
+}
+
+#[tokio::test]
+async fn every_gate_is_named_with_where_to_go() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    for guard in ["broken", "gated/task"] {
+        backstop.breakers().open(&guard.parse().unwrap(), "maintenance").await.unwrap();
+    }
+    let (first, second) = twins(&site).await;
+    let later = backstop.draft("q").after(Span::hours(1)).push().await.unwrap().id;
+    let _worker = worker(backstop);
+    ready(backstop, "limited", "first").await;
+    let strange = backstop.draft("strange").kind("theirs").push().await.unwrap().id;
+    let twin = format!("/jobs/{second}?queue=twins");
+    for (id, sentence, next) in [
+        (
+            ready(backstop, "broken", "a").await,
+            "The breaker of its queue is open",
+            Some(("/breakers", "Look at its breaker")),
+        ),
+        (
+            ready(backstop, "gated", "b").await,
+            "The gate of its kind, gated/task, is shut",
+            Some(("/dead?queue=gated", "See what its kind dies of")),
+        ),
+        (
+            ready(backstop, "limited", "second").await,
+            "Rate limit until",
+            Some(("/queues/limited", "Look at its queue")),
+        ),
+        (first, "it cannot come back", Some((twin.as_str(), "Look at its twin"))),
+        (strange, "has no handler for that", Some(("/workers", "Look at the workers"))),
+        (later, "It is not due before", None),
+    ] {
+        let page = until_said(&site, &format!("/jobs/{id}"), sentence).await;
+        let lead = page.split("<p class=\"lead break\">").nth(1).unwrap().split("</p>").next().unwrap();
+        match next {
+            Some((link, word)) => {
+                assert!(lead.contains(&format!("<a href=\"{link}\">{word}</a>.")), "{lead}");
+            }
+            None => assert!(!lead.contains("<a "), "{lead}"),
+        }
+    }
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn a_key_says_why_its_first_record_waits_and_draws_the_same_gaps() {
     let site = Site::new(CONFIG);
     given(&site, "waits", &[240], waiting(&site)).await;
     let page = site.page("/streams/uptime/keys/waits").await;
-    assert!(page.contains("Why 240 waits: it waits behind a gap at 120"), "{page}");
+    assert!(page.contains("Why 240 waits: it waits behind key waits at gap 120"), "{page}");
     // After an outage the same records have been passed, or were given up: nothing is waited for, and no gap is drawn as if it were.
     let ahead = vec![Ahead { from: 120, step: 60, to: 180, last_step: 60 }];
     let passed = Standing { step: Some(60), ahead, ..Standing::default() };

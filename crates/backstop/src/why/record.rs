@@ -1,8 +1,8 @@
 //! Why a record that a stream holds is not handled: behind which gap of its key, or behind what else.
 
 use super::told::counted;
-use backstop_core::Time;
 use backstop_core::stream::{NotAStanding, Standing, StoredKey, StoredRecord};
+use backstop_core::{StreamKey, Time};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -36,6 +36,8 @@ pub enum WhyRecord {
     },
     /// Something before it is missing, and is waited for.
     BehindGap {
+        /// The key that waits.
+        key: StreamKey,
         /// The first position that is missing.
         gap: i64,
         /// How many are.
@@ -167,6 +169,7 @@ fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
     };
     match earlier().find_map(missing) {
         Some(gap) => WhyRecord::BehindGap {
+            key: stored.key.clone(),
             gap: gap.first,
             missing: gap.count,
             attempt: standing.wait.map(|wait| wait.attempt),
@@ -199,8 +202,8 @@ impl WhyRecord {
             Self::BehindFailing { at, failures, next, error } => {
                 json!({ "at": at, "failures": failures, "next": next, "error": error })
             }
-            Self::BehindGap { gap, missing, attempt, until } => {
-                json!({ "gap": gap, "missing": missing, "attempt": attempt, "until": until })
+            Self::BehindGap { key, gap, missing, attempt, until } => {
+                json!({ "key": key, "gap": gap, "missing": missing, "attempt": attempt, "until": until })
             }
             Self::Next { before } => json!({ "before": before }),
         };
@@ -231,8 +234,8 @@ impl fmt::Display for WhyRecord {
                 "the record at {at} failed {}, and is tried again at {next}: {error}",
                 counted((*failures).into(), "time")
             ),
-            Self::BehindGap { gap, missing, attempt, until } => {
-                write!(f, "it waits behind a gap at {gap}")?;
+            Self::BehindGap { key, gap, missing, attempt, until } => {
+                write!(f, "it waits behind key {key} at gap {gap}")?;
                 if *missing > 1 {
                     write!(f, " and {} more", counted(missing - 1, "position"))?;
                 }

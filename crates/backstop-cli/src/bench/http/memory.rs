@@ -42,10 +42,14 @@ pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) 
     look(address).await?;
     let waiting_mb = resident_mb(&server).await;
     server.kill().await?;
-    Ok(Memory { idle_mb, idle_mb_max: IDLE_MB_MAX, waiting, waiting_mb, waiting_mb_max: WAITING_MB_MAX })
+    Ok(Memory::of(idle_mb, waiting, waiting_mb))
 }
 
 impl Memory {
+    pub(super) fn of(idle_mb: Option<f64>, waiting: usize, waiting_mb: Option<f64>) -> Self {
+        Self { idle_mb, idle_mb_max: IDLE_MB_MAX, waiting, waiting_mb, waiting_mb_max: WAITING_MB_MAX }
+    }
+
     /// Whether it takes more than it may.
     pub(super) fn falls_short(&self) -> bool {
         let is_over = |mb: Option<f64>, max: f64| mb.is_some_and(|mb| mb > max);
@@ -111,13 +115,7 @@ mod tests {
 
     #[test]
     fn it_falls_short_above_either_bound_and_not_where_nothing_is_known() {
-        let of = |idle_mb, waiting_mb| Memory {
-            idle_mb,
-            idle_mb_max: IDLE_MB_MAX,
-            waiting: 1,
-            waiting_mb,
-            waiting_mb_max: WAITING_MB_MAX,
-        };
+        let of = |idle_mb, waiting_mb| Memory::of(idle_mb, 1, waiting_mb);
         assert!(!of(Some(50.0), Some(150.0)).falls_short() && !of(None, None).falls_short());
         assert!(of(Some(50.1), Some(60.0)).falls_short() && of(Some(20.0), Some(150.1)).falls_short());
     }

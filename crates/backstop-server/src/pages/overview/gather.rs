@@ -69,6 +69,17 @@ pub(super) struct Still {
     forsaken: Vec<Forsaken>,
 }
 
+impl Still {
+    /// What of it is about streams that hold records now.
+    pub(super) fn of(mut self, streams: &[StreamStatus]) -> Self {
+        let holds =
+            |name: &StreamName| streams.iter().any(|status| status.name == *name && status.holding > 0);
+        self.halted.retain(|halted| holds(&halted.stream));
+        self.forsaken.retain(|forsaken| holds(&forsaken.stream));
+        self
+    }
+}
+
 /// Keys of a stream that stand still.
 #[derive(Clone)]
 pub(super) struct Halted {

@@ -5,6 +5,9 @@
 //! | what schedules missed, how sweeps went | after [`TRUE_FOR`] |
 //! | the groups of dead letters | for every page while there are few letters; of more than [`LETTERS_FEW`] after [`DEAR_FOR`] |
 //! | keys of streams that stand still, or that nobody looks at | for every page while few hold records; of more than [`KEYS_FEW`] after [`DEAR_FOR`] |
+//!
+//! Pages that want the same at once wait for one question. What is known from before is told only of queues and streams that have
+//! anything now.
 
 use super::gather::{Still, still};
 use crate::pages::View;
@@ -13,8 +16,9 @@ use backstop_core::limits::GROUPS_MAX;
 use backstop_core::port::{Answer, Group, GroupQuery, QueueStatus, StreamStatus};
 use backstop_core::{ScheduleName, Span, State, Time};
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Schedules that are looked at.
 const SCHEDULES_MAX: usize = 100;
@@ -54,20 +58,25 @@ impl<T> Default for Kept<T> {
 impl<T: Clone> Kept<T> {
     /// What was said less than `true_for` ago, or else what is said now.
     async fn or_ask(&self, now: Time, true_for: Span, ask: impl Future<Output = Answer<T>>) -> Answer<T> {
-        if let Some((at, said)) = &*self.lock()
-            && now.since(*at) < true_for
+        if true_for.is_zero() {
+            return ask.await;
+        }
+        // Held while it is asked, for as long as the request may take: whoever waits here is answered by the same question.
+        let mut kept = self.0.lock().await;
+        if let Some((at, said)) = &*kept
+            && apart(*at, now) < true_for
         {
             return Ok(said.clone());
         }
         let said = ask.await?;
-        *self.lock() = Some((now, said.clone()));
+        *kept = Some((now, said.clone()));
         Ok(said)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Time, T)>> {
-        // Two values that are written together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// How far apart two times are. An answer from the future is old as well: the clock was set back.
+fn apart(one: Time, other: Time) -> Span {
+    one.since(other).max(other.since(one))
 }
 
 /// How long an answer about so many is taken for true.
@@ -96,14 +105,25 @@ impl Seldom {
     pub(super) async fn groups(&self, view: &View, queues: &[QueueStatus], now: Time) -> Answer<Vec<Group>> {
         let letters = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
         let ask = view.store().groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now);
-        self.0.groups.or_ask(now, true_for(letters, LETTERS_FEW), ask).await
+        let groups = self.0.groups.or_ask(now, true_for(letters, LETTERS_FEW), ask).await?;
+        Ok(present(groups, queues))
     }
 
     /// Keys that stand still and keys that nobody looks at.
     pub(super) async fn still(&self, view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
         let holding = streams.iter().map(|stream| stream.holding).sum();
-        self.0.still.or_ask(now, true_for(holding, KEYS_FEW), still(view, streams, now)).await
+        let still = self.0.still.or_ask(now, true_for(holding, KEYS_FEW), still(view, streams, now)).await?;
+        Ok(still.of(streams))
     }
+}
+
+/// The groups of queues that have dead letters now.
+fn present(mut groups: Vec<Group>, queues: &[QueueStatus]) -> Vec<Group> {
+    let has_letters = |queue: &QueueStatus| queue.counts.of(State::Dead) > 0;
+    let queues: BTreeSet<_> =
+        queues.iter().filter(|queue| has_letters(queue)).map(|queue| &queue.name).collect();
+    groups.retain(|group| queues.contains(&group.queue));
+    groups
 }
 
 async fn seen(view: &View, now: Time) -> Answer<Seen> {
@@ -132,27 +152,4 @@ async fn seen(view: &View, now: Time) -> Answer<Seen> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use backstop_core::port::StoreError;
-
-    #[tokio::test]
-    async fn an_answer_is_taken_for_true_for_a_while_and_a_failure_is_not() {
-        let (kept, at) = (Kept::<u32>::default(), |secs: i64| Time::from_micros(0).after(Span::secs(secs)));
-        let ask = |secs, said: u32| kept.or_ask(at(secs), DEAR_FOR, async move { Ok(said) });
-        assert_eq!([ask(0, 1).await.unwrap(), ask(4, 2).await.unwrap(), ask(5, 3).await.unwrap()], [1, 1, 3]);
-        let fails = kept.or_ask(at(20), DEAR_FOR, async { Err(StoreError::unavailable("asking", "off")) });
-        fails.await.unwrap_err();
-        assert_eq!(ask(20, 4).await.unwrap(), 4, "what failed was not kept, nor what was said long ago");
-    }
-
-    #[tokio::test]
-    async fn what_is_cheap_is_asked_for_every_time() {
-        let (kept, now) = (Kept::<u32>::default(), Time::from_micros(0));
-        for said in 1..4 {
-            let few = true_for(LETTERS_FEW, LETTERS_FEW);
-            assert_eq!(kept.or_ask(now, few, async { Ok(said) }).await.unwrap(), said);
-        }
-        assert_eq!(true_for(LETTERS_FEW + 1, LETTERS_FEW), DEAR_FOR);
-    }
-}
+mod tests;

@@ -35,18 +35,19 @@ fn check(held: &[i64], standing: &Standing, position: i64, gate: &str, sentence:
 }
 
 #[test]
-fn a_record_behind_a_gap_names_it() {
-    let one = "it waits behind a gap at 120; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
+fn a_record_behind_a_gap_names_it_and_its_key() {
+    let one =
+        "it waits behind key site-7 at gap 120; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
     check(&[180], &waiting(), 180, "behind_gap", one);
     check(&[180, 300], &waiting(), 300, "behind_gap", one);
-    let more = "it waits behind a gap at 180 and 1 position more; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
+    let more = "it waits behind key site-7 at gap 180 and 1 position more; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
     check(&[120, 300], &waiting(), 300, "behind_gap", more);
-    let unknown = "it waits behind a gap at 120; what is missing is waited for";
+    let unknown = "it waits behind key site-7 at gap 120; what is missing is waited for";
     check(&[180], &Standing::default(), 180, "behind_gap", unknown);
     let fields = why_record(&key(&[300], &waiting()), 300).unwrap().details();
     assert_eq!(
         serde_json::to_string(&fields).unwrap(),
-        r#"{"attempt":2,"gap":120,"missing":3,"until":"1970-01-01T00:00:30Z"}"#
+        r#"{"attempt":2,"gap":120,"key":"site-7","missing":3,"until":"1970-01-01T00:00:30Z"}"#
     );
 }
 

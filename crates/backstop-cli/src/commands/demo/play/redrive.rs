@@ -6,7 +6,9 @@ use backstop::{Backstop, QueueName};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// How often.
+/// When the first time: the first outage is over then.
+const FIRST: Duration = Duration::from_secs(40);
+/// How long after one the next begins.
 const EVERY: Duration = Duration::from_secs(45);
 /// How many go first.
 const CANARY: u32 = 3;
@@ -14,11 +16,12 @@ const CANARY: u32 = 3;
 /// Redrives dead webhooks for ever: those whose customer mended the cause succeed, others stop the redrive.
 pub(super) async fn now_and_then(backstop: Backstop) {
     let letters = backstop.dead().by("demo");
+    tokio::time::sleep(FIRST).await;
     loop {
-        tokio::time::sleep(EVERY).await;
         if let Err(error) = once(&letters).await {
             tracing::warn!(%error, "the demo could not redrive");
         }
+        tokio::time::sleep(EVERY).await;
     }
 }
 

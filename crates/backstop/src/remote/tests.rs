@@ -100,18 +100,19 @@ async fn leave_for_what_cannot_be_judged_is_given_back() {
 #[tokio::test]
 async fn leave_and_probes_for_what_a_gate_keeps_back_are_given_back() {
     for (guard, wait) in [
-        ("rate_limit = { count = 3, per = \"1h\", over = \"5m\" }", Span::ZERO),
+        ("rate_limit = { count = 4, per = \"1h\", over = \"5m\" }", Span::ZERO),
         (
             "breaker = { failure_threshold = 1, recovery_timeout = \"30s\", half_open_max_calls = 2 }",
             Span::secs(30),
         ),
     ] {
-        let test = pushed(&["poison", "a", "b"]).await;
+        let test = pushed(&["poison", "broken", "a", "b"]).await;
         let text = format!("[queues.q]\ndead = {{ gate = {{ deaths = 1, within = \"1m\" }} }}\n{guard}\n");
         let (config, attendance) = (config(&text), Attendance::default());
         let remote = test.backstop.remote(&config, &attendance);
-        let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
-        remote.settle(vec![dead(&handed)]).await.unwrap();
+        let handed = remote.lease(&ask(2)).await.unwrap();
+        let failed = Ended { ending: Ending::failed(ErrorReport::message("broken")), ..done(&handed[1]) };
+        remote.settle(vec![dead(&handed[0]), failed]).await.unwrap();
         test.clock.advance(wait);
         assert!(remote.lease(&ask(2)).await.unwrap().is_empty(), "the gate of their kind is shut");
         for name in ["c", "d"] {

@@ -22,7 +22,8 @@ const NONE: u8 = b'2';
 
 type Numbered<'a> = (usize, &'a Settlement);
 
-/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is not lost with one that is gone.
+/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is not lost with one that is gone, or that
+/// refuses: told again, the end of a job of which nothing is kept would be stale.
 pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -> Answer<Vec<Settled>> {
     let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
     for (at, settlement) in settlements.iter().enumerate() {
@@ -36,13 +37,17 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
         for ((at, _), answer) in runs.iter().zip(said) {
             answers[*at] = answer;
         }
-        match failed {
-            Some(error) if !error.is_transient() => return Err(error),
-            failed => failure = failed.or(failure),
+        if let Some(error) = failed {
+            let is_refused = !error.is_transient();
+            failure = failure.filter(|_| !is_refused).or(Some(error));
         }
     }
-    if let Some(error) = failure.filter(|_| answers.iter().all(|answer| *answer == Settled::Unanswered)) {
-        return Err(error);
+    match failure {
+        Some(error) if answers.iter().all(|answer| *answer == Settled::Unanswered) => return Err(error),
+        Some(error) if !error.is_transient() => {
+            tracing::warn!(%error, "ends of runs are refused, beside others that are taken");
+        }
+        _ => {}
     }
     if settlements.iter().any(|settlement| !settlement.outcome.transition(now).state.is_final()) {
         base.bell.ring();

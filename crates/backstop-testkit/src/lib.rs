@@ -8,6 +8,7 @@
 //! | [`meters`] | what is told through the `metrics` facade, to be asserted |
 //! | [`counted`] | a store that counts how often it was asked |
 //! | [`parted`] | a store of which a part can be gone, as of a cluster |
+//! | [`strict`] | a store that refuses the ends of some jobs |
 //! | [`history`] | what producers and workers saw, checked against what the store ended up with |
 //! | [`ordered`] | what processes that are killed do to ordered streams, and what must hold of it |
 //! | [`simulator`] | the whole engine on virtual time, by a seed |
@@ -28,3 +29,4 @@ pub mod parted;
 pub mod random;
 pub mod servers;
 pub mod simulator;
+pub mod strict;

@@ -132,7 +132,8 @@ pub enum Settled {
     Stale,
     /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the lease is still current.
     Full,
-    /// Its queue did not answer while others did. It may count, or not: the same settlement is to be repeated.
+    /// Its queue did not answer while others did, or refused: by itself it is then refused. It may count, or not: the same settlement is to
+    /// be repeated.
     Unanswered,
 }
 

@@ -2,9 +2,11 @@
 
 use crate::place::{Place, open};
 use crate::user;
+use backstop_core::Outcome;
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Examination, Grade, Store, StoreError};
-use backstop_testkit::given::{DONE, START, job};
+use backstop_core::port::{Backlog, Examination, Grade, Settled, Store, StoreError};
+use backstop_core::verdict::{Keep, Settlement};
+use backstop_testkit::given::{DONE, START, Scene, job};
 use backstop_testkit::servers::redis::{Append, Settings};
 use backstop_testkit::servers::{self, Redis};
 use std::time::Duration;
@@ -118,6 +120,29 @@ async fn a_user_without_rights_beyond_its_keys_is_enough() {
     let examination = store.examine().await.expect("it may");
     graded(&examination, Grade::Warning, "appendfsync is unknown");
     assert!(examination.promise.contains("does not tell"), "{}", examination.promise);
+}
+
+#[tokio::test]
+async fn a_queue_that_refuses_takes_no_answer_of_another_with_it() {
+    let server = with(Append::EverySecond, &[]);
+    let rights =
+        |keys| server.cli(&["acl", "setuser", "ada", "on", ">secret", "+@all", "&*", "resetkeys", keys]);
+    rights("~shop:*");
+    let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
+    store.migrate().await.expect("it may");
+    let mut scene = Scene::new(store.clone());
+    scene.insert([job("mine", "a"), job("other", "b")]).await;
+    let (a, b) = (scene.claim_one("mine").await, scene.claim_one("other").await);
+    rights("~shop:{mine}:*");
+    // Refused, or answered twice, the end of a job of which nothing is kept would be stale.
+    let gone = Outcome::Done(Keep::Gone);
+    let said = scene.settle_all([(&b.lease, gone.clone()), (&a.lease, gone.clone())]).await;
+    assert_eq!(said, [Settled::Unanswered, Settled::Applied]);
+    let alone = vec![Settlement { lease: b.lease.clone(), outcome: gone.clone() }];
+    let refused = store.settle(alone, scene.now).await;
+    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    rights("~shop:*");
+    assert_eq!(scene.settle(&b.lease, gone).await, Settled::Applied);
 }
 
 /// All that it needs to do is tried by the contract.

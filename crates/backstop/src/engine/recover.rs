@@ -19,7 +19,7 @@ mod turn;
 
 use super::Engine;
 use super::meters;
-use super::settle::{given_back, settle_in_parts};
+use super::settle::{given_back, settle_by_halves};
 use backstop_core::blame::{accused, judge_vanished};
 use backstop_core::failure::{Context, History};
 use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
@@ -184,7 +184,8 @@ async fn in_context(engine: &Engine, history: &History, now: Time) -> History {
 }
 
 async fn settle(engine: &Engine, seized: &[Seized], settlements: &[Settlement], now: Time) -> Answer<()> {
-    let answers = settle_in_parts(engine, settlements).await?;
+    // All of them, also where the store refused the last end it was told: what is left out here nobody tells it again.
+    let answers = settle_by_halves(engine, settlements).await?;
     let mut refused = Vec::new();
     for ((seized, settlement), answer) in seized.iter().zip(settlements).zip(answers) {
         let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
@@ -209,7 +210,7 @@ async fn settle(engine: &Engine, seized: &[Seized], settlements: &[Settlement], 
         }
     }
     if !refused.is_empty() {
-        settle_in_parts(engine, &refused).await?;
+        settle_by_halves(engine, &refused).await?;
     }
     Ok(())
 }

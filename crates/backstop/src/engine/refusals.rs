@@ -15,14 +15,18 @@
 //! | the settlement of one job | then |
 //! |---|---|
 //! | is refused | it is kept, and told again: the no may not be the last word |
-//! | is refused again, after others were answered | it is the job's own fault: given up |
-//! | is one of several while settlements are refused | one of them is told, and the others with it once that is answered |
+//! | is refused again, after others of its queue were answered | it is the job's own fault: given up |
+//! | is one of several while settlements are refused | up to [`PROBES_MAX`] of them are told, one by one, and all others once one is answered |
 //! | is refused again after as long as a worker is patient, or when the worker stops | given up |
+//!
+//! Which of several are told: some of those that were not refused yet, spread over the line, and with each no at other places. Jobs whose
+//! own fault it is hide no others, wherever in the line they are.
 
 use backstop_core::limits::{REFUSALS_MIN, REFUSED_AT_START_FOR, REFUSED_FOR};
-use backstop_core::port::StoreError;
-use backstop_core::{JobId, Span};
-use std::collections::BTreeMap;
+use backstop_core::port::{Answer, Settled, StoreError};
+use backstop_core::verdict::Settlement;
+use backstop_core::{JobId, Lease, QueueName, Span};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +35,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long nothing is claimed after a settlement or a beat was refused.
 const HOLD: Duration = Duration::from_secs(10);
+/// Settlements of one batch that are told one by one to see whether they still are refused.
+const PROBES_MAX: u32 = 4;
 /// Jobs whose refused settlements are kept; of more they are given up.
 const KEPT_MAX: usize = 2 * super::settle::WAITING_MAX;
 /// For how long a job is remembered at least: one that runs again, and is refused again, is the same one.
@@ -40,23 +46,15 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Vital {
     Claim,
-    Settlement(JobId),
+    Settlement,
     Beat,
 }
 
 impl Vital {
-    const fn place(self) -> usize {
-        match self {
-            Self::Claim => 0,
-            Self::Settlement(_) => 1,
-            Self::Beat => 2,
-        }
-    }
-
     const fn words(self) -> &'static str {
         match self {
             Self::Claim => "claims",
-            Self::Settlement(_) => "settlements",
+            Self::Settlement => "settlements",
             Self::Beat => "beats",
         }
     }
@@ -74,9 +72,10 @@ pub(crate) struct Refusals {
 
 #[derive(Default)]
 struct Vitals {
+    /// By [`Vital`].
     of: [Standing; 3],
-    /// Jobs whose settlements were refused not long ago, since when, and whether others were answered after that.
-    jobs: BTreeMap<JobId, (Instant, bool)>,
+    /// Jobs whose settlements were refused not long ago.
+    jobs: BTreeMap<JobId, Known>,
     last_word: Option<StoreError>,
 }
 
@@ -89,11 +88,31 @@ struct Standing {
 
 #[derive(Clone, Copy)]
 struct Refused {
+    /// Of settlements, how many jobs they are of.
     times: u32,
+    /// Each no counts.
+    calls: u32,
     since: Instant,
-    /// What was refused last, and when.
-    vital: Vital,
+    /// When something was refused last that was not before.
     at: Instant,
+}
+
+/// A job whose settlement was refused.
+struct Known {
+    queue: QueueName,
+    since: Instant,
+    fault: Fault,
+}
+
+/// Whether a refused settlement is the job's own fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Nothing of its queue was answered since.
+    Unknown,
+    /// Others of its queue were answered since.
+    Likely,
+    /// It was refused again after that.
+    Certain,
 }
 
 impl Refusals {
@@ -109,29 +128,45 @@ impl Refusals {
         self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in how a call ended.
-    pub(crate) fn note<T>(&self, vital: Vital, answer: &Result<T, StoreError>, now: Instant) {
+    /// Takes in how a claim or a beat went.
+    pub(crate) fn note<T>(&self, vital: Vital, answer: &Answer<T>, now: Instant) {
         let mut vitals = self.lock();
-        let Vitals { of, jobs, .. } = &mut *vitals;
-        let standing = &mut of[vital.place()];
-        standing.was_answered |= answer.is_ok();
-        let Err(error @ StoreError::Misuse { .. }) = answer else {
-            standing.refused = None;
-            if matches!(vital, Vital::Settlement(_)) && answer.is_ok() {
-                for (_, others_answered) in jobs.values_mut() {
-                    *others_answered = true;
-                }
+        match answer {
+            Err(error @ StoreError::Misuse { .. }) => self.refuse(&mut vitals, vital, true, error, now),
+            answer => vitals.of[vital as usize].pass(answer.is_ok()),
+        }
+    }
+
+    /// Takes in how a call for the ends of runs went. One that is refused to several says nothing yet: each is asked for by itself.
+    pub(crate) fn note_ends(&self, ends: &[Settlement], answer: &Answer<Vec<Settled>>, now: Instant) {
+        let mut vitals = self.lock();
+        match (ends, answer) {
+            ([], _) => {}
+            ([end], Err(error @ StoreError::Misuse { .. })) => {
+                let is_new = vitals.accuse(&end.lease, REMEMBERED.max(self.patience * 2), now);
+                self.has_jobs.store(!vitals.jobs.is_empty(), Ordering::Relaxed);
+                self.refuse(&mut vitals, Vital::Settlement, is_new, error, now);
             }
-            return;
-        };
-        let remembered = REMEMBERED.max(self.patience * 2);
-        let is_known = matches!(vital, Vital::Settlement(job) if is_known(jobs, job, remembered, now));
-        self.has_jobs.store(!jobs.is_empty(), Ordering::Relaxed);
+            ([_, _, ..], Err(error)) if !error.is_transient() => {}
+            (ends, answer) => {
+                vitals.of[Vital::Settlement as usize].pass(answer.is_ok());
+                vitals.suspect_beside(ends, answer.as_deref().unwrap_or_default());
+            }
+        }
+    }
+
+    /// Counts a no; `is_new`: not one that was counted already.
+    fn refuse(&self, vitals: &mut Vitals, vital: Vital, is_new: bool, error: &StoreError, now: Instant) {
+        let standing = &mut vitals.of[vital as usize];
         let refused = match standing.refused {
-            // Nor does it hold up claims: what runs next shows whether it is the job's own fault.
-            Some(before) if is_known => before,
-            Some(before) => Refused { times: before.times.saturating_add(1), vital, at: now, ..before },
-            None => Refused { times: 1, since: now, vital, at: now },
+            None => Refused { times: 1, calls: 1, since: now, at: now },
+            Some(before) => {
+                let calls = before.calls.saturating_add(1);
+                // What was counted holds up no claims: what runs next shows whether it is the job's own fault.
+                let (times, at) =
+                    if is_new { (before.times.saturating_add(1), now) } else { (before.times, before.at) };
+                Refused { times, calls, at, ..before }
+            }
         };
         standing.refused = Some(refused);
         let patience = if standing.was_answered { self.patience } else { REFUSED_AT_START_FOR.into() };
@@ -146,22 +181,28 @@ impl Refusals {
     /// Whether the settlement of a job that was just refused is kept, and told again.
     pub(crate) fn keeps(&self, job: JobId, now: Instant) -> bool {
         let vitals = self.lock();
-        let known = vitals.jobs.get(&job);
-        vitals.last_word.is_none()
-            && known.is_some_and(|(since, others_answered)| {
-                !others_answered && now.duration_since(*since) < self.patience
-            })
+        let is_open =
+            |known: &Known| known.fault != Fault::Certain && now.duration_since(known.since) < self.patience;
+        vitals.last_word.is_none() && vitals.jobs.get(&job).is_some_and(is_open)
     }
 
-    /// Whether settlements are refused, as far as is known, and that is not the last word: one of several then shows whether they still
-    /// are. Which one: the first that was not refused yet, since each job counts once.
-    pub(crate) fn probe(&self, jobs: impl IntoIterator<Item = JobId>) -> Option<usize> {
+    /// Which of the ends of these jobs show whether settlements still are refused; none if they are not, as far as is known, or if that
+    /// is the last word.
+    pub(crate) fn probes(&self, jobs: &[JobId]) -> Vec<usize> {
         let vitals = self.lock();
-        let [_, settlements, _] = &vitals.of;
-        if settlements.refused.is_none() || vitals.last_word.is_some() {
-            return None;
+        let refused = vitals.of[Vital::Settlement as usize].refused;
+        let Some(refused) = refused.filter(|_| vitals.last_word.is_none()) else { return Vec::new() };
+        let all = 0..jobs.len();
+        let new: Vec<usize> = all.clone().filter(|at| !vitals.jobs.contains_key(&jobs[*at])).collect();
+        let among = if new.is_empty() { all.collect() } else { new };
+        let mut probes = Vec::new();
+        for turn in 0..PROBES_MAX {
+            let probe = among[spread(refused.calls.wrapping_add(turn), among.len())];
+            if !probes.contains(&probe) {
+                probes.push(probe);
+            }
         }
-        Some(jobs.into_iter().position(|job| !vitals.jobs.contains_key(&job)).unwrap_or(0))
+        probes
     }
 
     /// The end of a job's run was taken: what was refused of it before counts no more.
@@ -176,8 +217,10 @@ impl Refusals {
     /// Whether nothing is to be claimed: what would be run could not be settled, or kept.
     pub(crate) fn holds_claims(&self, now: Instant) -> bool {
         let vitals = self.lock();
-        let mut refused = vitals.of.iter().filter_map(|standing| standing.refused);
-        refused.any(|refused| refused.vital != Vital::Claim && now.duration_since(refused.at) < HOLD)
+        // Claims that are refused are repeated by themselves.
+        let [_, others @ ..] = &vitals.of;
+        let mut refused = others.iter().filter_map(|other| other.refused);
+        refused.any(|refused| now.duration_since(refused.at) < HOLD)
     }
 
     /// Whether the store ever answered a claim, or what it refuses now: then this worker had the right to work once.
@@ -198,29 +241,60 @@ impl Refusals {
     }
 }
 
-/// Whether this job was refused not long ago; from now on it was.
-fn is_known(
-    jobs: &mut BTreeMap<JobId, (Instant, bool)>,
-    job: JobId,
-    remembered: Duration,
-    now: Instant,
-) -> bool {
-    let is_recent = |since: Instant| now.duration_since(since) < remembered;
-    if jobs.get(&job).is_some_and(|(since, _)| is_recent(*since)) {
-        return true;
+impl Standing {
+    /// A call was not refused.
+    fn pass(&mut self, is_answered: bool) {
+        self.was_answered |= is_answered;
+        self.refused = None;
     }
-    if jobs.len() >= KEPT_MAX {
-        jobs.retain(|_, (since, _)| is_recent(*since));
+}
+
+impl Vitals {
+    /// The end of this run was refused. Whether its job is new here: it was not refused not long ago.
+    fn accuse(&mut self, lease: &Lease, remembered: Duration, now: Instant) -> bool {
+        let is_recent = |known: &Known| now.duration_since(known.since) < remembered;
+        if let Some(known) = self.jobs.get_mut(&lease.job).filter(|known| is_recent(known)) {
+            if known.fault == Fault::Likely {
+                known.fault = Fault::Certain;
+            }
+            return false;
+        }
+        if self.jobs.len() >= KEPT_MAX {
+            self.jobs.retain(|_, known| is_recent(known));
+        }
+        if self.jobs.len() < KEPT_MAX {
+            let known = Known { queue: lease.queue.clone(), since: now, fault: Fault::Unknown };
+            self.jobs.insert(lease.job, known);
+        }
+        true
     }
-    if jobs.len() < KEPT_MAX {
-        jobs.insert(job, (now, false));
+
+    /// Some ends were answered: what is refused in their queues may be the jobs' own fault. Rights may be changed server by server, so
+    /// they say nothing of other queues.
+    fn suspect_beside(&mut self, ends: &[Settlement], answers: &[Settled]) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let answered = ends.iter().zip(answers).filter(|(_, answer)| **answer != Settled::Unanswered);
+        let queues: BTreeSet<&QueueName> = answered.map(|(end, _)| &end.lease.queue).collect();
+        let beside = self.jobs.values_mut().filter(|known| queues.contains(&known.queue));
+        for known in beside.filter(|known| known.fault == Fault::Unknown) {
+            known.fault = Fault::Likely;
+        }
     }
-    false
+}
+
+/// A place among `len`: from turn to turn in the middle of what was not looked at.
+fn spread(turn: u32, len: usize) -> usize {
+    // A fraction whose binary digits are the turn's, mirrored at the point: 1/2, 1/4, 3/4, 1/8, …
+    ((u64::from(turn.reverse_bits()) * len as u64) >> 32) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backstop_core::verdict::Keep;
+    use backstop_core::{LeaseNumber, Outcome};
 
     const LEASE: Span = Span::secs(15);
 
@@ -238,12 +312,22 @@ mod tests {
             self.began + Duration::from_secs(secs)
         }
 
-        fn answered(&self, vital: Vital, secs: u64) {
-            self.refusals.note(vital, &Ok(()), self.at(secs));
+        fn note(&self, call: Call, answer: Answer<()>, secs: u64) {
+            match call {
+                Call::Of(vital) => self.refusals.note(vital, &answer, self.at(secs)),
+                Call::End(queue, job) => {
+                    let answer = answer.map(|()| vec![Settled::Applied]);
+                    self.refusals.note_ends(&[end(queue, &job)], &answer, self.at(secs));
+                }
+            }
         }
 
-        fn off(&self, vital: Vital, secs: u64) {
-            self.refusals.note::<()>(vital, &Err(StoreError::unavailable("claiming", "off")), self.at(secs));
+        fn answered(&self, call: impl Into<Call>, secs: u64) {
+            self.note(call.into(), Ok(()), secs);
+        }
+
+        fn off(&self, call: impl Into<Call>, secs: u64) {
+            self.note(call.into(), Err(StoreError::unavailable("claiming", "off")), secs);
         }
 
         fn keeps(&self, name: &str, secs: u64) -> bool {
@@ -251,14 +335,34 @@ mod tests {
         }
 
         /// Whether it is final after this.
-        fn refused(&self, vital: Vital, secs: u64) -> bool {
-            self.refusals.note::<()>(vital, &Err(StoreError::misuse("claiming", "no")), self.at(secs));
+        fn refused(&self, call: impl Into<Call>, secs: u64) -> bool {
+            self.note(call.into(), Err(StoreError::misuse("claiming", "no")), secs);
             self.refusals.last_word().is_some()
         }
     }
 
-    fn job(name: &str) -> Vital {
-        Vital::Settlement(JobId::named(name))
+    /// A call that a test makes.
+    #[derive(Clone, PartialEq, Debug)]
+    enum Call {
+        Of(Vital),
+        /// For the end of a run: its queue, and its job.
+        End(&'static str, String),
+    }
+
+    impl From<Vital> for Call {
+        fn from(vital: Vital) -> Self {
+            Self::Of(vital)
+        }
+    }
+
+    fn job(name: &str) -> Call {
+        Call::End("q", name.to_owned())
+    }
+
+    fn end(queue: &str, job: &str) -> Settlement {
+        let queue = QueueName::new(queue).expect("a name");
+        let lease = Lease { queue, job: JobId::named(job), number: LeaseNumber::draw(1) };
+        Settlement { lease, outcome: Outcome::Done(Keep::Listed) }
     }
 
     #[tokio::test]
@@ -307,15 +411,15 @@ mod tests {
 
     #[tokio::test]
     async fn each_kind_of_call_is_looked_at_by_itself() {
-        for vital in [Vital::Beat, job("a")] {
+        let beat: fn(u64) -> Call = |_| Vital::Beat.into();
+        for of in [beat, |secs| job(&secs.to_string())] {
             let course = Course::new();
-            let of = |secs: u64| if vital == Vital::Beat { vital } else { job(&secs.to_string()) };
-            course.answered(vital, 0);
+            course.answered(of(0), 0);
             for secs in 1..31 {
                 course.answered(Vital::Claim, secs);
-                assert!(!course.refused(of(secs), secs), "{vital:?} after {secs} s");
+                assert!(!course.refused(of(secs), secs), "{:?}", of(secs));
             }
-            assert!(course.refused(of(31), 31), "{vital:?}");
+            assert!(course.refused(of(31), 31), "{:?}", of(31));
         }
     }
 
@@ -339,21 +443,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_settlements_are_refused_one_of_several_shows_whether_they_still_are() {
+    async fn while_settlements_are_refused_some_of_several_show_whether_they_still_are() {
         let course = Course::new();
-        let probe = || course.refusals.probe(["a", "b"].map(JobId::named));
-        assert_eq!(probe(), None, "nothing was refused");
+        let probes = || course.refusals.probes(&["a", "b"].map(JobId::named));
+        assert!(probes().is_empty(), "nothing was refused");
         course.answered(job("fine"), 0);
-        for (secs, name, next) in [(1, "a", 1), (2, "b", 0), (3, "c", 0)] {
+        for (secs, name, next) in [(1, "a", vec![1]), (2, "b", vec![0, 1]), (3, "c", vec![1, 0])] {
             assert!(!course.refused(job(name), secs));
-            assert_eq!(probe(), Some(next), "after {name}");
+            assert_eq!(probes(), next, "after {name}");
         }
         course.answered(job("fine"), 4);
-        assert_eq!(probe(), None, "they are answered");
+        assert!(probes().is_empty(), "they are answered");
         for secs in 5..36 {
             course.refused(job(&secs.to_string()), secs);
         }
-        assert_eq!(probe(), None, "that was the last word: each is given up by itself");
+        assert!(probes().is_empty(), "that was the last word: each is given up by itself");
+    }
+
+    #[tokio::test]
+    async fn probes_come_from_all_over_the_line_and_from_elsewhere_after_each_no() {
+        let course = Course::new();
+        let line: Vec<JobId> = (0..1_000).map(|n| JobId::named(&n.to_string())).collect();
+        course.answered(job("fine"), 0);
+        course.refused(job("poison"), 1);
+        let mut told = BTreeSet::from([0, line.len()]);
+        for _ in 0..8 {
+            for probe in course.refusals.probes(&line) {
+                assert!(told.insert(probe), "{probe} was told");
+                course.refused(job(&probe.to_string()), 2);
+            }
+        }
+        let gaps = told.iter().zip(told.iter().skip(1)).map(|(from, to)| to - from);
+        assert!(gaps.max() < Some(100), "{told:?}");
     }
 
     #[tokio::test]
@@ -369,8 +490,23 @@ mod tests {
         course.refused(job("b"), 40);
         assert!(course.keeps("b", 40));
         course.answered(job("fine"), 41);
+        assert!(course.keeps("b", 41), "it is told once more");
         course.refused(job("b"), 42);
         assert!(!course.keeps("b", 42), "others are answered: it is the job's own fault");
+    }
+
+    #[tokio::test]
+    async fn what_another_queue_is_answered_says_nothing_of_a_job() {
+        let course = Course::new();
+        course.refused(job("a"), 1);
+        course.answered(Call::End("elsewhere", "fine".to_owned()), 2);
+        let both = [end("elsewhere", "finer"), end("q", "b")];
+        course.refusals.note_ends(&both, &Ok(vec![Settled::Applied, Settled::Unanswered]), course.at(3));
+        course.refused(job("a"), 4);
+        assert!(course.keeps("a", 4), "its own may be on a server that does not know the rights yet");
+        course.answered(job("fine"), 5);
+        course.refused(job("a"), 6);
+        assert!(!course.keeps("a", 6));
     }
 
     #[tokio::test]
@@ -413,14 +549,14 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_claimed_for_a_while_after_what_runs_could_not_be_settled_or_kept() {
-        for vital in [Vital::Beat, job("a")] {
+        for call in [Call::Of(Vital::Beat), job("a")] {
             let course = Course::new();
             let holds = |secs: u64| course.refusals.holds_claims(course.at(secs));
             assert!(!holds(0));
-            course.refused(vital, 1);
-            assert!(holds(1) && holds(10) && !holds(11), "{vital:?}");
-            course.answered(vital, 12);
-            assert!(!holds(12), "{vital:?}");
+            course.refused(call.clone(), 1);
+            assert!(holds(1) && holds(10) && !holds(11), "{call:?}");
+            course.answered(call.clone(), 12);
+            assert!(!holds(12), "{call:?}");
         }
         let course = Course::new();
         course.refused(Vital::Claim, 0);

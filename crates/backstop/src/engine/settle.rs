@@ -7,12 +7,11 @@
 
 use super::Engine;
 use super::again::{Again, How};
-use super::refusals::Vital;
 use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Lease, Outcome, QueueName, Span, Time};
+use backstop_core::{JobId, Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -171,25 +170,56 @@ async fn settle_again(
     (how, asked, settle_once(engine, batch).await)
 }
 
-/// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
-/// until only that is left. Fails only where trying again may help, and nothing was answered. Where the store refused the last that it was
-/// told, one is told first: a worker that may not settle does not tell all of them again and again, half by half.
-pub(crate) async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
-    if batch.len() > 1
-        && let Some(probe) = engine.refusals.probe(batch.iter().map(|settlement| settlement.lease.job))
-        && let Err(error) = settle_part(engine, &batch[probe..=probe]).await
-    {
-        if error.is_transient() {
-            return Err(error);
-        }
-        let mut answers = vec![Ok(Settled::Unanswered); batch.len()];
-        answers[probe] = Err(error);
-        return Ok(answers);
+/// Settles a batch. Where the store refused the last that it was told, some are told first, one by one: a worker that may not settle does
+/// not tell all of them again and again, half by half. Fails only where trying again may help, and nothing was answered.
+async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+    let jobs: Vec<JobId> = batch.iter().map(|settlement| settlement.lease.job).collect();
+    let probes = if jobs.len() > 1 { engine.refusals.probes(&jobs) } else { Vec::new() };
+    if probes.is_empty() {
+        return settle_by_halves(engine, batch).await;
     }
-    settle_by_halves(engine, batch).await
+    let mut answers = vec![Ok(Settled::Unanswered); batch.len()];
+    for (before, &probe) in probes.iter().enumerate() {
+        let answer = settle_part(engine, &batch[probe..=probe]).await;
+        match answer.map(|settled| settled.first().copied().unwrap_or(Settled::Unanswered)) {
+            Err(error) if error.is_transient() && before == 0 => return Err(error),
+            Err(error) if error.is_transient() => break,
+            Err(error) => answers[probe] = Err(error),
+            Ok(settled) => {
+                answers[probe] = Ok(settled);
+                settle_others(engine, batch, &probes[..=before], &mut answers).await;
+                break;
+            }
+        }
+    }
+    Ok(answers)
 }
 
-async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+/// Settles what was not told yet. What was is not told again: a job that is gone by it would be taken for lost.
+async fn settle_others(
+    engine: &Engine,
+    batch: &[Settlement],
+    told: &[usize],
+    answers: &mut [Answer<Settled>],
+) {
+    let others: Vec<usize> = (0..batch.len()).filter(|at| !told.contains(at)).collect();
+    if others.is_empty() {
+        return;
+    }
+    let part: Vec<Settlement> = others.iter().map(|at| batch[*at].clone()).collect();
+    match settle_by_halves(engine, &part).await {
+        Ok(settled) => {
+            for (at, answer) in others.into_iter().zip(settled) {
+                answers[at] = answer;
+            }
+        }
+        Err(error) => tracing::warn!(%error, count = part.len(), "settling answered in part"),
+    }
+}
+
+/// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
+/// until only that is left. Fails only where trying again may help, and nothing was answered.
+pub(crate) async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
     while let Some(part) = waiting.pop() {
@@ -197,7 +227,7 @@ async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<A
             Ok(settled) => answers.extend(settled.into_iter().map(Ok)),
             Err(error) if error.is_transient() && answers.is_empty() => return Err(error),
             Err(error) if error.is_transient() => {
-                tracing::warn!(%error, "settling answered in part; asking for the rest again");
+                tracing::warn!(%error, "settling answered in part");
                 answers.resize(batch.len(), Ok(Settled::Unanswered));
                 break;
             }
@@ -211,13 +241,10 @@ async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<A
     Ok(answers)
 }
 
-/// Settles in one call, and takes note of whether this worker may settle. What is refused beside others is asked again by itself.
+/// Settles in one call, and takes note of whether this worker may settle.
 async fn settle_part(engine: &Engine, part: &[Settlement]) -> Answer<Vec<Settled>> {
     let answer = engine.store().settle(part.to_vec(), engine.now()).await;
-    let is_decided = part.len() == 1 || answer.as_ref().err().is_none_or(StoreError::is_transient);
-    if let Some(settlement) = part.first().filter(|_| is_decided) {
-        engine.refusals.note(Vital::Settlement(settlement.lease.job), &answer, Instant::now());
-    }
+    engine.refusals.note_ends(part, &answer, Instant::now());
     answer
 }
 
@@ -295,3 +322,6 @@ pub(crate) fn given_back(settlement: &Settlement, now: Time) -> Settlement {
     tracing::error!(%job, %queue, "the queue's dead letters are at their bound; the job stays alive. Make room with `backstop dead`");
     Settlement { lease: settlement.lease.clone(), outcome: Outcome::Released { at: now.after(NO_ROOM_WAIT) } }
 }
+
+#[cfg(test)]
+mod tests;

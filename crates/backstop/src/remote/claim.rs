@@ -122,7 +122,7 @@ async fn ask_until_answered(
     term: Span,
     _permit: OwnedSemaphorePermit,
 ) {
-    let mut wait = RECALL_FIRST;
+    let (mut wait, mut refused) = (RECALL_FIRST, None);
     for _ in 0..RECALL_TRIES {
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RECALL_LAST);
@@ -137,13 +137,20 @@ async fn ask_until_answered(
             }
             Err(error) if error.is_transient() => {}
             Err(error) => {
-                tracing::warn!(%error, "what a silent queue granted cannot be asked for; its leases run out");
+                refused = Some(error);
                 break;
             }
         }
     }
     silence.end(claim.wants.iter().map(|want| &want.queue));
-    tracing::error!(wants = ?claim.wants, "queues did not answer; what they granted is found when its leases run out");
+    match refused {
+        Some(error) => {
+            tracing::warn!(%error, "what a silent queue granted cannot be asked for; its leases run out");
+        }
+        None => {
+            tracing::error!(wants = ?claim.wants, "queues did not answer; what they granted is found when its leases run out");
+        }
+    }
 }
 
 /// Gives back what was granted under a number; tells who has not answered. Where it cannot be given back, nobody has.

@@ -98,10 +98,11 @@ impl Remote<'_> {
         }
     }
 
-    /// Leave and probes for which there were no jobs. Where the store does not take them back they count as used, for a while.
-    pub(super) async fn return_unused(&self, runs: &[Leased], allowed: &[Allowed]) {
+    /// Leave and probes for which there were no jobs, or none that may run. Where the store does not take them back they count as used,
+    /// for a while.
+    pub(super) async fn return_unused(&self, passed: &[(Leased, Option<u64>)], allowed: &[Allowed]) {
         for one in allowed.iter().filter(|one| one.probes || one.leave.is_some()) {
-            let used = runs.iter().filter(|run| run.lease.queue == one.want.queue).count();
+            let used = passed.iter().filter(|(run, _)| run.lease.queue == one.want.queue).count();
             let unused = u32::try_from(one.want.max.saturating_sub(used)).unwrap_or(u32::MAX);
             if unused == 0 {
                 continue;

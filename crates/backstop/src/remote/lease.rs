@@ -1,8 +1,8 @@
 //! Handing jobs out: at once if there are any, else as soon as there are, or when the worker has waited long enough.
 
-use super::Remote;
 use super::guards::Allowed;
 use super::ticket::{Past, Ticket};
+use super::{Remote, beside};
 use crate::worker::QueueSettings;
 use crate::workers::About;
 use backstop_core::blame::is_suspect;
@@ -118,7 +118,7 @@ impl Remote<'_> {
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
         let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
         self.backstop.store().beat(beat, now).await?;
-        self.put_down(&ask.worker, &ask.about).await;
+        self.put_down(&ask.worker, &ask.about, beside(term)).await;
         self.attendance.note(&ask.worker, &ask.queues, now);
         Ok(())
     }
@@ -181,9 +181,9 @@ impl Remote<'_> {
         // A queue that gave all it was asked for may have more.
         let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
         *queues = more.map(|want| want.queue.clone()).collect();
-        self.return_unused(&runs, &allowed).await;
-        let passed = self.through_gates(runs, &ask.worker, has_suspect).await?;
-        Ok(self.with_tickets(passed, &allowed, term))
+        let passed = self.through_gates(runs, &ask.worker, has_suspect).await;
+        self.return_unused(passed.as_deref().unwrap_or_default(), &allowed).await;
+        Ok(self.with_tickets(passed?, &allowed, term))
     }
 
     fn with_tickets(

@@ -42,10 +42,12 @@ use std::time::Duration;
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
-/// How long it is believed what the store says of a worker that asks elsewhere.
+/// How long it is believed what the store says of a worker that asks elsewhere; and what it said last, where it does not answer.
 const HEARSAY_FOR: Span = Span::secs(30);
-/// How long a beat waits for what is beside the point of it.
+const LAST_HEARSAY_FOR: Span = Span::secs(5);
+/// How long a beat waits for what is beside the point of it: no longer than this, nor than this share of the lease.
 const BESIDE_MAX: Duration = Duration::from_secs(1);
+const BESIDE_SHARE: u32 = 8;
 /// Workers whose last note is remembered; with more of them, some are noted more often.
 const NOTED_MAX: usize = 10_000;
 
@@ -75,19 +77,19 @@ struct Promotion {
 struct Noted {
     at: Time,
     queues: Vec<QueueName>,
-    /// It did not ask here: the store told so.
-    is_hearsay: bool,
+    /// It did not ask here: the store told so, and is believed for so long.
+    hearsay: Option<Span>,
 }
 
 impl Attendance {
     /// Whether this worker is to be noted now.
     fn is_due(&self, worker: &WorkerName, now: Time) -> bool {
-        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now) && !noted.is_hearsay)
+        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now) && noted.hearsay.is_none())
     }
 
     /// This worker was noted as alive, serving these queues.
     fn note(&self, worker: &WorkerName, queues: &[QueueName], now: Time) {
-        self.put(worker, Noted { at: now, queues: queues.to_vec(), is_hearsay: false }, now);
+        self.put(worker, Noted { at: now, queues: queues.to_vec(), hearsay: None }, now);
     }
 
     fn put(&self, worker: &WorkerName, new: Noted, now: Time) {
@@ -103,8 +105,14 @@ impl Attendance {
     /// The queues this worker last asked for jobs of, if it ever asked here, or that was looked up not long ago.
     fn queues_of(&self, worker: &WorkerName, now: Time) -> Option<Vec<QueueName>> {
         let noted = self.noted();
-        let known = noted.get(worker).filter(|noted| !noted.is_hearsay || now.since(noted.at) < HEARSAY_FOR);
-        known.map(|noted| noted.queues.clone())
+        let is_believed =
+            |noted: &&Noted| noted.hearsay.is_none_or(|believed| now.since(noted.at) < believed);
+        noted.get(worker).filter(is_believed).map(|noted| noted.queues.clone())
+    }
+
+    /// The same, however long ago.
+    fn last_queues_of(&self, worker: &WorkerName) -> Vec<QueueName> {
+        self.noted().get(worker).map(|noted| noted.queues.clone()).unwrap_or_default()
     }
 
     /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
@@ -168,13 +176,17 @@ impl Remote<'_> {
         held: Vec<(JobId, Option<Ticket>)>,
         term: Option<Span>,
     ) -> Answer<Beaten> {
-        // Leases come first: nothing of what is told beside holds them up, or fails with them.
+        let terms = || held.iter().filter_map(|(_, ticket)| ticket.as_ref()).map(|ticket| ticket.term);
+        let term = term.or_else(|| terms().max()).unwrap_or_else(|| QueueSettings::default().lease);
+        let term = term.clamp(LEASE_MIN, LEASE_MAX);
+        let beside = beside(terms().min().map_or(term, |shortest| term.min(shortest)));
+        // Leases come first: nothing of what is told beside holds them up for long, or fails with them.
         let (asked, lost) = if self.may_be_another(worker, about) {
-            (self.asked_beside(worker, about).await, self.extend(worker, held, term).await)
+            (self.asked_beside(worker, about, beside).await, self.extend(worker, held, term, beside).await)
         } else {
-            tokio::join!(self.asked_beside(worker, about), self.extend(worker, held, term))
+            tokio::join!(self.asked_beside(worker, about, beside), self.extend(worker, held, term, beside))
         };
-        self.put_down(worker, about).await;
+        self.put_down(worker, about, beside).await;
         Ok(Beaten { lost: lost?, asked })
     }
 
@@ -183,24 +195,23 @@ impl Remote<'_> {
         &self,
         worker: &WorkerName,
         held: Vec<(JobId, Option<Ticket>)>,
-        term: Option<Span>,
+        term: Span,
+        beside: Duration,
     ) -> Answer<Vec<JobId>> {
         let mut lost: Vec<JobId> =
             held.iter().filter(|(_, ticket)| ticket.is_none()).map(|(job, _)| *job).collect();
         let held: Vec<(JobId, Ticket)> =
             held.into_iter().filter_map(|(job, ticket)| Some((job, ticket?))).collect();
         // It still serves what it asks for, also where it holds nothing of that.
-        let asked = self.asks_for(worker).await;
+        let asked = self.asks_for(worker, beside).await;
         let queues: BTreeSet<QueueName> =
             held.iter().map(|(_, held)| held.queue.clone()).chain(asked).collect();
-        let usual = || held.iter().map(|(_, ticket)| ticket.term).max();
-        let term = term.or_else(usual).unwrap_or_else(|| QueueSettings::default().lease);
         let now = self.backstop.now();
         let beat = Beat {
             worker: worker.clone(),
             queues: queues.into_iter().collect(),
             leases: held.into_iter().map(|(job, ticket)| ticket.lease(job)).collect(),
-            until: now.after(term.clamp(LEASE_MIN, LEASE_MAX)),
+            until: now.after(term),
         };
         let beaten = self.backstop.store().beat(beat, now).await?;
         if let Some(queue) = beaten.unanswered.first() {
@@ -213,23 +224,32 @@ impl Remote<'_> {
 
     /// The queues a worker asks for jobs of. One that asked another process, or this one before it was started anew, is asked after in
     /// the store: a beat that named fewer queues than it serves would show it as gone from the others.
-    async fn asks_for(&self, worker: &WorkerName) -> Vec<QueueName> {
+    async fn asks_for(&self, worker: &WorkerName, beside: Duration) -> Vec<QueueName> {
         let now = self.backstop.now();
         if let Some(queues) = self.attendance.queues_of(worker, now) {
             return queues;
         }
-        // Its leases matter more: where it cannot be looked up in time they are kept, and it is with the next beat.
-        let look = tokio::time::timeout(BESIDE_MAX, self.backstop.store().workers(LISTED, now)).await;
-        let workers = look.ok().and_then(Result::ok).unwrap_or_default();
-        let Some(known) = workers.into_iter().find(|one| one.name == *worker) else { return Vec::new() };
-        let queues = known.queues.clone();
-        self.attendance.put(worker, Noted { at: now, queues: known.queues, is_hearsay: true }, now);
+        let look = tokio::time::timeout(beside, self.backstop.store().workers(LISTED, now)).await;
+        let (queues, believed) = match look {
+            Ok(Ok(workers)) => match workers.into_iter().find(|one| one.name == *worker) {
+                Some(known) => (known.queues, HEARSAY_FOR),
+                None => return Vec::new(),
+            },
+            // Its leases matter more: they do not wait for it with every beat.
+            _ => (self.attendance.last_queues_of(worker), LAST_HEARSAY_FOR),
+        };
+        self.attendance.put(worker, Noted { at: now, queues: queues.clone(), hearsay: Some(believed) }, now);
         queues
     }
 
     fn settings(&self, queue: &QueueName) -> Option<&QueueSettings> {
         self.config.queues.get(queue).map(|queue| &queue.settings)
     }
+}
+
+/// How long whoever holds such a lease waits for what is beside it.
+fn beside(term: Span) -> Duration {
+    BESIDE_MAX.min(Duration::from(term) / BESIDE_SHARE)
 }
 
 #[cfg(test)]

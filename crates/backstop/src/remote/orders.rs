@@ -5,7 +5,7 @@
 //! until it is taken back or forgotten, whoever calls; only an order that a silence has ended is taken away, since nobody could tell it from
 //! one for the next run.
 
-use super::{BESIDE_MAX, NOTED_MAX, Remote};
+use super::{NOTED_MAX, Remote};
 use crate::shared::remove;
 use crate::workers::About;
 use crate::workers::card::{Card, put_card_elsewhere, read_both, told_of};
@@ -14,6 +14,7 @@ use backstop_core::port::Answer;
 use backstop_core::{Span, Time, WorkerName};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The store is asked for a worker's orders no more often than this.
 const ORDERS_EVERY: Span = Span::secs(2);
@@ -99,9 +100,14 @@ impl Remote<'_> {
         Ok(order.map(|order| self.tell_of(worker, order)))
     }
 
-    /// The same, in time and in any case: where it cannot be read, what was heard last holds.
-    pub(super) async fn asked_beside(&self, worker: &WorkerName, about: &About) -> Option<Asked> {
-        match tokio::time::timeout(BESIDE_MAX, self.asked(worker, about)).await {
+    /// The same, within this time and in any case: where it cannot be read, what was heard last holds.
+    pub(super) async fn asked_beside(
+        &self,
+        worker: &WorkerName,
+        about: &About,
+        within: Duration,
+    ) -> Option<Asked> {
+        match tokio::time::timeout(within, self.asked(worker, about)).await {
             Ok(Ok(asked)) => asked,
             failed => {
                 tracing::debug!(?failed, %worker, "what a worker is asked for could not be read; what it was asked for last holds");
@@ -168,8 +174,8 @@ impl Remote<'_> {
     }
 
     /// Puts down what a worker tells of itself, in time or not at all: it is no reason to fail.
-    pub(super) async fn put_down(&self, worker: &WorkerName, about: &About) {
-        let put = tokio::time::timeout(BESIDE_MAX, self.put_news_down(worker, about)).await;
+    pub(super) async fn put_down(&self, worker: &WorkerName, about: &About, within: Duration) {
+        let put = tokio::time::timeout(within, self.put_news_down(worker, about)).await;
         if !matches!(put, Ok(Ok(()))) {
             tracing::debug!(?put, %worker, "what a worker tells of itself was not put down");
         }

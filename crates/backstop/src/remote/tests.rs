@@ -81,6 +81,47 @@ async fn what_was_claimed_and_cannot_be_judged_goes_back() {
     assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
 }
 
+#[tokio::test]
+async fn leave_for_what_cannot_be_judged_is_given_back() {
+    let (backstop, store, _) = flaky();
+    backstop.draft("q").id("a").push().await.unwrap();
+    let (config, attendance) = (
+        config("[queues.q]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n"),
+        Attendance::default(),
+    );
+    let remote = backstop.remote(&config, &attendance);
+    // The order, the beat, the card and the leave (both read and written), the claim; then the gates.
+    fail(&store, &[None, None, None, None, None, None, None, Some(Fault::Refused)]);
+    remote.lease(&ask(1)).await.unwrap_err();
+    assert_eq!(store.injected_into("cells", Fault::Refused), 1);
+    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn leave_and_probes_for_what_a_gate_keeps_back_are_given_back() {
+    for (guard, wait) in [
+        ("rate_limit = { count = 4, per = \"1h\", over = \"5m\" }", Span::ZERO),
+        (
+            "breaker = { failure_threshold = 1, recovery_timeout = \"30s\", half_open_max_calls = 2 }",
+            Span::secs(30),
+        ),
+    ] {
+        let test = pushed(&["poison", "broken", "a", "b"]).await;
+        let text = format!("[queues.q]\ndead = {{ gate = {{ deaths = 1, within = \"1m\" }} }}\n{guard}\n");
+        let (config, attendance) = (config(&text), Attendance::default());
+        let remote = test.backstop.remote(&config, &attendance);
+        let handed = remote.lease(&ask(2)).await.unwrap();
+        let failed = Ended { ending: Ending::failed(ErrorReport::message("broken")), ..done(&handed[1]) };
+        remote.settle(vec![dead(&handed[0]), failed]).await.unwrap();
+        test.clock.advance(wait);
+        assert!(remote.lease(&ask(2)).await.unwrap().is_empty(), "the gate of their kind is shut");
+        for name in ["c", "d"] {
+            test.backstop.draft("q").kind("other").id(name).push().await.unwrap();
+        }
+        assert_eq!(remote.lease(&ask(2)).await.unwrap().len(), 2, "{guard}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_back_was_never_handed_out() {
     let (backstop, store, _) = flaky();
@@ -108,16 +149,7 @@ async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every
         backstop.draft("q").id(&n.to_string()).push().await.unwrap();
     }
     let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
-    let ending = Ending::Failed {
-        cause: Cause::Failed,
-        error: ErrorReport::message("poison"),
-        advice: Advice::Dead,
-        progressed: false,
-    };
-    remote
-        .settle(vec![Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending }])
-        .await
-        .unwrap();
+    remote.settle(vec![dead(&handed)]).await.unwrap();
     assert!(remote.lease(&ask(20)).await.unwrap().is_empty(), "its gate is shut");
     clock.advance(Span::minutes(1));
     // Every call is counted.
@@ -318,6 +350,16 @@ async fn suspects(names: &[&str]) -> Test {
     test.clock.advance(Span::secs(16));
     recovered(&test).await;
     test
+}
+
+fn dead(handed: &Handed) -> Ended {
+    let ending = Ending::Failed {
+        cause: Cause::Failed,
+        error: ErrorReport::message("poison"),
+        advice: Advice::Dead,
+        progressed: false,
+    };
+    Ended { job: handed.run.lease.job, ticket: Some(handed.ticket.clone()), ending }
 }
 
 fn done(handed: &Handed) -> Ended {

@@ -247,6 +247,31 @@ async fn a_beat_through_another_process_leaves_the_worker_the_queues_it_serves()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_shortest_lease_is_kept_whatever_hangs_beside_it() {
+    let flaky = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    let counted = Arc::new(Counted::new(flaky.clone()));
+    let clock = Arc::new(crate::testing::VirtualClock::start());
+    let backstop = Backstop::on(counted.clone(), clock, Random::seeded(1));
+    backstop.draft("q").id("a").push().await.unwrap();
+    let (config, first, other) = (config(""), Attendance::default(), Attendance::default());
+    let short = Ask { lease: Some(LEASE_MIN), ..ask(1) };
+    let handed = backstop.remote(&config, &first).lease(&short).await.unwrap().remove(0);
+    let held = vec![(handed.run.lease.job, Some(handed.ticket))];
+    flaky.hang("workers");
+    flaky.hang("cells");
+    counted.take_calls();
+    let remote = backstop.remote(&config, &other);
+    for beats in 1..=10 {
+        // One after the other, as a worker makes them.
+        tokio::time::sleep((LEASE_MIN.scaled(1.0 / 3.0)).into()).await;
+        remote.beat(&worker(), &About::default(), held.clone(), None).await.unwrap();
+        let until = backstop.job(JobId::named("a")).await.unwrap().unwrap().held_by.unwrap().until;
+        assert!(until > backstop.now(), "beat {beats}: it has run out");
+    }
+    assert_eq!(counted.take_calls()["workers"], 1, "what could not be looked up is not with every beat");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_beat_does_not_wait_for_cells_that_hang() {
     let (backstop, store, clock) = flaky();
     backstop.draft("q").id("a").push().await.unwrap();

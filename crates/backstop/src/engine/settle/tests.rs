@@ -2,6 +2,7 @@
 
 use super::super::recover::recover;
 use super::*;
+use crate::handler::States;
 use crate::{ManualClock, QueueSettings, Random};
 use backstop_core::port::{Backlog, Claim};
 use backstop_core::verdict::Keep;
@@ -41,7 +42,7 @@ async fn scene(jobs: usize, is_refused: impl Fn(usize) -> bool) -> Scene {
     let runs = counted.claim(claim, now).await.unwrap().runs;
     let queues = BTreeMap::from([(queue, QueueSettings { lease: LEASE, ..QueueSettings::default() })]);
     let (shelves, handlers, timing) = (Vec::new(), BTreeMap::new(), crate::Timing::default());
-    let engine = Engine::new(backstop, worker, queues, shelves, handlers, Default::default(), timing);
+    let engine = Engine::new(backstop, worker, queues, shelves, handlers, States::default(), timing);
     engine.held.insert(number, LEASE, Instant::now(), &runs);
     let leases = (0..jobs).map(name).zip(runs.into_iter().map(|run| run.lease)).collect();
     counted.take_calls();

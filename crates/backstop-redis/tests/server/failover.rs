@@ -49,7 +49,7 @@ async fn the_store_follows_the_sentinels_to_a_new_master() {
     for n in 0..50 {
         insert(&*store, job("q", &format!("before {n}")).into()).await;
     }
-    sentinel.master().cli(&["wait", "1", "5000"]);
+    sentinel.master().until_replicated();
     let sentinel = tokio::task::spawn_blocking(move || {
         sentinel.fail_over();
         sentinel
@@ -72,7 +72,7 @@ async fn the_store_follows_a_cluster_to_a_new_master() {
         insert(&*store, job(queue, &format!("{queue} before")).into()).await;
     }
     for node in cluster.masters() {
-        node.cli(&["wait", "1", "1000"]);
+        node.until_replicated();
     }
     let cluster = tokio::task::spawn_blocking(move || {
         cluster.fail_over(cluster.masters()[0]);
@@ -91,7 +91,7 @@ fn damage(registry: &Redis, queue: &Redis, prefix: &str) {
     assert_eq!(registry.cli(&["del", &format!("{prefix}:queues")]).trim(), "1");
     assert_eq!(queue.cli(&["del", &format!("{prefix}:{{q}}:order")]).trim(), "1");
     for node in [registry, queue] {
-        node.cli(&["wait", "1", "5000"]);
+        node.until_replicated();
     }
 }
 

@@ -5,6 +5,11 @@ use super::process::{Launch, NotStarted, Process, on_a_free_port, running};
 use super::{program, unique_name};
 use std::net::SocketAddr;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a replica may take; it tells once a second how far it is.
+const REPLICATED_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How a Redis is started.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -85,6 +90,16 @@ impl Redis {
         ask(self.addr, words)
     }
 
+    /// Returns when a replica has all that was written until now, by whomever: `WAIT` knows only of writes of its own connection.
+    pub fn until_replicated(&self) {
+        let deadline = Instant::now() + REPLICATED_TIME_MAX;
+        let written = number(&self.cli(&["info", "replication"]), "master_repl_offset:");
+        while number(&self.cli(&["info", "replication"]), ",offset=") < written {
+            assert!(Instant::now() < deadline, "no replica of {} has come to {written:?}", self.addr);
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Stops it in good order.
     pub fn stop(&self) {
         self.process.stop();
@@ -100,6 +115,12 @@ impl Redis {
         self.process.stop();
         running("Redis", self.process.start_again(|| answers(self.addr)));
     }
+}
+
+/// The number behind a name where it is told first.
+fn number(told: &str, name: &str) -> Option<u64> {
+    let (_, rest) = told.split_once(name)?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 fn arguments(addr: SocketAddr, append: Append) -> Vec<String> {

@@ -77,7 +77,7 @@ fn a_cluster_serves_all_slots_and_survives_a_master() {
     };
     let master = owner("k");
     assert_eq!(master.cli(&["set", "k", "v"]).trim(), "OK");
-    assert_eq!(master.cli(&["wait", "1", "5000"]).trim(), "1");
+    master.until_replicated();
     cluster.fail_over(master);
     let successor = owner("k");
     assert_ne!(successor.addr(), master.addr());

@@ -7,6 +7,7 @@ use crate::history::History;
 use crate::redrives::GivenUp;
 use backstop::Backstop;
 use backstop::config::Config;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,6 +27,7 @@ struct Shared {
     tasks: TaskTracker,
     tokens: Remembered,
     failures: Mutex<Failures>,
+    is_leaving: AtomicBool,
     closing: CancellationToken,
 }
 
@@ -44,6 +46,7 @@ impl App {
             tasks: TaskTracker::new(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
         }))
     }
@@ -92,6 +95,15 @@ impl App {
     /// The path in front of every address; empty at the root.
     pub fn base(&self) -> &str {
         &self.0.base
+    }
+
+    /// The server goes down before long: whoever shares requests out among servers leaves this one out from now on.
+    pub(crate) fn leave(&self) {
+        self.0.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.0.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Cancelled when the server goes down: whoever makes a caller wait answers with what there is.

@@ -40,7 +40,8 @@ For others than this machine:
 SIGHUP reads the configuration and the certificate again; a bad one is refused and the old one stays in force. The worker is then another
 one: what an operator asked of the one before, such as to be quiet, is over. If the store refuses the worker for good, the API and the
 dashboard go on, and another worker is tried every minute; at the start it is an error. Ctrl-C or SIGTERM lets
-requests and running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
+running jobs end, for `grace` (30s) at most; meanwhile requests are answered, and `/readyz` says no. A second one calls all off and gives
+the jobs back.")]
 pub(crate) struct ServeArgs {
     /// Where to listen.
     #[arg(
@@ -224,19 +225,23 @@ impl House<'_> {
         Ok(())
     }
 
-    /// Lets requests and running jobs end; a second signal calls them off.
+    /// Lets running jobs end, and then requests: workers elsewhere, whose beats and ends came to nobody meanwhile, would be given up. A second
+    /// signal calls all of it off.
     async fn close(self, mut signals: Signals) {
         let Self { context, mut serving, crew, mut retired, force, .. } = self;
-        context.output.announce("stopping: requests and running jobs may end; once more to call them off");
-        serving.stop();
+        context.output.announce(
+            "stopping: running jobs may end, and requests are answered meanwhile; once more to call them off",
+        );
+        serving.leave();
         if let Some(crew) = crew {
             retired.spawn(crew.dismiss(force.clone()));
         }
         loop {
             tokio::select! {
                 () = async {
-                    serving.ended().await;
                     while retired.join_next().await.is_some() {}
+                    serving.stop();
+                    serving.ended().await;
                 } => return,
                 () = signals.next() => {
                     context.output.announce("stopping at once: running jobs are called off and given back");

@@ -428,6 +428,33 @@ fn behind_a_proxy_it_does_not_start_without_tokens_wherever_it_listens() {
     served.stop();
 }
 
+/// A worker over HTTP that could neither keep nor end its run meanwhile would be given up, and its job would run twice.
+#[test]
+fn requests_are_answered_as_long_as_something_runs() {
+    let place = Place::new();
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"sh\", \"-c\", \"until [ -e go ]; do sleep 0.1; done\"] }\n",
+    );
+    let served = serve(&place, &HERE);
+    served.push("q", "slow");
+    served.push("elsewhere", "kept");
+    let ask = json!({ "queues": ["elsewhere"], "worker": "w", "max": 1 }).to_string();
+    let (_, leased) = served.ask("POST /v1/lease", "", &ask);
+    let lease = serde_json::from_str::<Value>(&leased).unwrap()["jobs"][0]["lease"].clone();
+    wait_until("the job's start", || served.state("slow") == "running");
+    signal(&served.child, "TERM");
+    wait_until("its leaving", || served.ask("GET /readyz", "", "").0 == 503);
+    let beat = json!({ "worker": "w", "leases": [{ "id": "kept", "lease": lease }] }).to_string();
+    assert_eq!(served.ask("POST /v1/beat", "", &beat).0, 200);
+    let end = json!({ "settle": [{ "id": "kept", "lease": lease, "outcome": "done" }] }).to_string();
+    let (status, settled) = served.ask("POST /v1/settle", "", &end);
+    assert!(status == 200 && settled.contains("applied"), "{settled}");
+    place.write("go", "");
+    ended(served.child).succeeded();
+    assert_eq!((&place.job("slow")["state"], &place.job("kept")["state"]), (&json!("done"), &json!("done")));
+}
+
 #[test]
 fn a_second_signal_calls_running_jobs_off() {
     let place = Place::new();
@@ -436,7 +463,7 @@ fn a_second_signal_calls_running_jobs_off() {
     served.push("q", "slow");
     wait_until("the job's start", || served.state("slow") == "running");
     signal(&served.child, "TERM");
-    wait_until("its end of listening", || TcpStream::connect(&served.address).is_err());
+    wait_until("its leaving", || served.ask("GET /readyz", "", "").0 == 503);
     signal(&served.child, "TERM");
     ended(served.child).succeeded();
     assert_eq!(place.job("slow")["state"], "ready", "given back");

@@ -40,7 +40,7 @@ pub fn routes() -> Router<App> {
         .route("/healthz", get(|| async { "alive\n" }))
         .route(
             "/readyz",
-            get(move |State(app): State<App>| async move { ready(for_readiness.is_up(&app).await) }),
+            get(move |State(app): State<App>| async move { ready(&app, for_readiness.is_up(&app).await) }),
         )
         .route(
             "/metrics",
@@ -52,12 +52,16 @@ pub fn routes() -> Router<App> {
         )
 }
 
-/// Whether the store answers, and has the tables this version needs. Says no more than that: nobody has to show a token here.
-fn ready(is_up: bool) -> Response {
-    if is_up {
-        return "ready\n".into_response();
-    }
-    let words = "not ready: the store does not answer, or was not migrated; `backstop doctor` says more\n";
+/// Whether the store answers, and has the tables this version needs, and the server is here to stay. Says no more than that: nobody has
+/// to show a token here.
+fn ready(app: &App, is_up: bool) -> Response {
+    let words = match (is_up, app.is_leaving()) {
+        (true, false) => return "ready\n".into_response(),
+        (true, true) => "not ready: the server goes down when what it runs has ended\n",
+        (false, _) => {
+            "not ready: the store does not answer, or was not migrated; `backstop doctor` says more\n"
+        }
+    };
     (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
 }
 

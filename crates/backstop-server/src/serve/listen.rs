@@ -177,6 +177,11 @@ impl Serving {
         self.app.reload(change.config);
     }
 
+    /// Says that it ends before long, and goes on answering: workers elsewhere have runs to keep and to end as long as anything runs here.
+    pub fn leave(&self) {
+        self.app.leave();
+    }
+
     /// Tells it to end: no more connections, requests under way are answered, whoever waits is answered now.
     pub fn stop(&self) {
         self.app.closing().cancel();

@@ -62,7 +62,7 @@ async fn run(engine: &Engine, adopted: &Adopted, which: Which, waiting: &mut Joi
     let begun = CancellationToken::new();
     let pass = {
         let (adopted, begun) = (adopted.clone(), begun.clone());
-        async move { adopted.pass(When::Tick, which, &begun, &mut |_| {}).await }
+        async move { adopted.pass(When::Now, which, &begun, &mut |_| {}).await }
     };
     let task = match &engine.callers {
         Some(runtime) => runtime.spawn(pass),

@@ -7,8 +7,8 @@
 //! | snoozed or released | nothing; it is taken again by the next pass, or at the next tick of its age |
 //! | in any way, and the row was changed by its owner meanwhile | nothing: the owner's change stands, and is counted |
 //!
-//! The time of a failure is that of its pass, and whole periods after it in one that takes long: a wait of whole periods then ends with a
-//! pass, and not just after it.
+//! The time of a failure is when it was known, however long its pass has taken by then: the wait after it is no shorter than it says, and
+//! ends with the first pass behind it.
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::claim::Claims;
@@ -18,7 +18,7 @@ use super::row::Key;
 use super::work::{Taken, Work};
 use super::{OnExpired, metrics, sql};
 use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
-use backstop_core::table::{Desk, Passed, Survey, last_tick};
+use backstop_core::table::{Desk, Passed, Survey};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -123,10 +123,8 @@ impl Pass {
 pub(crate) enum When {
     /// This one, from beginning to end.
     At(Time),
-    /// That of the store's clock.
+    /// That of the store's clock, as it goes on.
     Now,
-    /// That of the store's clock, from the tick of the table's period on.
-    Tick,
 }
 
 /// Which rows a pass is for.
@@ -254,14 +252,11 @@ impl Adopted {
         let at = match when {
             When::At(at) => at,
             When::Now => self.backstop.now(),
-            When::Tick => last_tick(self.table.every, self.backstop.now()),
         };
-        // The tick of a worker's pass has passed: a failure after it is not in the future yet.
-        let clock = if let When::At(at) = when { at } else { self.backstop.now().max(at) };
         let (mut opened, survey) = self.open_surveyed().await?;
         self.note_survey(survey).await?;
         let Survey { undated, unkeyed, .. } = survey;
-        let redated = opened.redate(self, clock, at).await?;
+        let redated = opened.redate(self, at).await?;
         let mut pass = Pass { at, redated, undated, unkeyed, ..Pass::default() };
         let lost = CancellationToken::new();
         let claims = Claims::new(self, lost.clone());
@@ -313,10 +308,10 @@ impl Adopted {
 impl Opened {
     /// A failure in the future counts as one of this pass: written down, so that the wait after it ends. Where it is only a guess how
     /// the column says when, nothing is known to be in the future.
-    async fn redate(&mut self, adopted: &Adopted, clock: Time, at: Time) -> Result<u64, TableError> {
+    async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
         let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else { return Ok(0) };
-        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, clock);
-        let redate = sql::redate(&adopted.table, &self.shape, &failed, clock, at);
+        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
+        let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
         if self.rows(&asked).await?.is_empty() {
             return Ok(0);
         }
@@ -396,11 +391,10 @@ impl Work<'_> {
 
     /// What is next to be looked at, by age, and whether somebody has begun with it already.
     async fn view(&mut self) -> Result<(View, bool), TableError> {
-        let (adopted, shape, at) = (self.adopted, &self.opened.shape, self.time());
-        let clock = self.clock();
+        let (adopted, shape, clock) = (self.adopted, &self.opened.shape, self.clock());
         let look = |desk: &mut Desk| {
             let is_left = desk.round.is_some();
-            (adopted.view_of(desk, at, clock, shape), is_left)
+            (adopted.view_of(desk, clock, clock, shape), is_left)
         };
         Ok(adopted.change_desk(look).await?.1)
     }
@@ -452,7 +446,7 @@ impl Work<'_> {
     async fn set_aside(&mut self, taken: &[Taken]) -> Result<(), TableError> {
         if !taken.is_empty() && !self.adopted.table.rules.counts_failures() {
             let keys = taken.iter().map(|row| row.key().token()).collect();
-            self.claims.set_aside(keys, self.time()).await?;
+            self.claims.set_aside(keys, self.clock()).await?;
         }
         Ok(())
     }

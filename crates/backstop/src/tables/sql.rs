@@ -288,21 +288,15 @@ fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
     sql.value_of_date(param, column);
 }
 
-/// Sets failures after a time to another.
-pub(super) fn redate(
-    table: &Table,
-    shape: &Shape,
-    failed: &FailureColumns,
-    after: Time,
-    to: Time,
-) -> Statement {
+/// Sets failures after a time to that time.
+pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, time: Time) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
-    set_date(&mut sql, &failed.last_failure, to);
+    set_date(&mut sql, &failed.last_failure, time);
     sql.say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").failed_at_least(&failed.failures, 1);
-    sql.say(" AND ").after(&failed.last_failure, after);
+    sql.say(" AND ").after(&failed.last_failure, time);
     sql.done()
 }
 

@@ -389,33 +389,21 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// As of when things happen now: the time of the pass, and whole periods after it in one that takes long.
-    pub(super) fn time(&self) -> Time {
-        match self.when {
-            When::At(at) => at,
-            When::Now | When::Tick => {
-                let since = self.adopted.backstop.now().since(self.pass.at);
-                let periods = since.as_micros() / self.adopted.table.every.as_micros().max(1);
-                self.pass.at.after(self.adopted.table.every.times(periods))
-            }
-        }
-    }
-
     /// What the clock says, in this pass.
     pub(super) fn clock(&self) -> Time {
         match self.when {
             When::At(at) => at,
-            When::Now | When::Tick => self.adopted.backstop.now(),
+            When::Now => self.adopted.backstop.now(),
         }
     }
 
     /// Whether there are rows that are due by their age now, and were not then.
     pub(super) fn has_ticked_since(&self, then: Time) -> bool {
-        self.adopted.table.rules.has_ticked(then, self.time())
+        self.adopted.table.rules.has_ticked(then, self.clock())
     }
 
     async fn write(&mut self, batch: Vec<(Taken, Ending)>) -> Result<(), TableError> {
-        let at = self.time();
+        let at = self.clock();
         let mut ends = Vec::with_capacity(batch.len());
         for (taken, ending) in batch {
             if let Some(became) = became(&taken, &ending, at) {

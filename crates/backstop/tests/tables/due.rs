@@ -184,6 +184,30 @@ async fn a_row_that_always_fails_is_tried_less_and_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wait_begins_when_its_failure_was_known_however_long_the_handler_took() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
+        let (test, calls) = (at_noon(), Calls::default());
+        let clock = Arc::clone(&test.clock);
+        let table = calls.table(table(&database, FIBONACCI), move |_| {
+            clock.advance(Span::secs(75));
+            true
+        });
+        let adopted = test.backstop.adopted(&table);
+        assert_eq!(adopted.run().await.expect("a pass").failed, 1, "{}", database.url());
+        let again = noon().after(Span::secs(75 + 60));
+        assert_eq!(
+            due(&adopted, again.before(Span::micros(1))).await,
+            [] as [Value; 0],
+            "{}",
+            database.url()
+        );
+        assert_eq!(due(&adopted, again).await, [json!(1)], "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn by_age_a_row_is_tried_at_the_ticks_of_its_band_and_once_after_a_downtime() {
     for database in Database::all() {
         create(&database, Dates::Native);

@@ -1,7 +1,10 @@
 //! Tables that a worker works off by itself.
 
 use crate::databases::Database;
-use crate::ground::{Calls, Dates, FIBONACCI, create, create_anew, fresh, insert, leave_desk, states, table};
+use crate::ground::{
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, fresh, insert, leave_desk, minutes,
+    noon, states, table,
+};
 use backstop::core::WorkerName;
 use backstop::core::order::{Duty, Order};
 use backstop::core::table::OpenRow;
@@ -9,6 +12,7 @@ use backstop::tables::{Row, Table};
 use backstop::workers::LISTED;
 use backstop::{Fail, Span, Timing};
 use serde_json::json;
+use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_works_its_tables_off_by_itself() {
@@ -81,6 +85,77 @@ async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
         let as_it_was = Dates::Seconds.literal(now.before(Span::secs(1)));
         let rows = database.count(&format!("BACKLOG WHERE ID = 1 AND LAST_FAILURE = {as_it_was}"));
         assert_eq!(rows, 1, "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_due_by_the_clock_and_a_failure_was_when_it_was_known() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        // The tick of the period was at noon, before any of these.
+        let began = minutes(43).after(Span::secs(5));
+        let failed =
+            |minute| OpenRow { failures: 1, last_failure: Some(minutes(minute)), ..fresh(minutes(20)) };
+        insert(
+            &database,
+            Dates::Native,
+            &[(1, "NEW", fresh(began)), (2, "ERROR", failed(42)), (3, "ERROR", failed(43))],
+        );
+        let test = at_noon();
+        test.clock.advance(began.since(noon()));
+        let table = table(&database, FIBONACCI).every(Span::hours(1)).expect("a period");
+        let (calls, clock) = (Calls::default(), Arc::clone(&test.clock));
+        // The row that is new takes seven seconds.
+        let table = calls.table(table.concurrency(1).expect("one"), move |row| {
+            if row.key == json!(1) {
+                clock.advance(Span::secs(7));
+            }
+            true
+        });
+        let adopted = test.backstop.adopted(&table);
+        let worker = test.backstop.worker().table(table).start().expect("a worker");
+        let known = began.after(Span::secs(7));
+        let written = format!("BACKLOG WHERE LAST_FAILURE = {}", Dates::Native.literal(known));
+        let looked = std::time::Instant::now();
+        while database.count("BACKLOG WHERE FAILURES = 2") != 1 || states(&adopted, known).await != [0, 3, 0]
+        {
+            assert!(looked.elapsed().as_secs() < 20, "{:?} {}", calls.keys(), database.url());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        worker.stop();
+        worker.stopped().await;
+        assert_eq!(calls.keys(), [json!(1), json!(2)], "the third waits for a minute: {}", database.url());
+        assert_eq!(database.count(&written), 2, "{}", database.url());
+        let status = adopted.status(known).await.expect("a status");
+        assert_eq!(status.last_pass, Some(began), "{}", database.url());
+        assert_eq!(status.next_pass, minutes(60), "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_age_a_workers_pass_between_two_ticks_was_for_those_before_it() {
+    for database in Database::all() {
+        create(&database, Dates::Native);
+        let began = minutes(43).after(Span::secs(5));
+        insert(&database, Dates::Native, &[(1, "NEW", fresh(minutes(20)))]);
+        let test = at_noon();
+        test.clock.advance(began.since(noon()));
+        let table = table(&database, PROGRESSIVE).every(Span::hours(1)).expect("a period");
+        let table = Calls::default().table(table, |_| true);
+        let adopted = test.backstop.adopted(&table);
+        let worker = test.backstop.worker().table(table).start().expect("a worker");
+        let looked = std::time::Instant::now();
+        while adopted.status(began).await.expect("a status").last_pass.is_none() {
+            assert!(looked.elapsed().as_secs() < 20, "{}", database.url());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        worker.stop();
+        worker.stopped().await;
+        assert_eq!(states(&adopted, began).await, [0, 1, 0], "{}", database.url());
+        let due = async |minute| adopted.status(minutes(minute)).await.expect("a status").due;
+        assert_eq!([due(44).await, due(45).await, due(60).await], [0, 1, 1], "{}", database.url());
+        let status = adopted.status(began).await.expect("a status");
+        assert_eq!(status.last_pass, Some(began), "{}", database.url());
     }
 }
 

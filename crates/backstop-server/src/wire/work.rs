@@ -22,14 +22,15 @@ pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
     #[schema(value_type = Vec<String>)]
     pub queues: Vec<QueueName>,
-    /// At most so many, over all queues: 1 to 1000, 1 if not said.
+    /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less, none is taken and nothing is waited for.
     #[serde(default)]
+    #[schema(value_type = Option<i64>)]
     pub max: Option<f64>,
     /// Who asks; shown to people, and in what went wrong.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub worker: Option<Text<'a>>,
-    /// For how long, unless it beats; the queue's lease if not said.
+    /// For how long, unless it beats; the queue's lease if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// How long to wait for the first job; at most 30 s, not at all if not said.
@@ -289,7 +290,7 @@ pub struct BeatShape<'a> {
     /// The leases it holds.
     #[serde(borrow, default)]
     pub leases: Vec<HeldShape<'a>>,
-    /// For how long; as long as they were asked for if not said.
+    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// The machine it runs on; shown to people, as is all that follows.

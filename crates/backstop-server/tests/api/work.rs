@@ -177,7 +177,7 @@ async fn a_running_job_tells_its_worker_and_since_when() {
 async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     let api = given();
     api.push("q", "a").await;
-    let ask = json!({ "queues": ["q"], "max": -1, "lease_ms": -5, "wait_ms": -1 });
+    let ask = json!({ "queues": ["q"], "lease_ms": -5, "wait_ms": -1 });
     assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 1);
     let until = api.backstop.job(JobId::named("a")).await.unwrap().unwrap().held_by.unwrap().until;
     assert_eq!(until.since(api.backstop.now()), Span::millis(500));
@@ -186,6 +186,19 @@ async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     }
     let ask = json!({ "queues": ["q"], "max": 1e9, "lease_ms": 1e18 });
     assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn whoever_has_no_room_gets_no_job_and_does_not_wait() {
+    let api = given();
+    api.push("q", "a").await;
+    for max in [json!(0), json!(-1), json!(0.5)] {
+        let ask = json!({ "queues": ["q"], "max": max, "worker": "w1", "wait_ms": 30_000 });
+        let answer = api.post("/v1/lease", ask);
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("at once");
+        assert_eq!(answer.ok(), json!({ "jobs": [] }), "{max}");
+    }
+    assert_eq!(api.state("a").await, "ready");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const RELEASED_WAIT: Span = Span::secs(1);
 
 /// A request for jobs.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a request for jobs: an object with a list `queues`")]
 #[schema(as = Lease)]
 pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
@@ -146,7 +146,7 @@ impl<'a> HandedShape<'a> {
 
 /// Runs that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "ends of runs: an object with a list `settle`")]
 #[schema(as = Settle)]
 pub struct SettleShape<'a> {
     /// One for each run; at most 5000.
@@ -156,7 +156,7 @@ pub struct SettleShape<'a> {
 
 /// A run that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "the end of a run: an object with `id`, `lease` and `outcome`")]
 #[schema(as = End)]
 pub struct EndShape<'a> {
     /// The job.
@@ -280,7 +280,7 @@ impl SaidShape {
 
 /// A sign of life.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a sign of life: an object with `worker` and a list `leases`")]
 #[schema(as = Beat)]
 pub struct BeatShape<'a> {
     /// Whose.
@@ -319,7 +319,7 @@ pub struct BeatShape<'a> {
 
 /// A lease that is held.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a lease: an object with `id` and `lease`")]
 #[schema(as = Held)]
 pub struct HeldShape<'a> {
     /// The job.

@@ -507,6 +507,12 @@ async fn what_is_wrong_with_a_request_for_work_is_named() {
             "not a duration",
         ),
         ("/v1/beat", r#"{"worker":"w","leases":[{"id":"a"}]}"#, "missing field `lease`"),
+        ("/v1/jobs/batch", "[]", "expected jobs: an object with a list `jobs`"),
+        ("/v1/lease", "[]", "expected a request for jobs: an object with a list `queues`"),
+        ("/v1/settle", "[]", "expected ends of runs: an object with a list `settle`"),
+        ("/v1/settle", r#"{"settle":["a"]}"#, "expected the end of a run: an object with"),
+        ("/v1/beat", "7", "expected a sign of life: an object with"),
+        ("/v1/beat", r#"{"leases":[7]}"#, "expected a lease: an object with `id` and `lease`"),
     ];
     for (path, body, part) in checks {
         let told = api.ask(Method::POST, path, body).await.problem(400);

@@ -1,7 +1,8 @@
 """A worker for backstop in plain HTTP, with nothing but Python's own library: python3 worker.py QUEUE"""
-import http.client, json, os, sys, threading, time, traceback, urllib.error, urllib.request
+import datetime, http.client, json, os, socket, sys, threading, time, traceback, urllib.error, urllib.request
 SERVER, QUEUE, TOKEN = os.environ.get("BACKSTOP_URL", "http://127.0.0.1:7007"), sys.argv[1], os.environ.get("BACKSTOP_TOKEN")
-WORKER, LEASE_MS, held = f"python/{os.getpid()}", int(os.environ.get("BACKSTOP_LEASE_MS", "15000")), {}
+HOST, LEASE_MS, held = socket.gethostname(), int(os.environ.get("BACKSTOP_LEASE_MS", "15000")), {}
+ME = {"worker": f"{HOST}/{os.getpid()}", "host": HOST, "pid": os.getpid(), "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat()}
 
 def handle(job):  # your work: raise to fail, and the job is tried again as its queue's policy says
     time.sleep(job["payload"].get("seconds", 0))
@@ -16,14 +17,13 @@ def call(path, body):  # safe to repeat: a settlement that was applied is applie
             if error.code < 500 and error.code not in (408, 429): print(f"{path}: {error}: {error.read().decode()}", file=sys.stderr, flush=True); sys.exit(1)
         except (OSError, http.client.HTTPException, ValueError) as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
         time.sleep(min(1, LEASE_MS / 6000))
-
 def beat():  # as long as this goes on, nobody else gets the job: whatever ends it ends the process
     try:
-        while not time.sleep(LEASE_MS / 3000): held and call("beat", {"worker": WORKER, "leases": list(held.values()), "lease_ms": LEASE_MS})
+        while not time.sleep(LEASE_MS / 3000): held and call("beat", {**ME, "leases": list(held.values()), "lease_ms": LEASE_MS})
     finally: os._exit(1)
 threading.Thread(target=beat, daemon=True).start()
 while True:
-    for job in call("lease", {"queues": [QUEUE], "max": 1, "worker": WORKER, "lease_ms": LEASE_MS, "wait_ms": 20000})["jobs"]:
+    for job in call("lease", {"queues": [QUEUE], "max": 1, **ME, "lease_ms": LEASE_MS, "wait_ms": 20000})["jobs"]:
         end = held[job["id"]] = {"id": job["id"], "lease": job["lease"]}
         try: handle(job); end = {**end, "outcome": "done"}
         except Exception as error: end = {**end, "outcome": "failed", "error": {"message": str(error), "type": type(error).__name__, "stack_trace": traceback.format_exc()}}

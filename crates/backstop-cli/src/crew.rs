@@ -1,11 +1,13 @@
 //! What works beside the commands that serve: the worker and the streams of a configuration.
 
+pub(crate) mod announce;
 pub(crate) mod programs;
 mod source;
 mod stream;
 
 pub(crate) use stream::ServedStream;
 
+use crate::output::Output;
 use crate::trouble::Trouble;
 use backstop::config::{Config, HandlerConfig, QueueConfig, TableConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
@@ -70,13 +72,15 @@ fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
 pub(crate) struct Crew {
     worker: Running,
     streams: Vec<ServedStream>,
+    tables: Vec<Table>,
 }
 
 impl Crew {
     /// Starts it, or nothing of it.
     pub(crate) async fn start(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
         programs::check_all(config)?;
-        let worker = whole_worker(backstop, config)?;
+        let tables = tables(config)?;
+        let worker = whole_worker(backstop, &tables, config)?;
         let mut streams = Vec::new();
         for (name, stream) in config.streams.iter().filter(|(_, stream)| stream.handler.is_some()) {
             match ServedStream::start(backstop, name, stream.clone()) {
@@ -87,7 +91,7 @@ impl Crew {
                 }
             }
         }
-        Ok(Self { worker: worker.start()?, streams })
+        Ok(Self { worker: worker.start()?, streams, tables })
     }
 
     /// What keeps house for workers elsewhere, and runs nothing. Schedules and sweeps are part of that: they put jobs into queues which
@@ -98,7 +102,21 @@ impl Crew {
         };
         let worker = worker(backstop, &[], &sweeps(config), &[], config)?;
         let worker = config.queues.iter().fold(worker, minded);
-        Ok(Self { worker: worker.keep_house(usual_shelf()).start()?, streams: Vec::new() })
+        let worker = worker.keep_house(usual_shelf()).start()?;
+        Ok(Self { worker, streams: Vec::new(), tables: Vec::new() })
+    }
+
+    /// Says what it works on beside queues.
+    pub(crate) fn announce(&self, config: &Config, output: Output) {
+        let streams = config.streams.iter().filter(|(_, stream)| stream.handler.is_some());
+        let streams: Vec<&str> = streams.map(|(name, _)| name.as_str()).collect();
+        if !streams.is_empty() {
+            output
+                .announce(format!("handlers of the configuration serve the streams {}", streams.join(", ")));
+        }
+        announce::schedules(self.worker.name(), config, output);
+        announce::sweeps(&sweeps(config), output);
+        announce::tables(&self.tables, config, output);
     }
 
     /// Within which time a dead worker's job runs again.
@@ -113,7 +131,7 @@ impl Crew {
 
     /// Whether everything that it needs is there; starts nothing.
     pub(crate) fn check(backstop: &Backstop, config: &Config) -> Result<(), Trouble> {
-        drop(whole_worker(backstop, config)?);
+        drop(whole_worker(backstop, &tables(config)?, config)?);
         for (name, stream) in &config.streams {
             ServedStream::check(stream).map_err(|trouble| trouble.about(format!("stream {name}")))?;
         }
@@ -137,7 +155,7 @@ impl Crew {
 
     /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is called off and given back.
     pub(crate) async fn dismiss(self, force: CancellationToken) {
-        let Self { mut worker, streams } = self;
+        let Self { mut worker, streams, .. } = self;
         worker.stop();
         let streams = futures_util::future::join_all(streams.into_iter().map(ServedStream::stop));
         tokio::select! {
@@ -150,9 +168,9 @@ impl Crew {
 }
 
 /// A worker for all that has a handler, which keeps house for all that has none: workers elsewhere rely on it.
-fn whole_worker(backstop: &Backstop, config: &Config) -> Result<WorkerBuilder, Trouble> {
+fn whole_worker(backstop: &Backstop, tables: &[Table], config: &Config) -> Result<WorkerBuilder, Trouble> {
     let lanes: Vec<Lane> = config.queues.iter().filter_map(lane).collect();
-    let mut worker = worker(backstop, &lanes, &sweeps(config), &tables(config)?, config)?;
+    let mut worker = worker(backstop, &lanes, &sweeps(config), tables, config)?;
     for (queue, entry) in config.queues.iter().filter(|(_, entry)| entry.handler.is_none()) {
         worker = worker.queue(queue.as_str(), entry.settings.clone());
     }

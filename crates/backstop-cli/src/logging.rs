@@ -19,6 +19,9 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+/// The target of what commands announce, where that is a line of the log.
+pub(crate) const ANNOUNCED: &str = "backstop::announced";
+
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// What must live as long as anything is logged. Dropping it sends what is left to be exported.
@@ -58,7 +61,8 @@ pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Troub
     })
 }
 
-/// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level.
+/// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level; and what commands
+/// announce is among them.
 fn filter(globals: &Globals) -> EnvFilter {
     // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of them is told by whoever made the call.
     let level = match (globals.quiet, globals.verbose) {
@@ -67,8 +71,11 @@ fn filter(globals: &Globals) -> EnvFilter {
         (_, 1) => "info,redis=error,deadpool=error",
         _ => "debug",
     };
-    let runs = if globals.log_format == LogFormat::Json { ",backstop::run=info" } else { "" };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{runs}")))
+    let more = match globals.log_format {
+        LogFormat::Json => format!(",backstop::run=info,{ANNOUNCED}=info"),
+        LogFormat::Text => String::new(),
+    };
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}")))
 }
 
 /// Lines for people.

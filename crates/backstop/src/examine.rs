@@ -3,6 +3,7 @@
 use crate::breakers::{GuardName, GuardStatus};
 use crate::client::Backstop;
 use crate::why::told::make_room;
+use backstop_core::breaker::Phase;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Answer, Examination, Finding, Grade, QueueStatus};
 use backstop_core::{Span, State, Time};
@@ -90,7 +91,8 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
         findings.push(Finding {
-            grade: if live >= max { Grade::Bad } else { Grade::Warning },
+            // What a full queue does is what it was configured to do: nothing falls short.
+            grade: Grade::Warning,
             what: format!(
                 "queue {name} holds {live} of at most {max} live jobs; then {}",
                 queue.bounds.overflow
@@ -113,13 +115,27 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
     findings
 }
 
+/// Whether a breaker or a gate keeps jobs back, and somebody should know. A half-open one waits for a job to try; where its queue has none,
+/// nobody is kept waiting, and it would be told for as long as nobody pushes.
+pub fn keeps_back(guard: &GuardStatus, queues: &[QueueStatus]) -> bool {
+    match guard.status.state {
+        Phase::Closed => false,
+        Phase::Open => true,
+        Phase::HalfOpen => live_behind(guard, queues) > 0,
+    }
+}
+
+/// The live jobs of the queue that it stands before.
+fn live_behind(guard: &GuardStatus, queues: &[QueueStatus]) -> u64 {
+    queues.iter().find(|queue| queue.name == *guard.name.queue()).map_or(0, |queue| queue.counts.live())
+}
+
 /// A breaker or a gate that keeps jobs from running.
 fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
-    if !guard.is_shut() {
+    if !keeps_back(guard, queues) {
         return None;
     }
-    let waiting =
-        queues.iter().find(|queue| queue.name == *guard.name.queue()).map_or(0, |queue| queue.counts.live());
+    let waiting = live_behind(guard, queues);
     let why = guard.status.events.last().map_or_else(String::new, |event| format!(": {}", event.why));
     let what = match (&guard.name, guard.shut) {
         (GuardName::Gate(..), _) => format!("the gate of kind {} is shut{why}", guard.name),
@@ -187,6 +203,9 @@ fn judge(reading: Reading, lease: Span) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backstop_core::Bounds;
+    use backstop_core::breaker::{Admission, BreakerSettings, BreakerStatus};
+    use backstop_core::port::{Counts, Gate, Totals};
 
     /// A store whose clock was read `store` ms after ours, in a round trip of `round_trip` ms.
     fn check(store_ms: i64, round_trip_ms: i64, grade: Grade, said: &str) {
@@ -222,5 +241,74 @@ mod tests {
         let all = backstop.examine(Span::secs(15)).await.unwrap();
         assert_eq!(all.findings.len(), own.findings.len() + 1);
         assert_eq!((all.store, all.promise), (own.store, own.promise));
+    }
+
+    fn guard(name: &str, state: Phase) -> GuardStatus {
+        let status = BreakerStatus {
+            state,
+            failure_count: 5,
+            success_count: 0,
+            total_calls: 5,
+            rejected_calls: 0,
+            last_failure_time: None,
+            opened_at: None,
+            next_probe_at: None,
+            events: Vec::new(),
+        };
+        GuardStatus {
+            name: name.parse().unwrap(),
+            shut: None,
+            deaths: None,
+            settings: BreakerSettings::default(),
+            status,
+            admission: Admission::Not { until: None },
+        }
+    }
+
+    /// Queue `q` with so many live jobs.
+    fn queues(live: u64, max_size: Option<u64>) -> Vec<QueueStatus> {
+        let mut counts = Counts::default();
+        *counts.of_mut(State::Ready) = live;
+        vec![QueueStatus {
+            name: "q".parse().unwrap(),
+            gate: Gate::Open,
+            counts,
+            totals: Totals::default(),
+            next_ready: None,
+            bounds: Bounds { max_size, ..Bounds::default() },
+        }]
+    }
+
+    #[test]
+    fn a_queue_at_its_bound_is_a_warning() {
+        let found = |live| of_contents(&queues(live, Some(10)), &[]);
+        assert!(found(1).is_empty());
+        for live in [10, 11] {
+            let [finding] = &found(live)[..] else { panic!("{live}") };
+            assert_eq!(finding.grade, Grade::Warning, "{finding:?}");
+            assert!(finding.what.contains(&format!("holds {live} of at most 10")), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_half_open_guard_is_told_only_while_jobs_wait_behind_it() {
+        for name in ["q", "q/kind"] {
+            for (state, live, is_told) in [
+                (Phase::Closed, 1, false),
+                (Phase::Open, 0, true),
+                (Phase::Open, 1, true),
+                (Phase::HalfOpen, 0, false),
+                (Phase::HalfOpen, 1, true),
+            ] {
+                let guard = guard(name, state);
+                let (queues, guards) = (queues(live, None), [guard]);
+                assert_eq!(keeps_back(&guards[0], &queues), is_told, "{name}: {state:?}, {live} live");
+                assert_eq!(
+                    !of_contents(&queues, &guards).is_empty(),
+                    is_told,
+                    "{name}: {state:?}, {live} live"
+                );
+            }
+        }
     }
 }

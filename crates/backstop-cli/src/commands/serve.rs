@@ -305,7 +305,7 @@ async fn announce(
     Ok(())
 }
 
-/// Who is served here, and how soon a dead worker's job runs again. Workers over HTTP choose their leases: no bound can be told for those.
+/// What is worked on here, and how soon a dead worker's job runs again. Workers over HTTP choose their leases: no bound can be told for those.
 fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
     let handled = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
     let handled: Vec<&str> = handled.map(|(name, _)| name.as_str()).collect();
@@ -316,6 +316,7 @@ fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
         "a dead worker's job runs again within {}, by the leases of the configuration; a worker over HTTP chooses its own, `lease_ms`",
         crew.recovery_bound()
     ));
+    crew.announce(config, context.output);
 }
 
 /// Why it does not start, with what to do.

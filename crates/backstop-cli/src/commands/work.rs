@@ -11,7 +11,7 @@ use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::{
     Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Schedule,
-    ScheduleName, Span,
+    Span,
 };
 use clap::Args;
 use serde::Serialize;
@@ -104,19 +104,8 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let running = crew::worker(&backstop, &lanes, &sweeps, &tables, &context.config)?.start()?;
     let worker = running.name().to_string();
     announce(&running, &lanes, &backstop, context).await;
-    if !sweeps.is_empty() {
-        let names: Vec<&str> = sweeps.iter().map(Sweep::name).collect();
-        context.output.announce(format!("lost work is looked for by {}", names.join(", ")));
-    }
-    for table in &tables {
-        let (name, every, bound) = (table.name(), table.period(), table.recovery_bound());
-        context.output.announce(format!(
-            "table {name} is worked off every {every}; a dead worker's row runs again within {bound}"
-        ));
-        if let Some(note) = table.unshared(&context.config.store) {
-            context.output.announce(format!("table {name}: {note}"));
-        }
-    }
+    crew::announce::sweeps(&sweeps, context.output);
+    crew::announce::tables(&tables, &context.config, context.output);
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
     let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
     let (progress, refusal) = serve::serve(running, signals, &backstop, &queues, until, context).await;
@@ -216,10 +205,7 @@ async fn announce(running: &Running, lanes: &[Lane], backstop: &Backstop, contex
         output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
         output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
     }
-    let schedules: Vec<&str> = context.config.schedules.keys().map(ScheduleName::as_str).collect();
-    if !schedules.is_empty() {
-        output.announce(format!("worker {} fires {}", paint.bold(running.name()), schedules.join(", ")));
-    }
+    crew::announce::schedules(running.name(), &context.config, output);
     match backstop.store().examine().await {
         Ok(examination) => output.announce(paint.dim(examination.promise)),
         Err(error) => tracing::warn!(%error, "the store could not be examined"),

@@ -5,7 +5,8 @@ pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod words;
 
-use crate::args::Globals;
+use crate::args::{Globals, LogFormat};
+use crate::logging::ANNOUNCED;
 use crate::trouble::Trouble;
 use paint::Paint;
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
+    /// How logs are written. What goes between their lines is written as they are.
+    logs: LogFormat,
     is_quiet: bool,
     /// Colours for stdout.
     results: Paint,
@@ -42,8 +45,9 @@ impl Output {
     pub(crate) fn new(globals: &Globals) -> Self {
         let format = if globals.json { Format::Json } else { Format::Text };
         let results = Paint::new(io::stdout().is_terminal());
-        let notes = Paint::new(io::stderr().is_terminal());
-        Self { format, is_quiet: globals.quiet, results, notes }
+        let logs = globals.log_format;
+        let notes = Paint::new(io::stderr().is_terminal() && logs == LogFormat::Text);
+        Self { format, logs, is_quiet: globals.quiet, results, notes }
     }
 
     /// Whether a program reads the results.
@@ -81,15 +85,19 @@ impl Output {
 
     /// What a long run says about itself, to people and to the logs of programs.
     pub(crate) fn announce(self, text: impl Display) {
-        if !self.is_quiet {
-            self.warn(text);
+        match (self.is_quiet, self.logs) {
+            (true, _) => {}
+            (false, LogFormat::Json) => tracing::info!(target: ANNOUNCED, "{text}"),
+            (false, LogFormat::Text) => written(text),
         }
     }
 
     /// Something that went wrong on the way, told even to those who want quiet.
     pub(crate) fn warn(self, text: impl Display) {
-        // Where stderr is closed there is nobody to tell, which is no reason to fail.
-        let _ = progress::suspended(|| writeln!(io::stderr(), "{text}"));
+        match self.logs {
+            LogFormat::Json => tracing::warn!(target: ANNOUNCED, "{text}"),
+            LogFormat::Text => written(text),
+        }
     }
 
     /// Colours for stdout.
@@ -106,6 +114,12 @@ impl Output {
     pub(crate) fn shows_progress(self) -> bool {
         !self.is_quiet && io::stderr().is_terminal()
     }
+}
+
+/// A line of stderr, for people.
+fn written(text: impl Display) {
+    // Where stderr is closed there is nobody to tell, which is no reason to fail.
+    let _ = progress::suspended(|| writeln!(io::stderr(), "{text}"));
 }
 
 /// Whether stderr takes colours.

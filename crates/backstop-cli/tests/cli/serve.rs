@@ -302,6 +302,62 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
     assert!(told.iter().all(|entry| entry["selection"] == file), "even of the file that is gone: {told:?}");
 }
 
+/// Whatever a configuration can have running.
+const EVERYTHING: &str = r#"
+    [queues.a]
+    handler = { exec = ["true"] }
+    [streams.uptime]
+    handler = { exec = ["true"] }
+    [schedules.daily]
+    cron = "30 8 * * *"
+    queue = "a"
+    [sweeps.changes]
+    url = "sqlite:rows.db"
+    query = "SELECT id FROM rows WHERE at <= :cutoff"
+    queue = "a"
+    unique_key = "{id}"
+    [tables.invoices]
+    url = "sqlite:rows.db"
+    table = "invoices"
+    strategy = { kind = "fibonacci" }
+    handler = { exec = ["true"] }
+"#;
+
+#[test]
+fn it_says_what_it_works_on_and_in_json_every_line_of_its_log_is_json() {
+    let place = Place::new();
+    place.write("backstop.toml", EVERYTHING);
+    let served = serve(&place, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
+    signal(&served.child, "HUP");
+    let reloads = || served.ask("GET /v1/audit", "", "").1.matches("config reload").count();
+    wait_until("the note of it", || reloads() == 1);
+    place.write("backstop.toml", "[queues.a]\nhandlerr = 1\n");
+    signal(&served.child, "HUP");
+    wait_until("the note of the mistake", || served.ask("GET /v1/audit", "", "").1.contains("handlerr"));
+    signal(&served.child, "TERM");
+    let stderr = ended(served.child).succeeded().stderr;
+    let told: Vec<Value> = stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}: {stderr}")))
+        .collect();
+    for (level, words, times) in [
+        ("info", "survives", 1),
+        ("info", "handlers of the configuration serve a", 2),
+        ("info", "a dead worker's job runs again within", 2),
+        ("info", "handlers of the configuration serve the streams uptime", 2),
+        ("info", " fires daily", 2),
+        ("info", "lost work is looked for by changes", 2),
+        ("info", "table invoices is worked off every", 2),
+        ("info", "the configuration was read again and is in force", 1),
+        ("warn", "refused, the old one stays in force", 1),
+        ("info", "stopping: ", 1),
+    ] {
+        let found = told.iter().filter(|line| line["message"].as_str().unwrap().contains(words));
+        let found: Vec<&Value> = found.filter(|line| line["level"] == level).collect();
+        assert_eq!(found.len(), times, "{words}: {stderr}");
+    }
+}
+
 /// The worker of a server, once it serves this queue.
 fn worker_of(place: &Place, queue: &str) -> String {
     let serves = |worker: &&Value| worker["queues"] == json!([queue]) && worker["state"] == "live";

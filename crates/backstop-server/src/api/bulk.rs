@@ -25,7 +25,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 /// What to do to which jobs.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a bulk action: an object with `action`")]
 #[schema(as = BulkAction)]
 pub(super) struct BulkAsked {
     /// retry, cancel, delete or move. Dead letters are not cancelled.

@@ -38,7 +38,7 @@ pub(super) struct KeysAsked {
 
 /// Records that come in together; a record alone may also be the whole body.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "records: an object with a list `records`")]
 #[schema(as = StreamRecords)]
 pub(super) struct RecordsShape<'a> {
     /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says where key and position are in.

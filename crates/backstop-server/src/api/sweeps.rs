@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 /// How to run a sweep. Nothing need be said.
 #[derive(Deserialize, ToSchema, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "how to run: an object, or nothing")]
 #[schema(as = SweepRun)]
 pub(super) struct RunShape {
     /// Only say what would be done.

@@ -28,7 +28,8 @@ pub const WAIT_MAX: Span = Span::secs(30);
 const HANDED_BYTES: usize = 192;
 const SAID_BYTES: usize = 72;
 
-/// Take jobs to run. Waits up to `wait_ms` for the first; each is the worker's own until its lease ends, unless it beats.
+/// Take jobs to run. Waits up to `wait_ms` for the first; each is the worker's own until its lease ends, unless it beats. With a `max` of 0
+/// none is taken, and the answer comes at once.
 #[utoipa::path(
     post, path = "/lease", tag = "work", request_body = LeaseShape<'_>,
     responses(
@@ -50,9 +51,14 @@ pub(super) async fn lease(
         )));
     }
     asked.queues.iter().try_for_each(|queue| caller.reach().check(queue))?;
-    let (about, worker) = (asked.about(), worker(asked.worker, &caller));
+    let (about, max, worker) = (asked.about(), asked.max.unwrap_or(1.0), worker(asked.worker, &caller));
+    if max < 1.0 {
+        // No room for a job: a pool whose places are all taken says so, and is still told what it is asked for.
+        let asked = told(&app, &attendance, &worker, &about, &[]).await?;
+        return Ok(ok(&LeasedShape { jobs: Vec::new(), asked }));
+    }
     let ask = Ask {
-        max: asked.max.map_or(1, |max| clamped(max, LEASE_JOBS_MAX)),
+        max: clamped(max, LEASE_JOBS_MAX),
         worker: worker.clone(),
         lease: asked.lease_ms.map(term),
         wait: asked.wait_ms.map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),

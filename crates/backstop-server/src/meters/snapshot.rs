@@ -16,7 +16,7 @@
 //! | `backstop_workers` | | workers that beat within 30 s |
 //! | `backstop_expired_lease_seconds` | | for how long the lease that ended first has not been taken over; 0 if none is |
 //! | `backstop_recovery_bound_seconds` | | the longest that may take, by the leases of the configuration |
-//! | `backstop_breaker_open` | `queue` | 1 while the service behind a queue is left alone, or tried |
+//! | `backstop_breaker_open` | `queue` | 1 while the service behind a queue is left alone, or tried with jobs that wait |
 //! | `backstop_gate_shut` | `queue`, `kind` | 1 while jobs of a kind are not started |
 //! | `backstop_stream_records` | `stream` | records that wait |
 //! | `backstop_stream_keys` | `stream` | keys that are known |
@@ -36,7 +36,7 @@ use super::labels::{OTHER, VALUES_MAX};
 use crate::App;
 use crate::doctor::{Found, Opinion};
 use backstop::breakers::{GuardName, GuardStatus};
-use backstop::examine::of_contents;
+use backstop::examine::{keeps_back, of_contents};
 use backstop::why::LIVE_WITHIN;
 use backstop::workers::WorkerInfo;
 use backstop::{QueueSettings, Timing};
@@ -69,7 +69,7 @@ metrics! {
     WORKERS = "backstop_workers", Gauge, "workers that beat within 30 s";
     EXPIRED = "backstop_expired_lease_seconds", Gauge, "for how long the lease that ended first has not been taken over";
     BOUND = "backstop_recovery_bound_seconds", Gauge, "the longest time from the death of a worker to the next run of its job";
-    BREAKER = "backstop_breaker_open", Gauge, "1 while the service behind a queue is left alone or tried";
+    BREAKER = "backstop_breaker_open", Gauge, "1 while the service behind a queue is left alone, or tried with jobs that wait";
     GATE = "backstop_gate_shut", Gauge, "1 while jobs of a kind are not started";
     RECORDS = "backstop_stream_records", Gauge, "records of a stream that wait";
     KEYS = "backstop_stream_keys", Gauge, "keys of a stream that are known";
@@ -274,22 +274,23 @@ impl Quick {
     }
 
     fn tell_guards(&self, text: &mut Exposition) {
-        let value = |guard: &GuardStatus| f64::from(u8::from(guard.is_shut()));
+        let value = |is_shut: bool| f64::from(u8::from(is_shut));
+        let judged = |guard| (guard, keeps_back(guard, &self.queues));
+        let mut guards: Vec<(&GuardStatus, bool)> = self.guards.iter().map(judged).collect();
         // Those that are shut come first: the bound must not hide them.
-        let mut guards: Vec<&GuardStatus> = self.guards.iter().collect();
-        guards.sort_by_key(|guard| !guard.is_shut());
-        let breakers = guards.iter().filter(|guard| matches!(guard.name, GuardName::Breaker(_)));
+        guards.sort_by_key(|(_, is_shut)| !is_shut);
+        let breakers = guards.iter().filter(|(guard, _)| matches!(guard.name, GuardName::Breaker(_)));
         text.tell(
             BREAKER,
             breakers
                 .take(VALUES_MAX)
-                .map(|guard| (vec![("queue", guard.name.queue().as_str())], value(guard))),
+                .map(|(guard, is_shut)| (vec![("queue", guard.name.queue().as_str())], value(*is_shut))),
         );
-        let gates = guards.iter().filter_map(|guard| Some((guard, guard.name.kind()?)));
+        let gates = guards.iter().filter_map(|(guard, is_shut)| Some((guard, guard.name.kind()?, *is_shut)));
         text.tell(
             GATE,
-            gates.take(VALUES_MAX).map(|(guard, kind)| {
-                (vec![("queue", guard.name.queue().as_str()), ("kind", kind.as_str())], value(guard))
+            gates.take(VALUES_MAX).map(|(guard, kind, is_shut)| {
+                (vec![("queue", guard.name.queue().as_str()), ("kind", kind.as_str())], value(is_shut))
             }),
         );
     }

@@ -101,6 +101,44 @@ async fn a_queue_has_as_many_workers_as_take_its_jobs() {
 }
 
 #[tokio::test]
+async fn a_half_open_breaker_counts_as_open_only_while_jobs_wait_behind_it() {
+    let test = testing::start();
+    let toml = "[queues.mail]\nbreaker = { failure_threshold = 1, recovery_timeout = \"10s\" }\n\
+                retry = { kind = \"constant\", every = \"1m\", max_attempts = 1 }\n";
+    let is_told = async |value: u8| {
+        let (_, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
+        let line = format!("backstop_breaker_open{{queue=\"mail\"}} {value}");
+        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+    };
+    test.backstop.draft("mail").push().await.unwrap();
+    let (config, attendance) =
+        (app(test.backstop.clone(), toml).config(), backstop::remote::Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let asked = backstop::remote::Ask {
+        queues: vec!["mail".parse().unwrap()],
+        max: 1,
+        worker: backstop_core::WorkerName::new("one"),
+        lease: None,
+        wait: backstop::Span::ZERO,
+        about: backstop::workers::About::default(),
+    };
+    let handed = remote.lease(&asked).await.unwrap().remove(0);
+    let ending = backstop_core::verdict::Ending::Failed {
+        cause: backstop_core::failure::Cause::Failed,
+        error: backstop_core::failure::ErrorReport::message("no"),
+        advice: backstop_core::verdict::Advice::Retry,
+        progressed: false,
+    };
+    let ended = backstop::remote::Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending };
+    remote.settle(vec![ended]).await.unwrap();
+    is_told(1).await;
+    test.clock.advance(backstop::Span::secs(11));
+    is_told(0).await;
+    test.backstop.draft("mail").push().await.unwrap();
+    is_told(1).await;
+}
+
+#[tokio::test]
 async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
     let test = testing::start();
     let toml =

@@ -75,7 +75,7 @@ fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) 
         runs: text::count(spread.runs()),
         failed: text::count(spread.failed),
         has_failed: spread.failed > 0,
-        share: format!("{} %", spread.failed.saturating_mul(100) / spread.runs().max(1)),
+        share: text::share(spread.failed, spread.runs()),
         run: told(&spread.run),
         wait: told(&spread.wait),
         spread: drawn(at, &spread.run),

@@ -167,7 +167,7 @@ pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
     }
     let live = queue.counts.live();
     match queue.bounds.max_size {
-        Some(max) if live >= max => tags.push(tag("full", "bad")),
+        Some(max) if live >= max => tags.push(tag("full", "warn")),
         Some(_) if queue.bounds.is_under_pressure(live) => tags.push(tag("nearly full", "warn")),
         _ => {}
     }

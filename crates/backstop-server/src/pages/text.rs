@@ -45,6 +45,17 @@ pub fn when(time: Time, now: Time) -> String {
     }
 }
 
+/// A share in whole per cent, rounded; what is something never as nothing, and what is not all never as all.
+pub fn share(part: u64, whole: u64) -> String {
+    let whole = whole.max(1);
+    let percent = (part.saturating_mul(100).saturating_add(whole / 2)) / whole;
+    match percent {
+        0 if part > 0 => "< 1 %".to_owned(),
+        100 if part < whole => "> 99 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
 /// One or many: `1 job`, `2 jobs`.
 pub fn many(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
@@ -81,6 +92,21 @@ mod tests {
             ("\u{200b}\n", "\\u{200b}\\u{a}"),
         ] {
             assert_eq!(name(text), told);
+        }
+    }
+
+    #[test]
+    fn shares_are_rounded_and_never_to_nothing_or_all() {
+        for (part, whole, told) in [
+            (0, 0, "0 %"),
+            (0, 6, "0 %"),
+            (1, 6, "17 %"),
+            (1, 3, "33 %"),
+            (6, 6, "100 %"),
+            (1, 1_000, "< 1 %"),
+            (999, 1_000, "> 99 %"),
+        ] {
+            assert_eq!(share(part, whole), told, "{part} of {whole}");
         }
     }
 

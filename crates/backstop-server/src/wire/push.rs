@@ -20,7 +20,7 @@ pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// A job that comes in: the body of `POST /v1/jobs`, and a line of a file that is pushed.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a job: an object with `queue` and `payload`")]
 #[schema(as = NewJob)]
 pub struct NewJobShape<'a> {
     /// Where it waits.
@@ -63,7 +63,7 @@ pub struct NewJobShape<'a> {
 
 /// Jobs that come in together.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "jobs: an object with a list `jobs`")]
 #[schema(as = NewJobs)]
 pub struct NewJobsShape<'a> {
     /// The jobs; at most 5000 of 8 MB.

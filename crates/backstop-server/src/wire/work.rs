@@ -16,20 +16,21 @@ const RELEASED_WAIT: Span = Span::secs(1);
 
 /// A request for jobs.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a request for jobs: an object with a list `queues`")]
 #[schema(as = Lease)]
 pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
     #[schema(value_type = Vec<String>)]
     pub queues: Vec<QueueName>,
-    /// At most so many, over all queues: 1 to 1000, 1 if not said.
+    /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less, none is taken and nothing is waited for.
     #[serde(default)]
+    #[schema(value_type = Option<i64>)]
     pub max: Option<f64>,
     /// Who asks; shown to people, and in what went wrong.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub worker: Option<Text<'a>>,
-    /// For how long, unless it beats; the queue's lease if not said.
+    /// For how long, unless it beats; the queue's lease if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// How long to wait for the first job; at most 30 s, not at all if not said.
@@ -145,7 +146,7 @@ impl<'a> HandedShape<'a> {
 
 /// Runs that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "ends of runs: an object with a list `settle`")]
 #[schema(as = Settle)]
 pub struct SettleShape<'a> {
     /// One for each run; at most 5000.
@@ -155,7 +156,7 @@ pub struct SettleShape<'a> {
 
 /// A run that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "the end of a run: an object with `id`, `lease` and `outcome`")]
 #[schema(as = End)]
 pub struct EndShape<'a> {
     /// The job.
@@ -279,7 +280,7 @@ impl SaidShape {
 
 /// A sign of life.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a sign of life: an object with `worker` and a list `leases`")]
 #[schema(as = Beat)]
 pub struct BeatShape<'a> {
     /// Whose.
@@ -289,7 +290,7 @@ pub struct BeatShape<'a> {
     /// The leases it holds.
     #[serde(borrow, default)]
     pub leases: Vec<HeldShape<'a>>,
-    /// For how long; as long as they were asked for if not said.
+    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// The machine it runs on; shown to people, as is all that follows.
@@ -318,7 +319,7 @@ pub struct BeatShape<'a> {
 
 /// A lease that is held.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a lease: an object with `id` and `lease`")]
 #[schema(as = Held)]
 pub struct HeldShape<'a> {
     /// The job.

@@ -85,6 +85,18 @@ async fn every_operation_says_what_it_answers_and_every_reference_leads_somewher
 }
 
 #[tokio::test]
+async fn a_lease_says_what_becomes_of_numbers_that_cannot_be() {
+    let document = given().get("/openapi.json").await.ok();
+    let lease = &document["components"]["schemas"]["Lease"]["properties"];
+    assert_eq!(lease["max"]["type"], json!(["integer", "null"]), "{lease}");
+    for (field, words) in
+        [("max", "With 0, or less, none is taken"), ("lease_ms", "less than 500 ms counts as 500 ms")]
+    {
+        assert!(lease[field]["description"].as_str().unwrap().contains(words), "{lease}");
+    }
+}
+
+#[tokio::test]
 async fn it_says_where_the_api_is_and_how_a_caller_says_who_it_is() {
     for (base, url) in [("", "/"), ("/backstop", "/backstop")] {
         let document = serde_json::to_value(backstop_server::api::description(base)).unwrap();

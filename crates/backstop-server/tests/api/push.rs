@@ -91,7 +91,8 @@ async fn what_is_wrong_with_a_job_is_named() {
     let checks = [
         ("", "EOF"),
         ("{", "EOF"),
-        ("[]", "expected"),
+        ("[]", "expected a job: an object with `queue` and `payload`"),
+        ("7", "expected a job: an object with `queue` and `payload`"),
         (r#"{"payload":1}"#, "names no `queue`"),
         (r#"{"queue":"q"}"#, "missing field `payload`"),
         (r#"{"queue":"q","payload":1,"quue":2}"#, "unknown field `quue`"),

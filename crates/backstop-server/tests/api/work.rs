@@ -177,7 +177,7 @@ async fn a_running_job_tells_its_worker_and_since_when() {
 async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     let api = given();
     api.push("q", "a").await;
-    let ask = json!({ "queues": ["q"], "max": -1, "lease_ms": -5, "wait_ms": -1 });
+    let ask = json!({ "queues": ["q"], "lease_ms": -5, "wait_ms": -1 });
     assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 1);
     let until = api.backstop.job(JobId::named("a")).await.unwrap().unwrap().held_by.unwrap().until;
     assert_eq!(until.since(api.backstop.now()), Span::millis(500));
@@ -186,6 +186,19 @@ async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     }
     let ask = json!({ "queues": ["q"], "max": 1e9, "lease_ms": 1e18 });
     assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn whoever_has_no_room_gets_no_job_and_does_not_wait() {
+    let api = given();
+    api.push("q", "a").await;
+    for max in [json!(0), json!(-1), json!(0.5)] {
+        let ask = json!({ "queues": ["q"], "max": max, "worker": "w1", "wait_ms": 30_000 });
+        let answer = api.post("/v1/lease", ask);
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("at once");
+        assert_eq!(answer.ok(), json!({ "jobs": [] }), "{max}");
+    }
+    assert_eq!(api.state("a").await, "ready");
 }
 
 #[tokio::test]
@@ -494,6 +507,12 @@ async fn what_is_wrong_with_a_request_for_work_is_named() {
             "not a duration",
         ),
         ("/v1/beat", r#"{"worker":"w","leases":[{"id":"a"}]}"#, "missing field `lease`"),
+        ("/v1/jobs/batch", "[]", "expected jobs: an object with a list `jobs`"),
+        ("/v1/lease", "[]", "expected a request for jobs: an object with a list `queues`"),
+        ("/v1/settle", "[]", "expected ends of runs: an object with a list `settle`"),
+        ("/v1/settle", r#"{"settle":["a"]}"#, "expected the end of a run: an object with"),
+        ("/v1/beat", "7", "expected a sign of life: an object with"),
+        ("/v1/beat", r#"{"leases":[7]}"#, "expected a lease: an object with `id` and `lease`"),
     ];
     for (path, body, part) in checks {
         let told = api.ask(Method::POST, path, body).await.problem(400);

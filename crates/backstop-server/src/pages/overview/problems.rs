@@ -12,6 +12,7 @@ use crate::history::Series;
 use crate::pages::link::{Link, part};
 use crate::pages::text;
 use backstop::breakers::GuardStatus;
+use backstop::examine::keeps_back;
 use backstop::tables::Failing;
 use backstop_core::gate::Shut;
 use backstop_core::port::{Finding, Gate, Grade, QueueStatus};
@@ -69,7 +70,8 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
         found.extend(growing(queue, facts, base));
         found.extend(crowded(queue, base));
     }
-    found.extend(facts.guards.iter().filter(|guard| guard.is_shut()).map(|guard| shut(guard, facts, base)));
+    let in_the_way = facts.guards.iter().filter(|guard| keeps_back(guard, &facts.queues));
+    found.extend(in_the_way.map(|guard| shut(guard, facts, base)));
     found.extend(dying(facts, base));
     found.extend(deaf(facts, base));
     found.extend(overdue(facts, base));
@@ -149,10 +151,10 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
     let (name, live, dead) = (&queue.name, queue.counts.live(), queue.counts.of(State::Dead));
     let mut found = Vec::new();
     if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
-        let is_full = live >= max;
         found.push(Problem {
-            weight: if is_full { Weight::Bad } else { Weight::Warn },
-            kind: if is_full { "full" } else { "nearly full" },
+            // What a full queue does is what it was configured to do.
+            weight: Weight::Warn,
+            kind: if live >= max { "full" } else { "nearly full" },
             sentence: format!(
                 "Queue {name} holds {} of at most {} live jobs.",
                 text::count(live),

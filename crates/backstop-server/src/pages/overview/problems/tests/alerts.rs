@@ -108,8 +108,12 @@ fn failing_table() -> Facts {
 }
 
 fn shut(guard: &str) -> Facts {
+    standing(guard, Phase::Open)
+}
+
+fn standing(guard: &str, state: Phase) -> Facts {
     let status = BreakerStatus {
-        state: Phase::Open,
+        state,
         failure_count: 5,
         success_count: 0,
         total_calls: 5,
@@ -146,4 +150,20 @@ fn every_alert_of_the_rules_is_in_the_table_and_makes_its_problem() {
             Place::Elsewhere(why) => assert!(!why.is_empty(), "{alert}"),
         }
     }
+}
+
+#[test]
+fn a_half_open_breaker_is_a_problem_only_while_jobs_wait_behind_it() {
+    let idle = standing("emails", Phase::HalfOpen);
+    check_none(&idle);
+    let busy = Facts { queues: vec![queue(1, 0)], ..standing("emails", Phase::HalfOpen) };
+    check(&busy, "breaker open", "1 live job", "The service behind queue emails is left alone");
+}
+
+#[test]
+fn a_queue_at_its_bound_is_no_worse_than_a_warning() {
+    let bounds = Bounds { max_size: Some(2), ..Bounds::default() };
+    let full = Facts { queues: vec![QueueStatus { bounds, ..queue(2, 0) }], ..calm() };
+    check(&full, "full", "100 %", "Queue emails holds 2 of at most 2 live jobs");
+    assert_eq!(problems(&full, "")[0].weight, Weight::Warn);
 }

@@ -1,5 +1,5 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] places, and
-//! continues after the last place it looked at.
+//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] places and for no longer than about
+//! [`LOOK_FOR`], and continues after the last place it looked at.
 
 mod cursor;
 
@@ -13,6 +13,8 @@ use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{Answer, Order, Page, PageQuery};
 use backstop_core::{Job, QueueName, State};
 pub(crate) use cursor::{Place, from_hex, to_hex};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const DOING: &str = "listing jobs";
 
@@ -25,6 +27,7 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
         filter: &query.filter,
         queues: &queues,
         limit: query.limit.clamp(1, PAGE_MAX),
+        until: Instant::now() + LOOK_FOR,
         looked: 0,
         found: Vec::new(),
         last: after.clone(),
@@ -62,6 +65,8 @@ struct Walk<'a> {
     filter: &'a Filter,
     queues: &'a [QueueName],
     limit: usize,
+    /// No look begins after this.
+    until: Instant,
     looked: usize,
     found: Vec<Spot>,
     /// The place looked at last.
@@ -79,6 +84,8 @@ enum Step {
 
 /// Places read at once where a filter may pass most of them over.
 const FILTERED_AT_ONCE: usize = 1_000;
+/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
+const LOOK_FOR: Duration = Duration::from_millis(60);
 
 impl Walk<'_> {
     /// Places to read at once: one more than a page shows, unless a filter picks among them.
@@ -178,6 +185,11 @@ impl Walk<'_> {
                 self.looked += 1;
                 self.last = Some(place(found));
                 self.found.extend(fits.then_some(found.spot));
+            }
+            // After a whole look: each page gets on by one at least.
+            if slice.len() == FILTERED_AT_ONCE && Instant::now() >= self.until {
+                self.next.clone_from(&self.last);
+                return Ok(Step::Full);
             }
         }
         Ok(Step::On)

@@ -50,6 +50,8 @@ pub const PRUNE_MAX: usize = 2_000;
 pub const PAGE_MAX: usize = 1_000;
 /// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor to go on.
 pub const SCAN_MAX: usize = 50_000;
+/// A page of a store that is shared takes no further look after this time: whoever reads on says so, and others work meanwhile.
+pub const LOOK_FOR: Span = Span::millis(60);
 
 /// Characters of a queue name.
 pub const QUEUE_NAME_MAX: usize = 128;

@@ -4,7 +4,7 @@
 use crate::found::Found;
 use crate::link::{Commit, Link};
 use crate::row;
-use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{LOOK_FOR, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::place::Place;
 use backstop_core::port::{Answer, Damaged, Order, Page, PageQuery};
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
@@ -18,8 +18,6 @@ use uuid::Uuid;
 const DOING: &str = "listing jobs";
 /// Rows asked for at once: a page is mostly full long before it has looked at all it may.
 const STRIDE: usize = 2_000;
-/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
-const LOOK_FOR: Duration = Duration::from_millis(60);
 
 /// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
@@ -55,7 +53,7 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         query,
         queues,
         limit: query.limit.clamp(1, PAGE_MAX),
-        until: Instant::now() + LOOK_FOR,
+        until: Instant::now() + Duration::from(LOOK_FOR),
         looked: 0,
         found: Vec::new(),
         last: after,

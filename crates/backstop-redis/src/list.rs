@@ -9,7 +9,7 @@ use crate::lines::{Direction, Found, Line, Lines, Spot, part_of};
 use crate::record::fingerprint_bytes;
 use crate::view::{Seen, View, look_at, views_at};
 use backstop_core::amend::Filter;
-use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{LOOK_FOR, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{Answer, Order, Page, PageQuery};
 use backstop_core::{Job, QueueName, State};
 pub(crate) use cursor::{Place, from_hex, to_hex};
@@ -27,7 +27,7 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
         filter: &query.filter,
         queues: &queues,
         limit: query.limit.clamp(1, PAGE_MAX),
-        until: Instant::now() + LOOK_FOR,
+        until: Instant::now() + Duration::from(LOOK_FOR),
         looked: 0,
         found: Vec::new(),
         last: after.clone(),
@@ -84,8 +84,6 @@ enum Step {
 
 /// Places read at once where a filter may pass most of them over.
 const FILTERED_AT_ONCE: usize = 1_000;
-/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
-const LOOK_FOR: Duration = Duration::from_millis(60);
 
 impl Walk<'_> {
     /// Places to read at once: one more than a page shows, unless a filter picks among them.

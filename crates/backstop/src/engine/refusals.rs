@@ -186,14 +186,15 @@ impl Refusals {
         vitals.last_word.is_none() && vitals.jobs.get(&job).is_some_and(is_open)
     }
 
-    /// Which of the ends of these jobs show whether settlements still are refused; none if they are not, as far as is known, or if that
+    /// Which of these ends show whether settlements still are refused; none if they are not, as far as is known, or if that
     /// is the last word.
-    pub(crate) fn probes(&self, jobs: &[JobId]) -> Vec<usize> {
+    pub(crate) fn probes(&self, ends: &[Settlement]) -> Vec<usize> {
         let vitals = self.lock();
         let refused = vitals.of[Vital::Settlement as usize].refused;
         let Some(refused) = refused.filter(|_| vitals.last_word.is_none()) else { return Vec::new() };
-        let all = 0..jobs.len();
-        let new: Vec<usize> = all.clone().filter(|at| !vitals.jobs.contains_key(&jobs[*at])).collect();
+        let all = 0..ends.len();
+        let new: Vec<usize> =
+            all.clone().filter(|at| !vitals.jobs.contains_key(&ends[*at].lease.job)).collect();
         let among = if new.is_empty() { all.collect() } else { new };
         let mut probes = Vec::new();
         for turn in 0..PROBES_MAX {
@@ -445,7 +446,7 @@ mod tests {
     #[tokio::test]
     async fn while_settlements_are_refused_some_of_several_show_whether_they_still_are() {
         let course = Course::new();
-        let probes = || course.refusals.probes(&["a", "b"].map(JobId::named));
+        let probes = || course.refusals.probes(&["a", "b"].map(|name| end("q", name)));
         assert!(probes().is_empty(), "nothing was refused");
         course.answered(job("fine"), 0);
         for (secs, name, next) in [(1, "a", vec![1]), (2, "b", vec![0, 1]), (3, "c", vec![1, 0])] {
@@ -463,7 +464,7 @@ mod tests {
     #[tokio::test]
     async fn probes_come_from_all_over_the_line_and_from_elsewhere_after_each_no() {
         let course = Course::new();
-        let line: Vec<JobId> = (0..1_000).map(|n| JobId::named(&n.to_string())).collect();
+        let line: Vec<Settlement> = (0..1_000).map(|n| end("q", &n.to_string())).collect();
         course.answered(job("fine"), 0);
         course.refused(job("poison"), 1);
         let mut told = BTreeSet::from([0, line.len()]);

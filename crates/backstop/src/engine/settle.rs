@@ -11,7 +11,7 @@ use crate::client::Backstop;
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::Settlement;
-use backstop_core::{JobId, Lease, Outcome, QueueName, Span, Time};
+use backstop_core::{Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -173,8 +173,7 @@ async fn settle_again(
 /// Settles a batch. Where the store refused the last that it was told, some are told first, one by one: a worker that may not settle does
 /// not tell all of them again and again, half by half. Fails only where trying again may help, and nothing was answered.
 async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
-    let jobs: Vec<JobId> = batch.iter().map(|settlement| settlement.lease.job).collect();
-    let probes = if jobs.len() > 1 { engine.refusals.probes(&jobs) } else { Vec::new() };
+    let probes = if batch.len() > 1 { engine.refusals.probes(batch) } else { Vec::new() };
     if probes.is_empty() {
         return settle_by_halves(engine, batch).await;
     }

@@ -1,4 +1,4 @@
-//! Roles that may do no more than their work, with the grants that the README lists.
+//! Roles that may do no more than their work, with the grants that `docs/stores.md` lists.
 
 use super::fresh_store;
 use backstop_core::port::{Store, StoreError};
@@ -8,11 +8,11 @@ use backstop_testkit::servers;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot};
 
-/// What the README grants to a role of this name.
+/// What `docs/stores.md` grants to a role of this name.
 fn granted(name: &str) -> Vec<String> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme).expect("it is there");
-    let blocks = readme.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores.md");
+    let page = std::fs::read_to_string(page).expect("it is there");
+    let blocks = page.split("```sql\n").skip(1).filter_map(|block| block.split("```").next());
     let block: String = blocks.filter(|block| block.starts_with("GRANT USAGE ON SCHEMA backstop")).collect();
     let lines = block.lines().filter_map(|line| line.strip_suffix(';')?.split_once(" TO "));
     let ours = lines.filter(|(_, roles)| roles.split(", ").any(|role| role == name));
@@ -20,11 +20,11 @@ fn granted(name: &str) -> Vec<String> {
         what.replace("backstop.", "SCHEMA_NAME.").replace("SCHEMA backstop", "SCHEMA SCHEMA_NAME")
     };
     let grants: Vec<String> = ours.map(|(what, _)| format!("{} TO ROLE_NAME", here(what))).collect();
-    assert_eq!(grants.len(), 3, "the README lists what a {name} needs: {block}");
+    assert_eq!(grants.len(), 3, "the page lists what a {name} needs: {block}");
     grants
 }
 
-/// The address of a schema as the role that works in all of them, which is given the README's grants for a worker there.
+/// The address of a schema as the role that works in all of them, which is given the page's grants for a worker there.
 pub(crate) async fn worker_of(schema: &str) -> String {
     static GRANTER: OnceLock<mpsc::Sender<Granting>> = OnceLock::new();
     let (done, granted) = oneshot::channel();

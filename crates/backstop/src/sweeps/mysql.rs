@@ -1,4 +1,4 @@
-//! A query on a MySQL or MariaDB server: one read-only transaction. Without TLS: a server elsewhere is reached by a tunnel.
+//! A query on a MySQL or MariaDB server: one read-only transaction.
 
 use super::query::hex;
 use super::source::Search;

@@ -26,8 +26,8 @@ use backstop_postgres::{Durability, PostgresStore, schema_of};
 use backstop_testkit::servers;
 use std::sync::Arc;
 
-/// A store that is empty, and its schema. The owner has made it; the store is that of a role which may do no more than the README
-/// grants a worker.
+/// A store that is empty, and its schema. The owner has made it; the store is that of a role that
+/// may do no more than `docs/stores.md` grants a worker.
 async fn fresh_store() -> (Arc<dyn Store>, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("the address names a schema");

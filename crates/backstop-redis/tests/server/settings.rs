@@ -147,7 +147,7 @@ async fn a_queue_that_refuses_takes_no_answer_of_another_with_it() {
 
 /// All that it needs to do is tried by the contract.
 #[tokio::test]
-async fn the_user_of_the_readme_may_be_told_the_settings_and_do_nothing_dangerous() {
+async fn the_user_of_the_stores_page_may_be_told_the_settings_and_do_nothing_dangerous() {
     let server = with(Append::Always, &[]);
     user::make_on(&server);
     let store = open(&user::log_in(&server.fresh_url()));

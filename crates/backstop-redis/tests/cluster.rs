@@ -1,4 +1,5 @@
-//! The contract of the port, on a Redis Cluster of three masters, as the user that `docs/stores.md` makes, with a prefix of its own per case.
+//! The contract of the port, on a Redis Cluster of three masters, as the user that `docs/stores.md`
+//! makes, with a prefix of its own per case.
 
 mod user;
 

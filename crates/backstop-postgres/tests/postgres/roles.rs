@@ -24,7 +24,8 @@ fn granted(name: &str) -> Vec<String> {
     grants
 }
 
-/// The address of a schema as the role that works in all of them, which is given the page's grants for a worker there.
+/// The address of a schema as the role that works in all of them, which is given the page's grants
+/// for a worker there.
 pub(crate) async fn worker_of(schema: &str) -> String {
     static GRANTER: OnceLock<mpsc::Sender<Granting>> = OnceLock::new();
     let (done, granted) = oneshot::channel();

@@ -117,9 +117,9 @@ const CALLS: [(&[&str], &str); 33] = [
     (&[], "swap('{a}', '{NULL}', '{1}', ARRAY[''::bytea])"),
 ];
 
-/// What a person asks for, or a migration: these may walk over what is kept alive. `workers` walks over leases, `streams` over the oldest
+/// What a person asks for: these may walk over what is kept alive. `workers` walks over leases, `streams` over the oldest
 /// records, the others over what stood where they begin.
-const ASKED_FOR: [&str; 15] = [
+const ASKED_FOR: [&str; 13] = [
     "bury",
     "cells",
     "drift",
@@ -131,10 +131,8 @@ const ASKED_FOR: [&str; 15] = [
     "list_stream_keys",
     "list_waiting",
     "pick",
-    "print_dead",
     "queue_ids",
     "read_stream_key",
-    "unprinted",
 ];
 const LISTS: [&str; 2] = ["streams", "workers"];
 

@@ -23,6 +23,20 @@ fn count(db: &Connection, sql: &str) -> i64 {
     db.query_row(sql, [], |row| row.get(0)).expect("a count")
 }
 
+/// What four processes answer that do this at once with a file that all of them have open.
+fn at_once(
+    path: &Path,
+    migrate: impl Fn(&mut Connection) -> Answer<Migrated> + Sync,
+) -> Vec<Answer<Migrated>> {
+    let open: Vec<Connection> = (0..4).map(|_| open(path)).collect();
+    std::thread::scope(|threads| {
+        let migrate = &migrate;
+        let begin = |mut db| threads.spawn(move || migrate(&mut db));
+        let begun: Vec<_> = open.into_iter().map(begin).collect();
+        begun.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
 /// A file of version 1 with one job.
 async fn version_1(path: &Path) {
     let store = SqliteStore::open(path, SqliteOptions::default()).expect("the file opens");
@@ -38,12 +52,7 @@ async fn a_store_of_version_1_takes_the_next_step_once_and_keeps_its_jobs() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     version_1(&path).await;
-    let all = std::thread::scope(|threads| {
-        let climb = || migrate_by(&mut open(&path), NEXT);
-        let climbers: Vec<_> = (0..4).map(|_| threads.spawn(climb)).collect();
-        climbers.into_iter().map(|climber| climber.join().expect("no panic")).collect::<Vec<_>>()
-    });
-    for migrated in all {
+    for migrated in at_once(&path, |db| migrate_by(db, NEXT)) {
         assert_eq!(migrated.expect("migrated").to, 2);
     }
     let db = Connection::open(&path).expect("the file opens");
@@ -75,12 +84,7 @@ fn a_new_file_is_made_in_the_newest_version_at_once() {
 fn many_that_migrate_a_new_file_at_once_all_succeed() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
-    let all = std::thread::scope(|threads| {
-        let climb = || migrate(&mut open(&path));
-        let climbers: Vec<_> = (0..4).map(|_| threads.spawn(climb)).collect();
-        climbers.into_iter().map(|climber| climber.join().expect("no panic")).collect::<Vec<_>>()
-    });
-    for migrated in all {
+    for migrated in at_once(&path, migrate) {
         assert_eq!(migrated.expect("migrated").to, VERSION);
     }
 }

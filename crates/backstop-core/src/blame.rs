@@ -22,7 +22,7 @@
 //! proof, and never again, because from then on only a run of its own can cost it anything. Whoever remembers which workers
 //! had begun a suspect in an earlier batch says so, and spares the rest even that.
 //!
-//! Where a worker of several begun suspects vanishes (an older version, or one whose note came late), all of them are charged: any of
+//! Where a worker of several begun suspects vanishes (the note of one of them came late), all of them are charged: any of
 //! them may have done it.
 
 use crate::failure::History;

@@ -335,9 +335,9 @@ impl Job {
         now.since(self.inserted_at)
     }
 
-    /// When whoever runs it claimed it; `None` if nobody does, or if that was not written down.
+    /// When the worker that runs it claimed it; `None` if the job does not run.
     pub fn started_at(&self) -> Option<Time> {
-        self.held_by.as_ref().and_then(|claimant| claimant.since)
+        self.held_by.as_ref().map(|claimant| claimant.since)
     }
 
     /// How long its worker has had it. Nothing at all where the clock was set back since.
@@ -351,9 +351,8 @@ impl Job {
 pub struct Claimant {
     /// The worker.
     pub worker: WorkerName,
-    /// The `now` of its claim, or of the seizure that gave it the job. A beat leaves it as it is. `None` if the claim was made by
-    /// a version that did not write it down.
-    pub since: Option<Time>,
+    /// The `now` of its claim, or of the seizure that gave it the job. A heartbeat leaves it as it is.
+    pub since: Time,
     /// The end of its lease, unless it beats.
     pub until: Time,
 }

@@ -8,6 +8,7 @@ pub mod cells;
 pub mod error;
 pub mod operator;
 pub mod place;
+pub mod schema;
 pub mod store;
 pub mod streams;
 
@@ -18,6 +19,7 @@ pub use operator::{
     Amended, Amendment, Burial, Counts, Damaged, Gate, Group, GroupQuery, KeyHolder, Operator, Order, Page,
     PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
 };
+pub use schema::{SchemaMark, UpgradeSteps};
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};
 pub use streams::{
     Advance, Advanced, Holder, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,

@@ -5,7 +5,7 @@
 //! | bytes | meaning |
 //! |---|---|
 //! | none | neither |
-//! | `{…` | a policy, as JSON: also what versions before traces wrote |
+//! | `{…` | a policy, as JSON |
 //! | `1`, 16 bytes, 8 bytes, 1 byte, and then maybe `{…` | the ids and flags of a trace, and a policy if there is one |
 
 use crate::job::NewJob;
@@ -99,13 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_written_before_there_were_traces_reads() {
-        let kept = Terms::stored(Some(br#"{"kind":"constant","every":"7s"}"#.to_vec()));
-        assert_eq!((kept.retry(), kept.trace()), (Some(policy()), None));
-    }
-
-    #[test]
-    fn a_policy_without_a_trace_is_written_as_it_was_before_there_were_traces() {
+    fn a_policy_without_a_trace_is_its_json_alone() {
         assert_eq!(Terms::encode(Some(&policy()), None).as_bytes(), Some(policy().to_json().as_slice()));
     }
 

@@ -121,7 +121,7 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
 fn hand_out(shelves: &mut Shelves, claim: &Claim, now: Time) {
     for want in &claim.wants {
         for arrival in shelves.first_ready(&want.queue, want.max) {
-            let by = Claimant { worker: claim.worker.clone(), since: Some(now), until: claim.until };
+            let by = Claimant { worker: claim.worker.clone(), since: now, until: claim.until };
             shelves.open_claim(claim.number, by);
             shelves.lease(arrival, claim.number);
         }
@@ -171,7 +171,7 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
     if taken.is_empty() {
         return;
     }
-    let by = Claimant { worker: seize.worker.clone(), since: Some(now), until: seize.until };
+    let by = Claimant { worker: seize.worker.clone(), since: now, until: seize.until };
     shelves.open_claim(seize.number, by);
     for (arrival, former) in taken {
         let worker = shelves.claims[&former].by.worker.clone();

@@ -95,7 +95,7 @@ mod tests {
         check(bounds, &format!(":= {};", Fingerprint::of_overflow().as_i64()));
         check(bounds, &format!("'{}' THEN 5", Overflow::DeadLetterOldest));
         check(bounds, &format!("'{}' THEN 6", Overflow::DropOldest));
-        let tables = include_str!("sql/tables_2.sql");
+        let tables = include_str!("sql/schema.sql");
         check(tables, &format!("DEFAULT '{}'", Overflow::default()));
         check(tables, &format!("DEFAULT {DEAD_MAX_USUAL}"));
     }

@@ -234,17 +234,16 @@ fn checksums(settings: &Settings) -> Option<Finding> {
 }
 
 async fn schema(link: &Link) -> Answer<Finding> {
-    let found = migrate::version(link).await?;
+    let found = match migrate::version(link).await {
+        Err(StoreError::Misuse { cause, .. }) => return Ok(finding(Grade::Bad, cause, None)),
+        found => found?,
+    };
     let version = format!("version {found} of {}", migrate::VERSION);
     if found == 0 {
         return Ok(finding(Grade::Bad, "there is no schema yet", Some("run `backstop migrate`")));
     }
     if found != migrate::VERSION {
-        return Ok(finding(
-            Grade::Bad,
-            version,
-            Some("run `backstop migrate`, or the backstop that made it"),
-        ));
+        return Ok(finding(Grade::Bad, version, Some("run `backstop migrate`")));
     }
     let rows = link.call(DOING, Commit::Durable, "drift", &[]).await?;
     let drifted: Vec<String> = rows.iter().map(|row| row::get(row, 0)).collect::<Answer<_>>()?;

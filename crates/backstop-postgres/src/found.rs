@@ -76,14 +76,9 @@ impl Columns<'_> {
     fn claimant(&self) -> Answer<Option<Claimant>> {
         let worker = get::<Option<&str>>(self.row, 16)?.map(WorkerName::new);
         let until = get::<Option<i64>>(self.row, 17)?.map(Time::from_micros);
-        let since = self.since()?;
-        Ok(worker.zip(until).map(|(worker, until)| Claimant { worker, since, until }))
-    }
-
-    /// Before version 6 there is no such column; whoever looks while a schema is about to be migrated sees the rest.
-    fn since(&self) -> Answer<Option<Time>> {
-        let since: Option<i64> = if self.row.len() > 18 { get(self.row, 18)? } else { None };
-        Ok(since.map(Time::from_micros))
+        let since = get::<Option<i64>>(self.row, 18)?.map(Time::from_micros);
+        let held = worker.zip(since).zip(until);
+        Ok(held.map(|((worker, since), until)| Claimant { worker, since, until }))
     }
 
     fn state(&mut self) -> Answer<State> {

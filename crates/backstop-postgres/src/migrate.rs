@@ -1,40 +1,33 @@
-//! The store's shape: tables and functions in a schema of its own.
+//! The tables and functions of a store, in a schema of its own: made at once where there are none,
+//! and brought to the newest version by steps.
 //!
-//! A step is one transaction: it is there as a whole or not at all, and whoever migrates at the same time waits. What SQL cannot
-//! do comes after it, and is gone on with until it is done.
-
-mod fingerprints;
+//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process that
+//! migrates waits for it.
 
 use crate::error::store_error;
 use crate::link::Link;
-use backstop_core::port::{Answer, Migrated, StoreError};
-use std::fmt::Write;
+use crate::row;
+use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError, UpgradeSteps};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+/// There is none yet: version 1 is the first one. A released version that changes tables or functions
+/// changes the files below and adds a step here, which also drops, makes and grants the functions that
+/// are different in it.
+const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
 /// The version this code needs.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = UPGRADES.newest();
 const DOING: &str = "migrating";
-/// What the step says when somebody else made it while it waited.
+const INSTEAD: &str = "another schema";
+/// The error code of a step that another process has taken while this one waited.
 const MEANWHILE: &str = "BS001";
 const SERVER_VERSION_MIN: i32 = 140_000;
-/// In the version's table while the dead of version 1 have not all got their fingerprints.
-const UNPRINTED: i32 = -2;
+/// The column of the version's table in pre-releases.
+const FORMER_COLUMN: &str = "number";
 
-/// The tables: those of a version add to those before it, and are never changed.
-const TABLES: [&str; VERSION as usize] = [
-    include_str!("sql/tables.sql"),
-    include_str!("sql/tables_2.sql"),
-    include_str!("sql/tables_3.sql"),
-    include_str!("sql/tables_4.sql"),
-    include_str!("sql/tables_5.sql"),
-    include_str!("sql/tables_6.sql"),
-    include_str!("sql/tables_7.sql"),
-];
-const UPGRADE_BEGIN: &str = include_str!("sql/upgrade_begin.sql");
-const UPGRADE_END: &str = include_str!("sql/upgrade_end.sql");
-/// The functions, in an order in which each knows those it calls; the settings and rights of all of them last.
-const FUNCTIONS: [&str; 29] = [
+/// The tables, and then the functions in an order in which each knows those it calls.
+const SCHEMA: [&str; 28] = [
+    include_str!("sql/schema.sql"),
     include_str!("sql/ticket.sql"),
     include_str!("sql/state_of.sql"),
     include_str!("sql/tell.sql"),
@@ -60,42 +53,44 @@ const FUNCTIONS: [&str; 29] = [
     include_str!("sql/keep.sql"),
     include_str!("sql/advance.sql"),
     include_str!("sql/streams.sql"),
-    include_str!("sql/fill.sql"),
     include_str!("sql/public.sql"),
     include_str!("sql/shape.sql"),
-    include_str!("sql/grants.sql"),
 ];
+/// The settings and rights of all functions.
+const GRANTS: &str = include_str!("sql/grants.sql");
 
 /// Brings the schema up to date. Where it is, nothing is written and no right to is needed.
 pub(crate) async fn migrate(link: &Link) -> Answer<Migrated> {
+    migrate_by(link, UPGRADES).await
+}
+
+async fn migrate_by(link: &Link, upgrades: UpgradeSteps<'_>) -> Answer<Migrated> {
     check_server(link).await?;
-    let found = version(link).await?;
-    if found > VERSION {
-        return Err(newer(found));
+    let to = upgrades.newest();
+    let mut from = mark(link).await?.check(DOING, to, INSTEAD)?;
+    let schema = SCHEMA.join("\n");
+    for (version, step) in upgrades.steps_from(from, &schema) {
+        let text = transaction_of(step, from == 0, version, link.schema());
+        if take_step(link, &text).await? == Step::Meanwhile {
+            from = version;
+        }
     }
-    let mut migrated = Migrated { from: found, to: VERSION };
-    if found < VERSION && take_step(link, found).await? == Step::Meanwhile {
-        migrated.from = VERSION;
-    }
-    if is_unprinted(link).await? {
-        fingerprints::fill(link, UNPRINTED).await?;
-    }
-    Ok(migrated)
+    Ok(Migrated { from, to })
 }
 
 /// What became of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Taken,
-    /// Somebody else made it.
+    /// Another process has taken it.
     Meanwhile,
 }
 
-async fn take_step(link: &Link, from: u32) -> Answer<Step> {
+async fn take_step(link: &Link, text: &str) -> Answer<Step> {
     let failed = |error| store_error(DOING, &error);
     let mut client = link.client(DOING).await?;
     let step = client.build_transaction().start().await.map_err(failed)?;
-    match step.batch_execute(&step_from(from, link.schema())).await {
+    match step.batch_execute(text).await {
         Err(error) if error.code().is_some_and(|code| code.code() == MEANWHILE) => {
             return Ok(Step::Meanwhile);
         }
@@ -104,8 +99,8 @@ async fn take_step(link: &Link, from: u32) -> Answer<Step> {
             return Err(StoreError::unavailable(
                 DOING,
                 format!(
-                    "somebody holds a lock on a table of schema {schema:?}, as pg_dump does on all of them; look in pg_stat_activity, \
-                     and migrate again when it has ended ({error})"
+                    "somebody holds a lock on a table of schema {schema:?}, as pg_dump does on all of \
+                     them; look in pg_stat_activity, and migrate again when it has ended ({error})"
                 ),
             ));
         }
@@ -115,21 +110,28 @@ async fn take_step(link: &Link, from: u32) -> Answer<Step> {
     Ok(Step::Taken)
 }
 
-/// The version of the schema; 0 if there is none.
-pub(crate) async fn version(link: &Link) -> Answer<u32> {
+/// What the database says about the schema.
+async fn mark(link: &Link) -> Answer<SchemaMark> {
+    const COLUMN: &str = "SELECT a.attname::text FROM pg_attribute a \
+                          WHERE a.attrelid = to_regclass($1) AND a.attnum = 1";
     let table = format!("\"{}\".version", link.schema());
-    let there = link.rows(DOING, "SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)]).await?;
-    if !there.first().is_some_and(|row| row.get(0)) {
-        return Ok(0);
+    let columns = link.rows(DOING, COLUMN, &[(&table, Type::TEXT)]).await?;
+    match columns.first().map(|row| row::get::<&str>(row, 0)).transpose()? {
+        None => return Ok(SchemaMark::Missing),
+        Some(FORMER_COLUMN) => return Ok(SchemaMark::PreRelease),
+        Some(_) => {}
     }
-    let rows = link.rows(DOING, &format!("SELECT max(number) FROM {table}"), &[]).await?;
-    let version: Option<i32> = rows.first().and_then(|row| row.get(0));
-    Ok(version.and_then(|version| u32::try_from(version).ok()).unwrap_or(0))
+    let rows = link.rows(DOING, &format!("SELECT schema_version FROM {table}"), &[]).await?;
+    let version = rows.first().map(|row| row::get::<i32>(row, 0)).transpose()?;
+    let version = version.and_then(|version| u32::try_from(version).ok());
+    version
+        .map(SchemaMark::Version)
+        .ok_or_else(|| StoreError::corrupt(DOING, format!("table {table} has no version; restore its row")))
 }
 
-async fn is_unprinted(link: &Link) -> Answer<bool> {
-    let mark = format!("SELECT 1 FROM \"{}\".version WHERE number = $1", link.schema());
-    Ok(!link.rows(DOING, &mark, &[(&UNPRINTED, Type::INT4)]).await?.is_empty())
+/// The version of the schema; 0 if there is none. Refuses one that this program does not know.
+pub(crate) async fn version(link: &Link) -> Answer<u32> {
+    mark(link).await?.check(DOING, VERSION, INSTEAD)
 }
 
 async fn check_server(link: &Link) -> Answer<()> {
@@ -142,48 +144,49 @@ async fn check_server(link: &Link) -> Answer<()> {
     Ok(())
 }
 
-fn newer(found: u32) -> StoreError {
-    let cause = format!(
-        "the schema has version {found}, made by a later backstop than this one, which knows {VERSION}"
-    );
-    StoreError::misuse(DOING, format!("{cause}; use that one, or another schema"))
-}
-
-/// Everything from a version on; from nothing, if that is 0. The lock is held to the end of the step: a second one waits, and then
-/// finds it made.
-fn step_from(found: u32, schema: &str) -> String {
-    let mut step = format!(
+/// The text of a transaction that takes a step. It holds the lock to its end: a second one waits, and
+/// then finds the step taken.
+fn transaction_of(step: &str, is_first: bool, to: u32, schema: &str) -> String {
+    let check = if is_first { first_check(schema) } else { later_check(to, schema) };
+    let mark = if is_first {
+        format!("INSERT INTO version (schema_version) VALUES ({to})")
+    } else {
+        format!("UPDATE version SET schema_version = {to}")
+    };
+    format!(
         "SET LOCAL statement_timeout = 0;\n\
          SELECT pg_advisory_xact_lock(hashtextextended('backstop migrate {schema}', 0));\n\
-         {}\n\
+         {check}\n\
+         SET LOCAL lock_timeout = '4s';\n\
          SET LOCAL search_path = \"{schema}\", pg_temp;\n\
-         SET LOCAL check_function_bodies = off;\n",
-        if found == 0 { first_check(schema) } else { later_check(found, schema) },
-    );
-    let tables = TABLES.into_iter().skip(found as usize);
-    let (begin, end) = if found == 0 { ("", "") } else { (UPGRADE_BEGIN, UPGRADE_END) };
-    for part in std::iter::once(begin).chain(tables).chain(FUNCTIONS).chain([end]) {
-        let _ = writeln!(step, "{part}");
-    }
-    let marks = if found == 1 { format!(", ({UNPRINTED})") } else { String::new() };
-    let _ = writeln!(step, "INSERT INTO version (number) VALUES ({VERSION}){marks};");
-    step.push_str("INSERT INTO shape SELECT * FROM shapes();");
-    step
+         SET LOCAL check_function_bodies = off;\n\
+         {step};\n\
+         {GRANTS}\n\
+         {mark};\n\
+         DELETE FROM shape;\n\
+         INSERT INTO shape SELECT * FROM shapes();"
+    )
 }
 
 fn first_check(schema: &str) -> String {
     format!(
         "DO $$ BEGIN\n\
-         IF to_regclass('\"{schema}\".version') IS NOT NULL THEN RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
-         IF NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = '{schema}') THEN CREATE SCHEMA \"{schema}\"; END IF;\n\
+         IF to_regclass('\"{schema}\".version') IS NOT NULL THEN \
+         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
+         IF NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = '{schema}') THEN \
+         CREATE SCHEMA \"{schema}\"; END IF;\n\
          END $$;"
     )
 }
 
-fn later_check(found: u32, schema: &str) -> String {
+fn later_check(to: u32, schema: &str) -> String {
     format!(
         "DO $$ BEGIN\n\
-         IF (SELECT max(number) FROM \"{schema}\".version) > {found} THEN RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
+         IF (SELECT schema_version FROM \"{schema}\".version) >= {to} THEN \
+         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
          END $$;"
     )
 }
+
+#[cfg(test)]
+mod tests;

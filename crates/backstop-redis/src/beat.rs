@@ -2,6 +2,7 @@
 
 use crate::base::{Base, readable};
 use crate::begin::{by_queue, lost_leases};
+use crate::claim::queues_of;
 use crate::link::Patience;
 use crate::record::lease_bytes;
 use crate::reply;
@@ -109,9 +110,7 @@ impl Alive {
         while let (Some(number), Some(holder)) = (parts.next(), parts.next()) {
             let reach = self.0.entry(reply::bytes(number)?).or_default();
             reach.named.insert(queue.clone());
-            let holder = reply::text(holder)?;
-            let queues = holder.split('\n').next().unwrap_or_default().split(',');
-            reach.all.extend(queues.filter_map(|queue| QueueName::new(queue).ok()));
+            reach.all.extend(queues_of(&reply::text(holder)?));
         }
         Some(lost)
     }

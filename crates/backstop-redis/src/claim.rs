@@ -67,15 +67,22 @@ async fn look<'a>(
     Ok(scores.into_iter().map(|score| score.map(|score| score != Value::Nil)).collect())
 }
 
-/// Who holds a claim, as scripts have it: a beat for one queue must reach the others. Since when stands behind the queues as a name that none
-/// can have: processes of a version that did not write it down pass over it.
+/// Who holds a claim and since when, as scripts have it. It names all queues of the claim, because a
+/// heartbeat in one queue must extend the claim in the others.
 pub(crate) fn holder<'a>(
     worker: &WorkerName,
     since: Time,
     queues: impl Iterator<Item = &'a QueueName>,
 ) -> String {
     let queues: Vec<&str> = queues.map(QueueName::as_str).collect();
-    format!("{},@{}\n{worker}", queues.join(","), since.as_micros())
+    format!("{} {}\n{worker}", since.as_micros(), queues.join(","))
+}
+
+/// The queues that a holder names.
+pub(crate) fn queues_of(holder: &str) -> impl Iterator<Item = QueueName> {
+    let claim = holder.split('\n').next().unwrap_or_default();
+    let queues = claim.split_once(' ').map_or("", |(_, queues)| queues);
+    queues.split(',').filter_map(|queue| QueueName::new(queue).ok())
 }
 
 /// A job of an answer, and its lease as the store has it, if the script told.
@@ -124,14 +131,11 @@ fn whole(value: Value) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// What stands before the newline, taken apart at its commas, and what stands behind it: as every version does.
     #[test]
-    fn a_version_that_knows_no_beginning_reads_the_same_queues_and_worker() {
+    fn a_holder_names_its_queues_whatever_its_worker_is_called() {
         let queues = ["a", "b.c"].map(|name| QueueName::new(name).expect("a name"));
-        let holder = holder(&WorkerName::new("host\n,@7"), Time::from_micros(1_234), queues.iter());
-        let (reach, worker) = holder.split_once('\n').expect("a newline");
-        let named: Vec<_> = reach.split(',').filter_map(|name| QueueName::new(name).ok()).collect();
-        assert_eq!((&named[..], worker), (&queues[..], "host\n,@7"));
-        assert!(reach.ends_with(",@1234"), "{reach}");
+        let holder = holder(&WorkerName::new("host\n7 d,e"), Time::from_micros(1_234), queues.iter());
+        assert_eq!(holder, "1234 a,b.c\nhost\n7 d,e");
+        assert_eq!(queues_of(&holder).collect::<Vec<_>>(), queues);
     }
 }

@@ -9,7 +9,7 @@ use crate::repair::tallies;
 use crate::reply;
 use crate::streams;
 use backstop_core::StreamName;
-use backstop_core::port::{Answer, Examination, Finding, Grade};
+use backstop_core::port::{Answer, Examination, Finding, Grade, StoreError};
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -247,14 +247,14 @@ async fn schema(base: &Base) -> Answer<Finding> {
         let what = "there is no store here yet: it comes into being with the first push";
         return Ok(finding(Grade::Good, what, None));
     }
-    let version = migrate::version(base, DOING).await?;
-    let what = format!("store version {version}");
-    Ok(match version.cmp(&migrate::VERSION) {
-        std::cmp::Ordering::Less => finding(Grade::Bad, what, Some("run `backstop migrate`")),
-        std::cmp::Ordering::Equal => finding(Grade::Good, what, None),
-        std::cmp::Ordering::Greater => {
-            finding(Grade::Bad, what, Some("use the program that migrated it, or a newer one"))
+    Ok(match migrate::version(base, DOING).await {
+        Ok(migrate::VERSION) => finding(Grade::Good, format!("store version {}", migrate::VERSION), None),
+        Ok(version) => {
+            let what = format!("store version {version}");
+            finding(Grade::Bad, what, Some("run `backstop migrate`"))
         }
+        Err(StoreError::Misuse { cause, .. }) => finding(Grade::Bad, cause, None),
+        Err(error) => return Err(error),
     })
 }
 

@@ -4,12 +4,15 @@ use crate::base::{Base, readable};
 use crate::link::field;
 use crate::repair::repair_what_is_wrong;
 use crate::reply;
-use backstop_core::port::{Answer, Migrated, StoreError};
+use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError};
 use redis::Value;
 
 const DOING: &str = "migrating";
 /// The version this program works with.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 1;
+/// Stands before the number of the version. Pre-releases wrote a number alone.
+const MARK: &str = "v";
+const INSTEAD: &str = "another prefix or database";
 /// The oldest Redis that has the commands our scripts use.
 const REDIS_MIN: (u32, u32) = (6, 2);
 
@@ -17,12 +20,9 @@ const REDIS_MIN: (u32, u32) = (6, 2);
 pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
     check_servers(base).await?;
     base.guard.check(&base.link, DOING).await?;
-    let from = version(base, DOING).await?;
-    if from > VERSION {
-        return Err(too_new(from));
-    }
+    let from = mark(base, DOING).await?.check(DOING, VERSION, INSTEAD)?;
     let mut set = redis::cmd("SET");
-    base.link.ask(DOING, set.arg(base.keys.schema()).arg(VERSION)).await?;
+    base.link.ask(DOING, set.arg(base.keys.schema()).arg(format!("{MARK}{VERSION}"))).await?;
     repair_what_is_wrong(base).await?;
     Ok(Migrated { from, to: VERSION })
 }
@@ -46,29 +46,43 @@ fn release(version: &str) -> (u32, u32) {
     (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
 
-/// The version of a store; 0 if it is new.
-pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
+async fn mark(base: &Base, doing: &'static str) -> Answer<SchemaMark> {
     match base.link.ask(doing, redis::cmd("GET").arg(base.keys.schema())).await? {
-        Value::Nil => Ok(0),
-        version => readable(doing, reply::whole(version).and_then(|version| u32::try_from(version).ok())),
+        Value::Nil => Ok(SchemaMark::Missing),
+        mark => readable(doing, reply::text(mark).and_then(|mark| parse_mark(&mark))),
     }
+}
+
+fn parse_mark(mark: &str) -> Option<SchemaMark> {
+    match mark.strip_prefix(MARK) {
+        Some(version) => version.parse().ok().map(SchemaMark::Version),
+        None => mark.parse::<u32>().ok().map(|_| SchemaMark::PreRelease),
+    }
+}
+
+/// The version of a store; 0 if it is new. Refuses a store that this program does not know.
+pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
+    mark(base, doing).await?.check(doing, VERSION, INSTEAD)
 }
 
 /// Whether there is nothing yet: a store that has lost its version and has queues is one to be mended.
 pub(crate) async fn is_new(base: &Base, doing: &'static str) -> Answer<bool> {
-    Ok(version(base, doing).await? == 0 && base.queues(doing).await?.is_empty())
-}
-
-fn too_new(version: u32) -> StoreError {
-    let cause = format!(
-        "the store has version {version} and this program knows {VERSION}; use the program that migrated it, or a newer one"
-    );
-    StoreError::misuse(DOING, cause)
+    Ok(mark(base, doing).await? == SchemaMark::Missing && base.queues(doing).await?.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_alone_is_the_mark_of_a_pre_release() {
+        assert_eq!(parse_mark("v1"), Some(SchemaMark::Version(1)));
+        assert_eq!(parse_mark("1"), Some(SchemaMark::PreRelease));
+        assert_eq!(parse_mark("4"), Some(SchemaMark::PreRelease));
+        for damaged in ["", "v", "v-1", "one"] {
+            assert_eq!(parse_mark(damaged), None, "{damaged}");
+        }
+    }
 
     #[test]
     fn versions_compare_by_their_numbers() {

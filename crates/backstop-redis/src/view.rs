@@ -162,7 +162,7 @@ fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
     let worker = parts.next().and_then(reply::text);
     let until = parts.next().and_then(reply::whole);
     let since = parts.next().and_then(reply::whole).map(Time::from_micros);
-    let held_by = worker.zip(until).map(|(worker, until)| Claimant {
+    let held_by = worker.zip(since).zip(until).map(|((worker, since), until)| Claimant {
         worker: WorkerName::new(&worker),
         since,
         until: Time::from_micros(until),

@@ -35,7 +35,7 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
         }
     }
     if !leased.is_empty() {
-        let by = Claimant { worker: claim.worker.clone(), since: Some(now), until: claim.until };
+        let by = Claimant { worker: claim.worker.clone(), since: now, until: claim.until };
         open(work, claim.number, &by, leased.len())?;
     }
     Ok(leased)
@@ -48,8 +48,8 @@ pub(crate) fn is_open(work: &Work<'_>, number: LeaseNumber) -> Result<bool> {
 
 /// Writes down a claim of so many jobs.
 pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: usize) -> Result<()> {
-    let since = by.since.map(Time::as_micros);
-    let claim = params![number.as_i64(), by.worker.as_str(), by.until.as_micros(), row::number(jobs), since];
+    let (since, until) = (by.since.as_micros(), by.until.as_micros());
+    let claim = params![number.as_i64(), by.worker.as_str(), until, row::number(jobs), since];
     work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::migrate;
 use crate::open::{Durability, FileSystem, file_system};
-use backstop_core::port::{Examination, Finding, Grade};
+use backstop_core::port::{Examination, Finding, Grade, SchemaMark};
 use rusqlite::{Connection, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -136,7 +136,11 @@ fn log(path: &Path) -> Finding {
 }
 
 fn schema(db: &Connection) -> Result<Finding> {
-    let version = format!("version {} of {}", migrate::version(db)?, migrate::VERSION);
+    let found = match migrate::mark(db)? {
+        SchemaMark::Version(found) => found,
+        SchemaMark::Missing | SchemaMark::PreRelease => 0,
+    };
+    let version = format!("version {found} of {}", migrate::VERSION);
     let drifted = drifted(db)?;
     if drifted.is_empty() {
         return Ok(finding(Grade::Good, version, None));
@@ -160,12 +164,12 @@ fn drifted(db: &Connection) -> Result<Vec<String>> {
     Ok(names.into_iter().filter(|name| expected.get(*name) != found.get(*name)).cloned().collect())
 }
 
-/// The statements that made our tables and indexes, by name, whatever their white space.
+/// The statements that made our tables and indexes, by name. They are compared without white space:
+/// SQLite writes a column that an upgrade adds on the line of the one before it.
 fn shapes(db: &Connection) -> Result<BTreeMap<String, String>> {
     let mut shapes = db.prepare(SHAPES)?;
     let rows = shapes.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
-    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect::<Vec<_>>().join(" "))))
-        .collect()
+    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect()))).collect()
 }
 
 fn integrity(db: &Connection, size: u64) -> Result<Finding> {

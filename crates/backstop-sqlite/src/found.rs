@@ -81,8 +81,8 @@ impl Columns<'_, '_> {
 
     fn claimant(&self) -> Result<Option<Claimant>> {
         let Some(worker) = row::text(self.row, 17)?.map(WorkerName::new) else { return Ok(None) };
-        let since = row::maybe_whole(self.row, 19)?.map(Time::from_micros);
-        Ok(Some(Claimant { worker, since, until: row::time(self.row, 18)? }))
+        let (until, since) = (row::time(self.row, 18)?, row::time(self.row, 19)?);
+        Ok(Some(Claimant { worker, since, until }))
     }
 
     fn state(&mut self, is_running: bool) -> Result<State> {

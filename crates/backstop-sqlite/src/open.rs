@@ -2,7 +2,8 @@
 
 mod filesystem;
 
-use crate::migrate::{self, Standing};
+use crate::migrate;
+use backstop_core::port::SchemaMark;
 pub(crate) use filesystem::{FileSystem, file_system};
 use rusqlite::{Connection, OpenFlags, Result};
 use rustix::fs::Access;
@@ -132,6 +133,14 @@ pub enum OpenError {
         /// Its version.
         version: u32,
     },
+    /// A pre-release made the file: its versions mean something else.
+    #[error(
+        "{path} was made by a pre-release of backstop. Export what you need with that program, or use a new file"
+    )]
+    PreRelease {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite does not want the file.
     #[error("SQLite cannot use {path}: {cause}")]
     Sqlite {
@@ -164,8 +173,12 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         return Err(OpenError::NoLog { path, mode });
     }
     set_up_log(&writer).map_err(failed)?;
-    if let Standing::Newer(version) = migrate::standing(&writer).map_err(failed)? {
-        return Err(OpenError::Newer { path, version });
+    match migrate::mark(&writer).map_err(failed)? {
+        SchemaMark::PreRelease => return Err(OpenError::PreRelease { path }),
+        SchemaMark::Version(version) if version > migrate::VERSION => {
+            return Err(OpenError::Newer { path, version });
+        }
+        SchemaMark::Missing | SchemaMark::Version(_) => {}
     }
     let readers: Result<Vec<Connection>> =
         (0..readers).map(|_| connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)).collect();

@@ -21,7 +21,7 @@ const SMALL: [&str; 8] = [
     "backstop_stream",
     "backstop_stream_lease",
     "backstop_worker",
-    "backstop_meta",
+    "backstop_schema",
     "sqlite_master",
 ];
 
@@ -40,7 +40,7 @@ fn statements() -> Vec<(String, String)> {
         (name, fs::read_to_string(file.path()).expect("a statement is text"))
     };
     let all = files.map(|file| statement(file.expect("a file")));
-    all.filter(|(name, _)| !name.starts_with("migrate_") && name != "schema_make").collect()
+    all.filter(|(name, _)| name != "schema").collect()
 }
 
 fn plan(db: &Connection, sql: &str) -> Vec<String> {

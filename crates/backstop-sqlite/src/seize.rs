@@ -110,7 +110,7 @@ fn take_over(
         take(work, seize, &expired, leftovers, &mut taken)?;
     }
     if !taken.is_empty() {
-        let by = Claimant { worker: seize.worker.clone(), since: Some(now), until: seize.until };
+        let by = Claimant { worker: seize.worker.clone(), since: now, until: seize.until };
         open(work, seize.number, &by, taken.len())?;
     }
     Ok(taken)

@@ -594,7 +594,7 @@ async fn an_examination_tells_the_promise_that_holds() {
         assert!(examination.promise.contains(promise), "{examination:?}");
         let level =
             if durability == Durability::Full { "synchronous = full" } else { "synchronous = normal" };
-        for what in [level, "journal_mode = wal", "integrity checked", "version 5 of 5"] {
+        for what in [level, "journal_mode = wal", "integrity checked", "version 1 of 1"] {
             assert!(
                 examination.findings.iter().any(|finding| finding.what == what),
                 "{what}: {examination:?}"
@@ -625,7 +625,7 @@ async fn an_examination_finds_tables_and_indexes_that_somebody_changed() {
 async fn a_future_store_cannot_be_opened() {
     let place = Place::new();
     drop(place.store().await);
-    place.connection().execute_batch("UPDATE backstop_meta SET value = 999").expect("the future");
+    place.connection().execute_batch("UPDATE backstop_schema SET version = 999").expect("the future");
     let error = place.open_as(Durability::Full).expect_err("refused");
     assert!(matches!(error, OpenError::Newer { version: 999, .. }), "{error}");
 }
@@ -634,7 +634,7 @@ async fn a_future_store_cannot_be_opened() {
 async fn a_store_migrated_under_our_feet_is_left_alone() {
     let place = Place::new();
     let store = place.store().await;
-    place.connection().execute_batch("UPDATE backstop_meta SET value = 999").expect("the future");
+    place.connection().execute_batch("UPDATE backstop_schema SET version = 999").expect("the future");
     for answer in [store.enqueue(jobs(&["a"]), START).await.map(drop), store.queues(START).await.map(drop)] {
         assert!(matches!(answer, Err(StoreError::Misuse { .. })), "{answer:?}");
     }

@@ -320,9 +320,12 @@ fn held(job: &Job, now: Time) -> Why {
         Some(claimant) if claimant.until < now => {
             Why::Lost { worker: claimant.worker.clone(), since: claimant.until }
         }
-        Some(Claimant { worker, since, until }) => {
-            Why::Running { worker: worker.clone(), since: *since, until: *until, strikes: lost.len() as u64 }
-        }
+        Some(Claimant { worker, since, until }) => Why::Running {
+            worker: worker.clone(),
+            since: Some(*since),
+            until: *until,
+            strikes: lost.len() as u64,
+        },
         // Settled between the reading of the job and of its claim.
         None => Why::Running { worker: WorkerName::new("unknown"), since: None, until: now, strikes: 0 },
     }

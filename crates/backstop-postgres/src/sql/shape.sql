@@ -1,6 +1,3 @@
--- What everything here looked like when it was made, to find out whether somebody changed it.
-CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
-
 -- What everything here looks like: tables by their columns and settings, indexes by their definition and whether they can be used,
 -- functions by their text and settings, and whether they run as their owner.
 CREATE FUNCTION shapes() RETURNS TABLE (name text, digest text) LANGUAGE sql STABLE AS $$

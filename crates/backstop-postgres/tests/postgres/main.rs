@@ -18,7 +18,6 @@ mod snapshot;
 mod streams;
 mod tls;
 mod transaction;
-mod upgrade;
 mod waits;
 
 use backstop_core::port::Store;

@@ -1,7 +1,7 @@
-//! The schema: made once, by many at once, and never by an older version over a newer one.
+//! The schema: made once, by many at once. One that this program does not know is refused.
 
 use super::{open, user};
-use backstop_core::port::{Store, StoreError};
+use backstop_core::port::{Grade, Store, StoreError};
 use backstop_postgres::{Durability, PostgresStore, schema_of};
 use backstop_testkit::given::{Scene, job, names};
 use backstop_testkit::servers;
@@ -30,10 +30,33 @@ async fn a_schema_that_an_administrator_made_is_used() {
 #[tokio::test]
 async fn a_newer_schema_is_left_alone() {
     let (store, schema) = super::fresh_store().await;
-    let newer = format!("UPDATE {schema}.version SET number = 99");
+    let newer = format!("UPDATE {schema}.version SET schema_version = 99");
     user().await.batch_execute(&newer).await.expect("a later version");
     let refused = store.migrate().await.expect_err("it is refused");
     assert!(matches!(refused, StoreError::Misuse { .. }) && refused.to_string().contains("99"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_schema_of_a_pre_release_is_refused_and_left_alone() {
+    for version in [1, 7] {
+        let address = servers::postgres().fresh_url();
+        let schema = schema_of(&address).expect("an address");
+        let made = format!(
+            "CREATE SCHEMA {schema}; CREATE TABLE {schema}.version (number int NOT NULL);
+             INSERT INTO {schema}.version VALUES ({version})"
+        );
+        user().await.batch_execute(&made).await.expect("its mark");
+        let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+        let refused = store.migrate().await.expect_err("its version means something else");
+        assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("pre-release of backstop. Export"), "{refused}");
+        let tables = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}'");
+        let tables = user().await.query_one(&tables, &[]).await.expect("a count");
+        assert_eq!(tables.get::<_, i64>(0), 1, "nothing was made beside it");
+        let examined = store.examine().await.expect("it is examined");
+        let found = examined.findings.iter().find(|found| found.what.contains("pre-release"));
+        assert_eq!(found.expect("it says so").grade, Grade::Bad);
+    }
 }
 
 #[tokio::test]

@@ -32,8 +32,8 @@ const OTHERS: &str = "
     SELECT n, n, 0, 0, 5, 0, 0, 0, 2, gen_random_uuid(), 'k', '' FROM (SELECT nextval('line') n FROM generate_series(1, 2000)) x;
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)
     SELECT n, n, 0, 0, 6, 0, 0, 0, 2, gen_random_uuid(), 'k', '' FROM (SELECT nextval('line') n FROM generate_series(1, 10000)) x;
-  INSERT INTO lease (number, lo, hi, until, queue, level, worker)
-    SELECT -j.no, j.seq, j.seq, 80000000000 + j.seq, 6, 2, 'w ' || j.no % 100 FROM (SELECT * FROM job j WHERE j.queue = 6 ORDER BY j.seq LIMIT 5000) j;
+  INSERT INTO lease (number, lo, hi, since, until, queue, level, worker)
+    SELECT -j.no, j.seq, j.seq, 0, 80000000000 + j.seq, 6, 2, 'w ' || j.no % 100 FROM (SELECT * FROM job j WHERE j.queue = 6 ORDER BY j.seq LIMIT 5000) j;
   INSERT INTO reached (queue, step, at) SELECT 6, 1, ARRAY[0, 0, max(hi), 0] FROM lease;
   INSERT INTO worker (name, queues, seen_at) SELECT 'w ' || n, 'leased', 5 FROM generate_series(0, 99) n;
   INSERT INTO tally (queue, ready) SELECT 1, 0 FROM generate_series(1, 2000);";
@@ -62,7 +62,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 75] = [
+const CALLS: [(&str, i64); 73] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.
@@ -193,8 +193,6 @@ const CALLS: [(&str, i64); 75] = [
            ARRAY(SELECT -n::bigint FROM generate_series(1, 100) n), array_fill(''::bytea, ARRAY[100]))",
         40,
     ),
-    ("SELECT * FROM unprinted(1, 0, 0, 100)", 10),
-    ("SELECT print_dead(ARRAY(SELECT id FROM list_finished(1, 5::smallint, NULL, false, 450000, 0, 100)), array_fill(7::bigint, ARRAY[100]))", 30),
     // One that is there, with a record of this position or without, and one that is not.
     (
         "SELECT * FROM offer('s', ARRAY(SELECT lpad(n::text, 6, '0') FROM generate_series(98002, 102000, 4) n),

@@ -82,9 +82,9 @@ fn address_as(role: &str, schema: &str) -> String {
 #[tokio::test]
 async fn a_worker_has_no_right_to_the_tables() {
     let (store, schema) = fresh_store().await;
-    assert_eq!(store.migrate().await.expect("nothing to do").from, 7);
+    assert_eq!(store.migrate().await.expect("nothing to do").from, 1);
     let examined = store.examine().await.expect("it may look");
-    for what in ["version 7 of 7", "no transaction of this role has been open for long"] {
+    for what in ["version 1 of 1", "no transaction of this role has been open for long"] {
         assert!(examined.findings.iter().any(|found| found.what == what), "{what}: {examined:?}");
     }
     let address = address_as("worker", &schema);
@@ -103,7 +103,7 @@ async fn a_producer_may_enqueue_and_nothing_else() {
     let (store, schema) = fresh_store().await;
     let address = role(&schema, "producer", &granted("producer"));
     let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
-    assert_eq!(producer.migrate().await.expect("nothing to do").from, 7, "every command looks first");
+    assert_eq!(producer.migrate().await.expect("nothing to do").from, 1, "every command looks first");
     let producing = Scene::new(Arc::new(producer));
     producing.insert([job("q", "a")]).await;
     let refused = producing.store.queues(at(0)).await.expect_err("it may not look");

@@ -6,10 +6,10 @@ local function stands_before(one, other)
   return one.arrival < other.arrival
 end
 
--- A holder is: the queues its claim reaches into, since when unless that was not written down, newline, worker.
+-- A holder is: the time of the claim, space, the queues it reaches into, newline, worker.
 local function worker_of(holder) return holder and string.match(holder, '^[^\n]*\n(.*)$') end
 
-local function since_of(holder) return holder and string.match(holder, '^[^\n]*,@(-?%d+)\n') end
+local function since_of(holder) return holder and string.match(holder, '^(-?%d+) ') end
 
 -- What is left of a claim, in the order of its places.
 local function held_under(number)

@@ -11,7 +11,7 @@
 -- KEYS[9]  dead       zset   finished_at arrival id
 -- KEYS[10] cancelled  zset   finished_at arrival id
 -- KEYS[11] leases     hash   id -> lease, of jobs that run
--- KEYS[12] claims     hash   number -> the queues the claim reaches into, newline, worker
+-- KEYS[12] claims     hash   number -> holder: when it was made, the queues it reaches into, worker; see held.lua
 -- KEYS[13] terms      zset   number, by the end of the claim
 -- KEYS[14] held       hash   number -> ids given out under it
 -- KEYS[15] left       hash   number -> how many of those are not settled

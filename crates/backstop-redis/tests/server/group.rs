@@ -1,10 +1,11 @@
 //! Callers that push one job each, and what they have to do with each other.
 
 use crate::place::{Place, open};
-use backstop_core::NewJob;
+use backstop_core::amend::Action;
 use backstop_core::port::{Answer, Backlog, Enqueued, Operator, Store, StoreError};
+use backstop_core::{NewJob, State};
 use backstop_redis::RedisStore;
-use backstop_testkit::given::{DONE, Draft, START, Scene, at, id, job};
+use backstop_testkit::given::{DONE, Draft, START, Scene, at, filter, id, job, listed, names};
 use backstop_testkit::servers::redis::{Append, Settings};
 use backstop_testkit::servers::{self, Redis};
 use futures_util::future::join_all;
@@ -136,4 +137,27 @@ async fn a_call_reaches_into_several_queues_and_is_answered_in_its_order() {
             scene.settle_all(runs.iter().map(|run| (&run.lease, DONE))).await;
         }
     }
+}
+
+#[tokio::test]
+async fn jobs_taken_out_of_a_run_are_passed_over_and_the_rest_stays_in_line() {
+    let place = Place::on(servers::redis()).await;
+    let mut scene = place.scene();
+    let all: Vec<String> = (0..600).map(|n| format!("{n:03}")).collect();
+    scene.insert(all.iter().map(|name| job("q", name))).await;
+    let out: Vec<&str> = all.iter().map(String::as_str).filter(|name| !name.ends_with('7')).collect();
+    scene.amend_named(&out[..500], Action::Cancel).await;
+    let left: Vec<&str> = all.iter().map(String::as_str).filter(|name| !out[..500].contains(name)).collect();
+    assert_eq!(scene.queue("q").await.counts.of(State::Ready), left.len() as u64);
+    assert_eq!(listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await), left);
+    scene.amend_named(&[out[0]], Action::Retry).await;
+    let mut claimed = Vec::new();
+    for max in [1, 40, 2, 100] {
+        let runs = scene.claim("q", max).await;
+        claimed.extend(names(&runs));
+    }
+    let mut expected: Vec<&str> = left.clone();
+    expected.push(out[0]);
+    assert_eq!(claimed, expected);
+    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 0);
 }

@@ -3,7 +3,6 @@
 mod cluster_parts;
 mod dead;
 mod failover;
-mod former;
 mod group;
 mod ids;
 mod moves;

@@ -155,3 +155,21 @@ async fn a_tail_that_was_set_back_stays_behind_those_who_wait() {
     scene.insert([job("q", "last")]).await;
     assert_eq!(names(&scene.claim("q", 9).await), ["0", "1", "2", "3", "4", "last"]);
 }
+
+/// What a repair counts anew keeps who has it and since when.
+#[tokio::test]
+async fn a_repair_keeps_the_beginning_of_a_claim() {
+    for part in ["left", "order", "terms"] {
+        let place = Place::on(servers::redis()).await;
+        let mut scene = place.scene();
+        scene.insert([job("q", "a")]).await;
+        scene.now = at(4);
+        scene.claim_one("q").await;
+        place.delete("q", part);
+        place.store.migrate().await.expect("it repairs");
+        let job = scene.job("a").await;
+        // A claim whose end is lost is closed, and its job is ready.
+        let expected = if part == "terms" { (State::Ready, None) } else { (State::Running, Some(at(4))) };
+        assert_eq!((job.state, job.started_at()), expected, "{part}");
+    }
+}

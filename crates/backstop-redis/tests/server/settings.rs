@@ -59,12 +59,27 @@ async fn scripts_the_server_forgot_are_loaded_again() {
 #[tokio::test]
 async fn a_store_of_a_newer_program_is_refused() {
     let place = Place::on(servers::redis()).await;
-    place.server.cli(&["set", &format!("{}:schema", place.prefix()), "7"]);
+    place.server.cli(&["set", &format!("{}:schema", place.prefix()), "v7"]);
     let refused = open(&place.url).migrate().await;
     assert!(
         matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("version 7")),
         "{refused:?}"
     );
+}
+
+#[tokio::test]
+async fn a_store_of_a_pre_release_is_refused_and_left_as_it_is() {
+    for version in ["1", "4"] {
+        let url = servers::redis().fresh_url();
+        let key = format!("{}:schema", url.split_once("prefix=").expect("a prefix").1);
+        servers::redis().cli(&["set", &key, version]);
+        let refused = open(&url).migrate().await.expect_err("its version means something else");
+        assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("pre-release of backstop. Export"), "{refused}");
+        assert_eq!(servers::redis().cli(&["get", &key]).trim(), version);
+        let examination = open(&url).examine().await.expect("it is examined");
+        graded(&examination, Grade::Bad, "pre-release");
+    }
 }
 
 #[tokio::test]
@@ -104,7 +119,7 @@ async fn what_a_crash_may_lose_is_said_in_words() {
         let examination = place.store.examine().await.expect("it is examined");
         graded(&examination, grade, what);
         graded(&examination, Grade::Good, "maxmemory-policy = noeviction");
-        graded(&examination, Grade::Good, "store version 4");
+        graded(&examination, Grade::Good, "store version 1");
         assert!(examination.promise.contains(promise), "{}", examination.promise);
     }
 }

@@ -1,6 +1,6 @@
 //! Streams whose parts were removed or spoilt by hand, and work that stays bounded.
 
-use crate::place::{Place, open};
+use crate::place::Place;
 use backstop_core::limits::{KEY_RECORDS_MAX, OFFER_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX};
 use backstop_core::port::{
     Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, StoreError, StreamStatus, Streams, Take,
@@ -285,18 +285,4 @@ async fn no_script_keeps_the_server_for_long_with_100000_keys() {
     let status = status(store).await;
     assert_eq!((status.keys, status.records, status.oldest), (MANY as u64 + 1, 0, None));
     assert_eq!(server.cli(&["slowlog", "len"]).trim(), "0", "{}", server.cli(&["slowlog", "get"]));
-}
-
-#[tokio::test]
-async fn a_store_of_an_older_version_is_migrated_and_its_jobs_stay() {
-    for version in ["1", "2"] {
-        let place = Place::on(servers::redis()).await;
-        let mut scene = place.scene();
-        scene.insert([backstop_testkit::given::job("q", "a")]).await;
-        place.server.cli(&["set", &format!("{}:schema", place.prefix()), version]);
-        let migrated = open(&place.url).migrate().await.expect("it migrates");
-        assert_eq!((migrated.from.to_string(), migrated.to), (version.to_owned(), 4));
-        assert_eq!(scene.claim("q", 9).await.len(), 1);
-        hold(&*place.store, vec![record("a", 1)]).await;
-    }
 }

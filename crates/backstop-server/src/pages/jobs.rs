@@ -228,10 +228,10 @@ fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
         State::Ready => Some(("ready since", when(job.run_at))),
         State::Running => {
             let claimant = job.held_by.as_ref()?;
-            Some(match claimant.since {
-                _ if claimant.until < now => ("lease over", when(claimant.until)),
-                Some(since) => ("started", when(since)),
-                None => ("lease ends", when(claimant.until)),
+            Some(if claimant.until < now {
+                ("lease over", when(claimant.until))
+            } else {
+                ("started", when(claimant.since))
             })
         }
         State::Done | State::Dead | State::Cancelled => job.finished_at.map(|at| ("ended", when(at))),

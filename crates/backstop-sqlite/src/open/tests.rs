@@ -124,10 +124,25 @@ fn a_newer_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     let db = open(&path, 0).expect("the file opens").writer;
-    db.execute_batch(
-        "CREATE TABLE backstop_meta (key, value); INSERT INTO backstop_meta VALUES ('schema', 999)",
-    )
-    .expect("a version of the future");
+    db.execute_batch("CREATE TABLE backstop_schema (version); INSERT INTO backstop_schema VALUES (999)")
+        .expect("a version of the future");
     let error = open(&path, 0).map(drop).expect_err("refused");
     assert!(matches!(error, OpenError::Newer { version: 999, .. }), "{error}");
+}
+
+#[test]
+fn a_file_of_a_pre_release_is_refused_with_what_to_do() {
+    for version in [1, 5] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        let db = open(&path, 0).expect("the file opens").writer;
+        db.execute_batch(&format!(
+            "CREATE TABLE backstop_meta (key, value);
+             INSERT INTO backstop_meta VALUES ('schema', {version})"
+        ))
+        .expect("its mark");
+        let error = open(&path, 0).map(drop).expect_err("refused");
+        assert!(matches!(error, OpenError::PreRelease { .. }), "{error}");
+        assert!(error.to_string().ends_with("with that program, or use a new file"), "{error}");
+    }
 }

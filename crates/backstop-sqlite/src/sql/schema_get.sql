@@ -1,1 +1,1 @@
-SELECT value FROM backstop_meta WHERE key = 'schema'
+SELECT version FROM backstop_schema

@@ -1,3 +1,2 @@
 -- ?1 version
-INSERT INTO backstop_meta (key, value) VALUES ('schema', ?1)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value
+INSERT OR REPLACE INTO backstop_schema (rowid, version) VALUES (1, ?1)

@@ -97,16 +97,13 @@ fn running(job: &Job, now: Time) -> Vec<Moment> {
     let Some(claimant) = &job.held_by else {
         return vec![plain("ended", &format!("{attempt} runs"), None, now)];
     };
-    let (worker, since, is_over) = (&claimant.worker, claimant.since, claimant.until < now);
-    let over = is_over.then(|| {
-        let title = format!("The lease of {worker} is over");
-        plain("failed", &title, Some(claimant.until), now)
-    });
-    let run = match (since, is_over) {
-        (Some(_), true) => Some(plain("", &format!("{attempt} started on {worker}"), since, now)),
-        (Some(_), false) => Some(plain("ended", &format!("{attempt} runs on {worker}, started"), since, now)),
-        (None, true) => None,
-        (None, false) => Some(plain("ended", &format!("{attempt} runs on {worker}"), None, now)),
-    };
-    run.into_iter().chain(over).collect()
+    let (worker, since) = (&claimant.worker, Some(claimant.since));
+    if claimant.until >= now {
+        return vec![plain("ended", &format!("{attempt} runs on {worker}, started"), since, now)];
+    }
+    let title = format!("The lease of {worker} is over");
+    vec![
+        plain("", &format!("{attempt} started on {worker}"), since, now),
+        plain("failed", &title, Some(claimant.until), now),
+    ]
 }

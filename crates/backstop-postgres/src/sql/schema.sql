@@ -1,0 +1,310 @@
+-- The tables of a store, in version 1. The functions that work on them are in the other files.
+--
+-- A job is in one of three tables and moves between them: `job` while it is ready or runs, `waiting`
+-- until its time comes, `finished` once it has ended. A claim changes no row of a job: it advances
+-- the cursor of the queue, and writes one lease for all the jobs that the cursor passed.
+--
+-- Times are microseconds since 1970. Sizes and bounds are the bits of a u64: a number below zero is
+-- larger than there can be. States: 0 scheduled, 1 ready, 2 running, 3 retrying, 4 done, 5 dead,
+-- 6 cancelled. Most tables lose rows as fast as they get them, so autovacuum goes by a fixed number
+-- of rows instead of a share of the table.
+
+-- The version of the schema: one row. Pre-releases named the column otherwise.
+CREATE TABLE version (schema_version int NOT NULL);
+
+-- What the tables, indexes and functions looked like when they were made: `doctor` compares.
+CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
+
+-- The queues, and how much each may hold. The defaults are those of `backstop_core::Bounds`.
+CREATE TABLE queue (
+  id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name     text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
+  paused   boolean NOT NULL DEFAULT false,
+  max_size bigint,
+  overflow text   NOT NULL DEFAULT 'reject',
+  dead_max bigint NOT NULL DEFAULT 10000
+);
+
+-- Gives places in the ready line and numbers of arrival; both are only ever compared. It is not
+-- cached: a place that is given later must be behind all others.
+CREATE SEQUENCE line AS bigint CACHE 1;
+
+-- The ready and running jobs. `settled_lease` and `settled_tag` are the last accepted settlement, to
+-- recognise its repetition. They are NULL and take no room until the job is settled once.
+CREATE TABLE job (
+  seq           bigint   NOT NULL,
+  no            bigint   NOT NULL,
+  run_at        bigint   NOT NULL,
+  inserted_at   bigint   NOT NULL,
+  queue         int      NOT NULL,
+  attempts      int      NOT NULL,
+  lost          int      NOT NULL,
+  requeues      int      NOT NULL,
+  level         smallint NOT NULL,
+  id            uuid     NOT NULL,
+  kind          text     NOT NULL,
+  payload       bytea    NOT NULL,
+  unique_key    text,
+  unique_states smallint,
+  unique_until  bigint,
+  retry         bytea,
+  history       bytea,
+  settled_lease bigint,
+  settled_tag   smallint,
+  PRIMARY KEY (queue, level, seq)
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000);
+CREATE UNIQUE INDEX job_id ON job (id);
+CREATE INDEX job_no ON job (no);
+
+-- The scheduled and retrying jobs, by the time at which they become ready.
+CREATE TABLE waiting (
+  run_at        bigint   NOT NULL,
+  no            bigint   NOT NULL,
+  inserted_at   bigint   NOT NULL,
+  queue         int      NOT NULL,
+  attempts      int      NOT NULL,
+  lost          int      NOT NULL,
+  requeues      int      NOT NULL,
+  level         smallint NOT NULL,
+  state         smallint NOT NULL CHECK (state IN (0, 3)),
+  id            uuid     NOT NULL,
+  kind          text     NOT NULL,
+  payload       bytea    NOT NULL,
+  unique_key    text,
+  unique_states smallint,
+  unique_until  bigint,
+  retry         bytea,
+  history       bytea,
+  settled_lease bigint,
+  settled_tag   smallint,
+  PRIMARY KEY (run_at, no)
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+CREATE UNIQUE INDEX waiting_id ON waiting (id);
+CREATE INDEX waiting_no ON waiting (no);
+
+-- The jobs that have ended. Only dead jobs have a `fingerprint`, and only they are in the last two
+-- indexes: jobs that succeed do not pay for them.
+CREATE TABLE finished (
+  finished_at   bigint   NOT NULL,
+  no            bigint   NOT NULL,
+  run_at        bigint   NOT NULL,
+  inserted_at   bigint   NOT NULL,
+  queue         int      NOT NULL,
+  attempts      int      NOT NULL,
+  lost          int      NOT NULL,
+  requeues      int      NOT NULL,
+  level         smallint NOT NULL,
+  state         smallint NOT NULL,
+  id            uuid     NOT NULL,
+  kind          text     NOT NULL,
+  payload       bytea    NOT NULL,
+  reason        text,
+  unique_key    text,
+  unique_states smallint,
+  unique_until  bigint,
+  retry         bytea,
+  history       bytea,
+  settled_lease bigint,
+  settled_tag   smallint,
+  fingerprint   bigint,
+  PRIMARY KEY (queue, state, finished_at, no)
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 20000);
+CREATE UNIQUE INDEX finished_id ON finished (id);
+CREATE INDEX finished_no ON finished (no);
+CREATE INDEX finished_dead ON finished (queue, fingerprint, finished_at, no) WHERE state = 5;
+CREATE INDEX finished_group ON finished (fingerprint, no) WHERE state = 5;
+
+-- The cursor of each queue: `at` is how far its claims have come, level by level. A claim adds a row
+-- and removes the one before it, instead of an update: the newest row is at the end of the index, and
+-- dead tuples that a long transaction keeps are never read.
+-- `swept`, `swept_at` and `pending` say how far behind the cursor late jobs were looked for, when, and
+-- which transactions were open then; see sweep.sql. `low` says for each level from which place on
+-- `returned` has rows. Only the holder of the queue's lock writes here.
+CREATE TABLE reached (
+  queue    int      NOT NULL,
+  step     bigint   NOT NULL,
+  at       bigint[] NOT NULL,
+  swept    bigint[] NOT NULL DEFAULT '{0,0,0,0}',
+  low      bigint[] NOT NULL DEFAULT '{0,0,0,0}',
+  swept_at bigint   NOT NULL DEFAULT 0,
+  pending  text[]   NOT NULL DEFAULT '{}',
+  PRIMARY KEY (queue, step)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The leases: each is for jobs of one queue and level with places from `lo` to `hi`. `handed` says
+-- which of these places were given out; NULL means all of them. `given_back` are places that left the
+-- lease and are still in line; the jobs of the others that left it are no longer in `job`. `begun` are
+-- the places whose runs are known to have started. `since` is the time of the claim.
+-- `lease_line` ends with `hi`, so that a search behind a place meets only leases that reach it.
+CREATE TABLE lease (
+  no              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  number          bigint   NOT NULL,
+  lo              bigint   NOT NULL,
+  hi              bigint   NOT NULL,
+  until           bigint   NOT NULL,
+  queue           int      NOT NULL,
+  level           smallint NOT NULL,
+  worker          text     NOT NULL,
+  handed          int8multirange,
+  given_back      bigint[],
+  begun           bigint[],
+  vanished_worker text,
+  vanished_number bigint,
+  since           bigint   NOT NULL
+) WITH (fillfactor = 50, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX lease_number ON lease (number);
+CREATE INDEX lease_line ON lease (queue, level, hi);
+CREATE INDEX lease_until ON lease (until);
+
+-- Places behind the cursor that are to be claimed: jobs that were given back, and jobs whose
+-- transaction committed after the cursor had passed them.
+CREATE TABLE returned (
+  queue int      NOT NULL,
+  level smallint NOT NULL,
+  seq   bigint   NOT NULL,
+  PRIMARY KEY (queue, level, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The unique keys of jobs. `forget_at` is set once the job is gone, so that pruning reads only keys
+-- that it removes.
+CREATE TABLE key (
+  queue     int      NOT NULL,
+  key       text COLLATE "C" NOT NULL,
+  id        uuid     NOT NULL,
+  states    smallint NOT NULL,
+  until     bigint,
+  forget_at bigint,
+  PRIMARY KEY (queue, key)
+);
+CREATE INDEX key_forget ON key (forget_at) WHERE forget_at IS NOT NULL;
+
+-- The last heartbeat of each worker.
+CREATE TABLE worker (
+  name    text COLLATE "C" PRIMARY KEY,
+  queues  text   NOT NULL,
+  seen_at bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- How many jobs a queue has in each state, and how many it ever had. The newest row of a queue counts,
+-- as in `reached`.
+CREATE TABLE total (
+  queue           int    NOT NULL,
+  scheduled       bigint NOT NULL DEFAULT 0,
+  ready           bigint NOT NULL DEFAULT 0,
+  running         bigint NOT NULL DEFAULT 0,
+  retrying        bigint NOT NULL DEFAULT 0,
+  done            bigint NOT NULL DEFAULT 0,
+  dead            bigint NOT NULL DEFAULT 0,
+  cancelled       bigint NOT NULL DEFAULT 0,
+  total_enqueued  bigint NOT NULL DEFAULT 0,
+  total_done      bigint NOT NULL DEFAULT 0,
+  total_dead      bigint NOT NULL DEFAULT 0,
+  total_cancelled bigint NOT NULL DEFAULT 0,
+  step            bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (queue, step)
+) WITH (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Changes of these counts that are not added up yet. If every transaction changed the counts in place,
+-- each would wait for the commit of the other. The rows of a transaction are found by its `xid`; see
+-- tell.sql.
+CREATE TABLE tally (
+  queue           int  NOT NULL,
+  scheduled       int  NOT NULL DEFAULT 0,
+  ready           int  NOT NULL DEFAULT 0,
+  running         int  NOT NULL DEFAULT 0,
+  retrying        int  NOT NULL DEFAULT 0,
+  done            int  NOT NULL DEFAULT 0,
+  dead            int  NOT NULL DEFAULT 0,
+  cancelled       int  NOT NULL DEFAULT 0,
+  total_enqueued  int  NOT NULL DEFAULT 0,
+  total_done      int  NOT NULL DEFAULT 0,
+  total_dead      int  NOT NULL DEFAULT 0,
+  total_cancelled int  NOT NULL DEFAULT 0,
+  xid             xid8 NOT NULL DEFAULT pg_current_xact_id()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX tally_xid ON tally (xid);
+
+-- How far the changes of counts are added up, those of jobs and those of streams: the changes of all
+-- transactions before `xid` are, except those of `pending`. The newest row counts.
+CREATE TABLE added (
+  step    bigint  NOT NULL,
+  streams boolean NOT NULL,
+  xid     xid8    NOT NULL,
+  pending xid8[]  NOT NULL,
+  PRIMARY KEY (streams, step)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+INSERT INTO added (step, streams, xid, pending) VALUES (0, false, '0', '{}'), (0, true, '0', '{}');
+
+-- Cells: small shared values, changed by compare-and-set.
+CREATE TABLE cell (
+  name    text COLLATE "C" PRIMARY KEY,
+  version bigint NOT NULL,
+  value   bytea  NOT NULL
+) WITH (fillfactor = 50);
+
+-- The streams.
+CREATE TABLE stream (
+  id   int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$')
+);
+
+-- The keys of a stream, each changed in place. `number` and `turn` are those of the lease that the key
+-- is or was under last, to recognise a repetition; `until` and `worker` are set only while a worker
+-- has the key. `records` is how many records it holds. `due_take` is `number` if the key was taken
+-- because it was due: a repeated take of due keys finds it by that.
+-- A record that comes in order changes its row twice, and no column that an index knows. The fill
+-- factor leaves room in each page for the new versions of all its rows (heap-only updates).
+CREATE TABLE stream_key (
+  watermark bigint,
+  arrived   bigint NOT NULL DEFAULT 0,
+  number    bigint,
+  turn      bigint NOT NULL DEFAULT 0,
+  until     bigint,
+  due       bigint,
+  due_take  bigint,
+  stream    int    NOT NULL,
+  records   int    NOT NULL DEFAULT 0,
+  key       text COLLATE "C" NOT NULL,
+  worker    text,
+  standing  bytea  NOT NULL DEFAULT '',
+  PRIMARY KEY (stream, key)
+) WITH (fillfactor = 40, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2, autovacuum_vacuum_threshold = 20000);
+-- The sum `stream + 0` keeps these indexes apart from the primary key. Otherwise the planner may take
+-- one for the other while the table looks empty, and its plans stay when the table has filled.
+CREATE INDEX stream_key_due ON stream_key ((stream + 0), due) WHERE due IS NOT NULL;
+CREATE INDEX stream_key_due_take ON stream_key (due_take) WHERE due_take IS NOT NULL;
+CREATE INDEX stream_key_holding ON stream_key ((stream + 0), key) WHERE records > 0;
+
+-- The records that keys hold. Only the transaction that has locked the row of the key adds or removes
+-- one.
+CREATE TABLE stream_record (
+  position bigint NOT NULL,
+  step     bigint NOT NULL,
+  at       bigint NOT NULL,
+  arrival  bigint NOT NULL,
+  stream   int    NOT NULL,
+  key      text COLLATE "C" NOT NULL,
+  tenant   text,
+  payload  bytea  NOT NULL,
+  PRIMARY KEY (stream, key, position)
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX stream_record_at ON stream_record ((stream + 0), at);
+
+-- The counts of a stream, a row for each. `what` is a number of `backstop_core::stream::Count`, or
+-- -1 for keys, -2 for keys that hold records, -3 for records.
+CREATE TABLE stream_total (
+  stream int      NOT NULL,
+  what   smallint NOT NULL,
+  number bigint   NOT NULL,
+  PRIMARY KEY (stream, what)
+) WITH (fillfactor = 50);
+
+-- Changes of these counts that are not added up yet, as in `tally`.
+CREATE TABLE stream_tally (
+  stream int      NOT NULL,
+  what   smallint NOT NULL,
+  number bigint   NOT NULL,
+  xid    xid8     NOT NULL DEFAULT pg_current_xact_id()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX stream_tally_xid ON stream_tally (xid);

@@ -1,1 +1,0 @@
--- The fourth shape: the tables of the third. Functions look from the other end, and take fewer steps.

@@ -1,1 +1,0 @@
--- The seventh shape: the tables of the sixth. No function takes another index where the server believes that a table is empty.

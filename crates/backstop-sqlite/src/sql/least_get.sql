@@ -1,1 +1,0 @@
-SELECT value FROM backstop_meta WHERE key = 'least'

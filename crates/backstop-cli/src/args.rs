@@ -6,7 +6,7 @@ use crate::commands::{
     stream, sweep, table, token, top, work, worker,
 };
 use backstop::{Address, Durability};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -33,6 +33,7 @@ Stores, for --store (BACKSTOP_STORE keeps a password out of the list of processe
   memory:                                      gone with the process, for tests
 
 Configuration: backstop.toml (or --config), then BACKSTOP_STORE and BACKSTOP_DURABILITY, then flags; later wins.
+
 Exit codes: 0 done, 1 failed or falls short, 2 wrong use.";
 
 const STORE_HELP: &str = "The store: sqlite:FILE, postgres://…, redis://…, redis+cluster://…, redis+sentinel://… or \
@@ -150,13 +151,14 @@ Examples:
 Reads the store's live settings and its clock, and says in words what can be relied on. Exits 1 if something falls
 short of the promise, or if the store cannot be reached. Changes nothing.")]
     Doctor,
-    /// Bring the store's tables up to what this version needs
+    /// Make or update the store's tables, for roles that may not do it themselves
     #[command(after_help = "\
 Examples:
   backstop migrate --store sqlite:/var/lib/app/backstop.db
   backstop migrate --store postgres://owner@db.example.org/shop
 
-Can be killed at any step and run again. Other commands do it by themselves when they open a store.
+The first command that writes to a store makes its tables by itself, if its role may. `migrate` does the same and nothing else: run it
+with a role that may, where the others may not. It can be killed at any step and run again.
 
 On PostgreSQL it makes a schema and the tables in it: the role needs CREATE on the database the first time
   GRANT CREATE ON DATABASE shop TO owner;
@@ -191,7 +193,53 @@ in schemas, or under keys, of its own, which are removed at the end.")]
     Completions(completions::CompletionsArgs),
 }
 
+/// The command line, with texts that are wrapped once, for the terminal they are read on.
+pub(crate) fn command() -> clap::Command {
+    unwrapped(Cli::command())
+}
+
+fn unwrapped(command: clap::Command) -> clap::Command {
+    let text = command.get_after_help().map(|text| joined(&text.to_string()));
+    let command = match text {
+        Some(text) => command.after_help(text),
+        None => command,
+    };
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, unwrapped))
+}
+
+/// The text with each paragraph on one line. Lines that are set in are examples and stay as they are.
+fn joined(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut goes_on = false;
+    for line in text.lines() {
+        let is_prose = !line.is_empty() && !line.starts_with(' ');
+        if !joined.is_empty() {
+            joined.push(if goes_on && is_prose { ' ' } else { '\n' });
+        }
+        joined.push_str(line);
+        goes_on = is_prose;
+    }
+    joined
+}
+
 impl Command {
+    /// Whether it changes nothing and needs nothing of the configuration but the store's address.
+    pub(crate) fn only_looks(&self) -> bool {
+        match self {
+            Self::Job(command) => command.only_looks(),
+            Self::Queue(command) => command.only_looks(),
+            Self::Worker(command) => command.only_looks(),
+            Self::Stream(command) => command.only_looks(),
+            Self::Schedule(command) => command.only_looks(),
+            Self::Breaker(command) => command.only_looks(),
+            Self::Dead(command) => command.only_looks(),
+            Self::Token(command) => command.only_looks(),
+            Self::Doctor => true,
+            _ => false,
+        }
+    }
+
     /// Whether it draws over the whole terminal, so that logs may not be written there.
     pub(crate) const fn has_the_screen(&self, is_json: bool) -> bool {
         match self {

@@ -27,15 +27,17 @@ pub(crate) struct Context {
 
 impl Context {
     /// Defaults, then the file, then the environment, then the flags.
-    pub(crate) fn resolve(globals: &Globals) -> Result<Self, Trouble> {
+    pub(crate) fn resolve(globals: &Globals, only_looks: bool) -> Result<Self, Trouble> {
         let flags = Overrides {
             store: globals.store.clone(),
             durability: globals.durability,
             ..Overrides::default()
         };
-        let (config, file) = resolved(globals.config.as_deref(), flags.clone())?;
+        let output = Output::new(globals);
+        let (config, file) =
+            resolved(globals.config.as_deref(), flags.clone(), only_looks.then_some(output))?;
         let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
-        let (output, read) = (Output::new(globals), file.map(OnceLock::from).unwrap_or_default());
+        let read = file.map(OnceLock::from).unwrap_or_default();
         Ok(Self { config, named_store, named_file, output, read, flags })
     }
 
@@ -43,7 +45,7 @@ impl Context {
     pub(crate) fn read_again(&self, listen: Option<String>, base: Option<String>) -> Result<Config, Trouble> {
         let known = self.named_file.as_ref().or(self.read.get());
         let flags = Overrides { listen, base, ..self.flags.clone() };
-        let (config, file) = resolved(known.map(PathBuf::as_path), flags)?;
+        let (config, file) = resolved(known.map(PathBuf::as_path), flags, None)?;
         if let Some(file) = file {
             self.read.get_or_init(|| file);
         }
@@ -109,8 +111,13 @@ impl Context {
     }
 }
 
-/// Defaults, then the file, then the environment, then the flags; and the file, if there was one to read.
-fn resolved(named_file: Option<&Path>, flags: Overrides) -> Result<(Config, Option<PathBuf>), Trouble> {
+/// Defaults, then the file, then the environment, then the flags; and the file, if there was one to read. `look` is where a command that only
+/// looks says that the file cannot be used: in an incident the store that is named can be looked at all the same.
+fn resolved(
+    named_file: Option<&Path>,
+    flags: Overrides,
+    look: Option<Output>,
+) -> Result<(Config, Option<PathBuf>), Trouble> {
     let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
@@ -123,6 +130,13 @@ fn resolved(named_file: Option<&Path>, flags: Overrides) -> Result<(Config, Opti
     let name = path.display().to_string();
     let written = text.as_deref().map(|text| Written { path: &name, text });
     let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
-    let config = config::resolve(written, environment, flags)?;
+    let names_store = flags.store.is_some() || environment.store.is_some();
+    let config = match (config::resolve(written, environment.clone(), flags.clone()), written, look) {
+        (Err(bad), Some(written), Some(output)) if names_store && bad.is_about_the_file() => {
+            output.warn(format!("warning: {bad}; this command only looks, and goes on without the file"));
+            config::resolve_without(written, environment, flags)?
+        }
+        (resolved, ..) => resolved?,
+    };
     Ok((config, text.map(|_| path.to_owned())))
 }

@@ -7,8 +7,10 @@ mod otlp;
 use crate::args::{Globals, LogFormat};
 use crate::output::progress;
 use crate::trouble::Trouble;
+use backstop::FAILED_RUNS;
 use backstop::config::Config;
 use backstop_core::redact::{REDACTED, Redaction};
+use backstop_core::terminal::one_line;
 use json::Json;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -31,7 +33,7 @@ pub(crate) struct Logging {
 }
 
 /// Starts logging for the life of the process. `RUST_LOG` has the last word.
-pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Trouble> {
+pub(crate) fn start(globals: &Globals, config: &Config, tells_failed_runs: bool) -> Result<Logging, Trouble> {
     let logs = match globals.log_format {
         LogFormat::Text => text(config.redaction.clone()),
         LogFormat::Json => tracing_subscriber::fmt::layer()
@@ -42,7 +44,7 @@ pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Troub
             .boxed(),
     };
     #[cfg_attr(not(feature = "otlp"), expect(unused_mut, reason = "there is only one"))]
-    let mut layers: Vec<AnyLayer> = vec![logs.with_filter(filter(globals)).boxed()];
+    let mut layers: Vec<AnyLayer> = vec![logs.with_filter(filter(globals, tells_failed_runs)).boxed()];
     #[cfg(feature = "otlp")]
     let traces = otlp::start(&config.telemetry, |name| std::env::var(name).ok())?;
     #[cfg(feature = "otlp")]
@@ -63,7 +65,7 @@ pub(crate) fn start(globals: &Globals, config: &Config) -> Result<Logging, Troub
 
 /// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level; and what commands
 /// announce is among them.
-fn filter(globals: &Globals) -> EnvFilter {
+fn filter(globals: &Globals, tells_failed_runs: bool) -> EnvFilter {
     // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of them is told by whoever made the call.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
@@ -75,7 +77,9 @@ fn filter(globals: &Globals) -> EnvFilter {
         LogFormat::Json => format!(",backstop::run=info,{ANNOUNCED}=info"),
         LogFormat::Text => String::new(),
     };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}")))
+    let runs =
+        if tells_failed_runs && !globals.quiet { format!(",{FAILED_RUNS}=info") } else { String::new() };
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}{runs}")))
 }
 
 /// Lines for people.
@@ -88,13 +92,13 @@ fn text(redaction: Redaction) -> AnyLayer {
         .boxed()
 }
 
-/// Fields as people read them, without what must not be shown.
+/// Fields as people read them, on one line and without what must not be shown. This replaces the escaping of the subscriber's own fields.
 fn fields(redaction: Arc<Redaction>) -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     use tracing_subscriber::field::MakeExt;
     debug_fn(move |writer: &mut Writer<'_>, field, value| match field.name() {
-        "message" => write!(writer, "{}", redaction.text(&format!("{value:?}"))),
+        "message" => write!(writer, "{}", one_line(&redaction.text(&format!("{value:?}")))),
         name if redaction.is_secret(name) => write!(writer, "{name}={REDACTED}"),
-        name => write!(writer, "{name}={}", redaction.text(&format!("{value:?}"))),
+        name => write!(writer, "{name}={}", one_line(&redaction.text(&format!("{value:?}")))),
     })
     .delimited(" ")
 }

@@ -12,13 +12,17 @@ mod output;
 mod trouble;
 
 use args::{Cli, Command, Globals};
-use clap::Parser;
+use clap::FromArgMatches;
 use context::Context;
 use std::process::ExitCode;
 use trouble::{Trouble, Verdict};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut command = args::command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed
+        .and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return trouble::misread(&error),
     };
@@ -31,13 +35,13 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Verdict, Trouble> {
     let is_check = matches!(cli.command, Command::Config(_));
-    let resolved = Context::resolve(&cli.globals);
+    let resolved = Context::resolve(&cli.globals, cli.command.only_looks());
     let context = resolved.map_err(|trouble| if is_check { trouble.found() } else { trouble })?;
     // Dropped last, outside the runtime: what is left to be exported is sent then.
     let _logging = if cli.command.has_the_screen(cli.globals.json) {
         None
     } else {
-        Some(logging::start(&cli.globals, &context.config)?)
+        Some(logging::start(&cli.globals, &context.config, matches!(cli.command, Command::Work(_)))?)
     };
     let failed = |error| Trouble::new(format!("the program's threads could not be started: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;

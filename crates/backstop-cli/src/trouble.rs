@@ -2,13 +2,14 @@
 
 mod unopened;
 
-use crate::output::Format;
+use crate::output::{self, Format};
 use backstop::config::BadConfig;
 use backstop::core::port::StoreError;
 use backstop::{Address, BadDraft, BadWorker, StoreKind};
+use backstop_core::terminal::{escaped_json, is_control, one_line};
 use serde_json::json;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 pub(crate) use unopened::unopened;
 
@@ -94,15 +95,16 @@ impl Trouble {
     /// Tells it, and ends with the code it means.
     pub(crate) fn tell(self, format: Format) -> ExitCode {
         let Self::Told { cause, advice, blame } = self else { return ExitCode::SUCCESS };
-        let told = match format {
-            Format::Json => json!({ "error": cause, "try": advice }).to_string(),
-            Format::Text => match advice {
-                Some(advice) => format!("error: {cause}\n  try: {advice}"),
-                None => format!("error: {cause}"),
-            },
+        let told: Vec<String> = match format {
+            Format::Json => {
+                vec![escaped_json(&json!({ "error": cause, "try": advice }).to_string())]
+            }
+            Format::Text => {
+                let advice = advice.map(|advice| format!("  try: {advice}"));
+                [format!("error: {cause}")].into_iter().chain(advice).collect()
+            }
         };
-        // Where stderr is closed there is nobody to tell; the exit code remains.
-        let _ = writeln!(io::stderr(), "{told}");
+        told.into_iter().for_each(output::written);
         ExitCode::from(match blame {
             Blame::World => 1,
             Blame::User | Blame::Entry => 2,
@@ -112,12 +114,18 @@ impl Trouble {
 
 /// A command line that could not be read, or a wish for help.
 pub(crate) fn misread(error: &clap::Error) -> ExitCode {
-    let wants_json = std::env::args().any(|arg| arg == "--json");
-    if !error.use_stderr() || !wants_json {
+    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let wants_json = args.iter().any(|arg| arg == "--json");
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    if !error.use_stderr() || (!wants_json && !args.iter().any(|arg| arg.contains(is_control))) {
         let _ = error.print();
-        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        return code;
     }
-    let text = error.to_string();
+    let text = with_clean_arguments(error.to_string(), &args);
+    if !wants_json {
+        text.trim_end().lines().for_each(output::written);
+        return code;
+    }
     let (cause, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
     let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
     let cause = cause.trim().trim_start_matches("error: ");
@@ -126,6 +134,14 @@ pub(crate) fn misread(error: &clap::Error) -> ExitCode {
         Some(usage) => trouble.advise(usage).tell(Format::Json),
         None => trouble.advise("backstop --help").tell(Format::Json),
     }
+}
+
+/// What was said about the command line, with its lines our own: an argument brings none of its line ends along.
+fn with_clean_arguments(told: String, args: &[String]) -> String {
+    let values =
+        args.iter().flat_map(|arg| [Some(arg.as_str()), arg.split_once('=').map(|(_, value)| value)]);
+    let hostile = values.flatten().filter(|value| value.contains(is_control));
+    hostile.fold(told, |told, value| told.replace(value, &one_line(value)))
 }
 
 impl From<io::Error> for Trouble {
@@ -186,6 +202,8 @@ impl From<BadConfig> for Trouble {
             BadConfig::File { .. } | BadConfig::Flag { .. } | BadConfig::Environment { .. } => Blame::User,
             _ => Blame::Entry,
         };
-        Self::Told { cause: error.to_string(), advice: None, blame }
+        let advice =
+            error.is_about_the_file().then(|| "correct it, and look with: backstop config check".to_owned());
+        Self::Told { cause: error.to_string(), advice, blame }
     }
 }

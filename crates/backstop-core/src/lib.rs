@@ -22,6 +22,7 @@
 //! | [`stream`] | what is handled, held or declared missing, in which order |
 //! | [`sweep`] | what becomes of rows whose work was lost |
 //! | [`table`] | which rows of a user's own table are due, and who works on them |
+//! | [`terminal`] | what becomes of text from elsewhere where people read it |
 //! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
 //! | [`terms`], [`trace`] | what a job carries beside its payload |
 //! | [`simulate`] | what a policy does to a service that is down |
@@ -52,6 +53,7 @@ pub mod spread;
 pub mod stream;
 pub mod sweep;
 pub mod table;
+pub mod terminal;
 pub mod terms;
 pub mod time;
 pub mod trace;

@@ -238,6 +238,8 @@ pub const TABLE_WALK_EVERY: Span = Span::hours(1);
 pub const TABLE_BURIED_CELL_MAX: usize = 4_000;
 /// Cells of such rows. What no longer fits is copied again if its letter was removed meanwhile.
 pub const TABLE_BURIED_CELLS_MAX: usize = 250;
+/// Words of a status column that a check tells.
+pub const TABLE_WORDS_MAX: usize = 20;
 /// Expired rows, and failures of a pass, that are told one by one.
 pub const TABLE_TOLD_MAX: usize = 1_000;
 /// Characters of what is noted of a pass that failed: it shares a cell with the rows in somebody's hands.

@@ -203,6 +203,30 @@ const UNITS: [(&str, i64); 6] = [
     ("us", 1),
 ];
 
+impl Span {
+    /// As people read it, to a tenth of a second below a minute and in its two largest units above: `250ms`, `1.2s`, `1m 3s`.
+    pub fn plain(self) -> String {
+        const LARGE: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+        let (secs, tenths) = (self.0 / 1_000_000, self.0 % 1_000_000 / 100_000);
+        match (secs, tenths) {
+            _ if self.0 == 0 => return "0s".to_owned(),
+            (0, _) => return format!("{}ms", self.as_millis().max(1)),
+            (1..60, 1..) => return format!("{secs}.{tenths}s"),
+            _ => {}
+        }
+        let largest = LARGE.iter().position(|(_, size)| secs >= *size).unwrap_or(LARGE.len() - 1);
+        let mut left = secs;
+        let mut parts = Vec::new();
+        for (unit, size) in &LARGE[largest..(largest + 2).min(LARGE.len())] {
+            if left / size > 0 {
+                parts.push(format!("{}{unit}", left / size));
+            }
+            left %= size;
+        }
+        parts.join(" ")
+    }
+}
+
 impl fmt::Display for Span {
     /// The shortest exact form: the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,10 +12,11 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     let cause = format!("{} ({})", said.message(), said.code().code());
     match said.code() {
         _ if is_outdated(error) => StoreError::unavailable(doing, cause),
-        &SqlState::INSUFFICIENT_PRIVILEGE => StoreError::misuse(
-            doing,
-            format!("{cause}; grant the role what the documentation lists, or use one that may"),
-        ),
+        &SqlState::INSUFFICIENT_PRIVILEGE => {
+            let cause = cause.replacen("permission denied for ", "not allowed: ", 1);
+            let advice = "grant the role what the documentation lists, or use one that may";
+            StoreError::misuse(doing, format!("{cause}; {advice}"))
+        }
         &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_FUNCTION | &SqlState::INVALID_SCHEMA_NAME => {
             StoreError::misuse(doing, format!("{cause}; run `backstop migrate` on this address"))
         }

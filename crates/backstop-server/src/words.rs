@@ -1,5 +1,6 @@
 //! Numbers and times as people read them.
 
+pub use backstop_core::terminal::one_line;
 use backstop_core::{Span, Time};
 
 /// `1234567` as `1,234,567`.
@@ -36,28 +37,15 @@ pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A length of time in its two largest units.
+/// A length of time in its two largest units, without parts of a second.
 pub fn about(span: Span) -> String {
-    const UNITS: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     let secs = span.as_micros() / 1_000_000;
-    if secs == 0 {
-        return if span.is_zero() { "0s".to_owned() } else { format!("{}ms", span.as_millis().max(1)) };
-    }
-    let largest = UNITS.iter().position(|(_, size)| secs >= *size).unwrap_or(UNITS.len() - 1);
-    let mut left = secs;
-    let mut parts = Vec::new();
-    for (unit, size) in &UNITS[largest..(largest + 2).min(UNITS.len())] {
-        if left / size > 0 {
-            parts.push(format!("{}{unit}", left / size));
-        }
-        left %= size;
-    }
-    parts.join(" ")
+    if secs == 0 { span.plain() } else { Span::secs(secs).plain() }
 }
 
-/// A length of time as people read it: exact to the millisecond.
+/// A length of time as people read it, to a tenth of a second.
 pub fn span(span: Span) -> String {
-    if span < Span::millis(1) { about(span) } else { Span::millis(span.as_millis()).to_string() }
+    span.plain()
 }
 
 /// An instant as seen from `now`: `in 5m`, `2h 3m ago`.
@@ -99,11 +87,6 @@ fn with_digits(text: &str, max: usize) -> String {
     told
 }
 
-/// One line of text that cannot move the cursor, ring the bell or hide what follows.
-pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// At most so many characters, with the cut shown.
 pub fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
@@ -141,8 +124,8 @@ mod tests {
         for (span, text) in cases {
             assert_eq!(about(span), text);
         }
-        let exact = [Span::micros(3), Span::micros(1_234_567), Span::secs(90), Span::ZERO].map(span);
-        assert_eq!(exact, ["1ms", "1234ms", "90s", "0s"]);
+        let finer = [Span::micros(3), Span::micros(1_234_567), Span::secs(90), Span::ZERO].map(span);
+        assert_eq!(finer, ["1ms", "1.2s", "1m 30s", "0s"]);
     }
 
     #[test]
@@ -168,8 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(one_line("a\x1b[31mb\nc\td"), "a [31mb c d");
+    fn what_is_cut_shows_that_it_was() {
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");
     }

@@ -40,6 +40,8 @@ pub const USUAL_FILE: &str = "backstop.toml";
 pub const USUAL_STORE: &str = "sqlite:backstop.db";
 /// The environment's word for the store.
 pub const ENV_STORE: &str = "BACKSTOP_STORE";
+/// The environment's word for the token of a client.
+pub const ENV_TOKEN: &str = "BACKSTOP_TOKEN";
 /// The environment's word for the durability.
 pub const ENV_DURABILITY: &str = "BACKSTOP_DURABILITY";
 /// The environment's word for where the server listens.
@@ -258,6 +260,13 @@ pub enum BadConfig {
     },
 }
 
+impl BadConfig {
+    /// Whether it is the file that cannot be used, or an entry of it: without the file the same command may work.
+    pub const fn is_about_the_file(&self) -> bool {
+        !matches!(self, Self::Flag { .. } | Self::Environment { .. })
+    }
+}
+
 impl Overrides {
     /// What the environment says; `read` looks up a variable. An empty one says nothing.
     pub fn from_environment(read: impl Fn(&str) -> Option<String>) -> Result<Self, BadConfig> {
@@ -278,11 +287,25 @@ pub fn resolve(
     environment: Overrides,
     flags: Overrides,
 ) -> Result<Config, BadConfig> {
-    read(file, environment, flags).map_err(|bad| bad.placed(file))
+    let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
+    checked(raw, file, environment, flags).map_err(|bad| bad.placed(file))
 }
 
-fn read(file: Option<Written<'_>>, environment: Overrides, flags: Overrides) -> Result<Config, BadConfig> {
-    let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
+/// As [`resolve`], for a look at a store while the file cannot be used: of the file only the names of secret fields hold, if they can be read.
+pub fn resolve_without(
+    file: Written<'_>,
+    environment: Overrides,
+    flags: Overrides,
+) -> Result<Config, BadConfig> {
+    checked(raw::read_redact(file), Some(file), environment, flags)
+}
+
+fn checked(
+    raw: raw::RawConfig,
+    file: Option<Written<'_>>,
+    environment: Overrides,
+    flags: Overrides,
+) -> Result<Config, BadConfig> {
     let path = file.map_or(USUAL_FILE, |written| written.path);
     let store = flags.store.or(environment.store).or(raw.store.url.map(Address::new));
     let durability = flags.durability.or(environment.durability).or(raw.store.durability);

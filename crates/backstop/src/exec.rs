@@ -13,6 +13,7 @@ mod find;
 mod group;
 mod tail;
 
+use crate::config::{ENV_STORE, ENV_TOKEN};
 use crate::handler::{Handler, Run};
 use absent::Absence;
 use async_trait::async_trait;
@@ -92,6 +93,9 @@ impl Exec {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
+            // It reads payloads of strangers and may run whatever they talk it into: it is not given the keys of the store.
+            .env_remove(ENV_STORE)
+            .env_remove(ENV_TOKEN)
             .env("BACKSTOP_JOB_ID", run.id().to_string())
             .env("BACKSTOP_QUEUE", run.queue().as_str())
             .env("BACKSTOP_KIND", run.kind().as_str())

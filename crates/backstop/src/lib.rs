@@ -106,6 +106,7 @@ pub use backstop_core::{
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
+pub use engine::execute::FAILED_RUNS;
 pub use exec::{BadExec, Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 #[cfg(feature = "http")]

@@ -3,8 +3,8 @@
 //! A cell holds the limit beside the bucket, so that whoever reads it can tell what happens next.
 
 use crate::client::Backstop;
-use crate::shared::{read, update};
-use backstop_core::port::Answer;
+use crate::shared::{cells, read, update};
+use backstop_core::port::{Answer, Cell};
 use backstop_core::rate::{Rate, RateLimit};
 use backstop_core::{QueueName, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -45,13 +45,15 @@ impl Backstop {
     /// How the rate limit of a queue stands; `None` if no worker has heeded one yet.
     pub async fn rate_of(&self, queue: &QueueName) -> Answer<Option<RateStatus>> {
         let cell = self.store().cells(vec![cell(queue)]).await?.pop().flatten();
-        let Some(shared) = cell.as_ref().and_then(read::<SharedRate>) else { return Ok(None) };
-        let now = self.now();
-        Ok(shared.limit.map(|limit| RateStatus {
-            limit,
-            room_at: now.after(shared.bucket.free_in(&limit, now)),
-            refused_at: shared.refused_at,
-        }))
+        Ok(cell.as_ref().and_then(|cell| status(cell, self.now())))
+    }
+
+    /// The rate limits of all queues that have one which a worker has heeded.
+    pub async fn rates(&self) -> Answer<Vec<(QueueName, RateStatus)>> {
+        let (cells, now) = (cells(self, RATES).await?, self.now());
+        let of =
+            |cell: &Cell| Some((QueueName::new(cell.name.strip_prefix(RATES)?).ok()?, status(cell, now)?));
+        Ok(cells.iter().filter_map(of).collect())
     }
 
     /// Asks leave for runs.
@@ -77,6 +79,19 @@ impl Backstop {
     }
 }
 
+/// What the names of the cells begin with.
+const RATES: &str = "rates/";
+
 fn cell(queue: &QueueName) -> String {
-    format!("rates/{queue}")
+    format!("{RATES}{queue}")
+}
+
+/// How the limit of a cell stands, if it says one.
+fn status(cell: &Cell, now: Time) -> Option<RateStatus> {
+    let shared: SharedRate = read(cell)?;
+    shared.limit.map(|limit| RateStatus {
+        limit,
+        room_at: now.after(shared.bucket.free_in(&limit, now)),
+        refused_at: shared.refused_at,
+    })
 }

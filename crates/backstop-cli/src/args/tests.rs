@@ -113,3 +113,18 @@ fn a_flag_that_does_not_exist_is_found() {
     assert_eq!(wrong(&words("backstop stream keys x --holding | jq .")), None);
     assert!(wrong(&words("backstop stream burn x")).is_some());
 }
+
+#[test]
+fn paragraphs_of_help_are_wrapped_once() {
+    fn check(command: &clap::Command) {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for (line, next) in text.lines().zip(text.lines().skip(1)) {
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+            assert!(!(is_prose(line) && is_prose(next)), "{}: {line:?} goes on", command.get_name());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    check(&super::command());
+    let joined = super::joined("Examples:\n  a\n  b\n\none\ntwo\n\nthree");
+    assert_eq!(joined, "Examples:\n  a\n  b\n\none two\n\nthree");
+}

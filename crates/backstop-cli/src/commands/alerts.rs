@@ -29,6 +29,6 @@ pub(crate) struct AlertsArgs {
 /// Writes one of them to stdout.
 pub(crate) fn run(args: &AlertsArgs, context: &Context) -> Result<Verdict, Trouble> {
     let text = if args.grafana { alerts::board() } else { alerts::RULES.to_owned() };
-    context.output.part(text)?;
+    context.output.verbatim(text)?;
     Ok(Verdict::Fine)
 }

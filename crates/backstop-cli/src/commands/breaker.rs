@@ -63,6 +63,13 @@ pub(crate) struct OpenArgs {
     because: Because,
 }
 
+impl BreakerCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List)
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &BreakerCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {

@@ -23,6 +23,6 @@ pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> Result<Verdict, 
     // Generated into memory first: the generator panics on a pipe that closes early.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "backstop", &mut script);
-    context.output.part(String::from_utf8_lossy(&script))?;
+    context.output.verbatim(String::from_utf8_lossy(&script))?;
     Ok(Verdict::Fine)
 }

@@ -1,7 +1,8 @@
 //! Whether something that cannot be undone was meant.
 
+use crate::output;
 use crate::trouble::Trouble;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 
 /// Asks whoever sits at the terminal whether this may be removed; where nobody does, refuses with what to write instead.
 pub(super) fn removal(meant: &str, command: &str) -> Result<bool, Trouble> {
@@ -14,8 +15,7 @@ pub(super) fn ask(question: &str, refusal: String, command: &str) -> Result<bool
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Trouble::misuse(refusal).advise(command));
     }
-    write!(io::stderr(), "{question} [y/N] ")?;
-    io::stderr().flush()?;
+    output::ask(format_args!("{question} [y/N]"))?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

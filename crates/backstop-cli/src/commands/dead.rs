@@ -127,6 +127,13 @@ An entry without a count was cut off before it ended; one with an error ended ea
     Audit(look::AuditArgs),
 }
 
+impl DeadCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::Stats | Self::Groups(_) | Self::List(_) | Self::Show(_) | Self::Audit(_))
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {

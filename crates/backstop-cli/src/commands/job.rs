@@ -126,6 +126,13 @@ pub(crate) struct SelectionArgs {
     because: Because,
 }
 
+impl JobCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Show(_) | Self::Why(_) | Self::Overlaps(_))
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {

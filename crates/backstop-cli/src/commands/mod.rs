@@ -83,6 +83,6 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
         (Err(error), _) => Trouble::new(format!("{error:#}")),
     };
     let measured = measured.map_err(told)?;
-    context.output.line(measured.report.trim_end())?;
+    context.output.verbatim(format_args!("{}\n", measured.report.trim_end()))?;
     Ok(if measured.falls_short { Verdict::FallsShort } else { Verdict::Fine })
 }

@@ -86,7 +86,7 @@ fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
         let delays = waits.iter().map(DelayShape::new).collect();
         context.output.json(&PreviewShape { delays })?;
     } else {
-        context.output.line(tables::render(&policy, &waits))?;
+        context.output.lines(&tables::render(&policy, &waits))?;
     }
     Ok(Verdict::Fine)
 }

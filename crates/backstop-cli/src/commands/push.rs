@@ -167,7 +167,7 @@ async fn push_one(
     let shape = PushedShape::new(meant.id, result);
     if context.output.is_json() {
         context.output.json(&shape)?;
-    } else {
+    } else if result != Enqueued::Full {
         let why = if shape.holder.is_some() { ": it holds the unique key" } else { "" };
         context.output.line(format!("{} {}{why}", shape.id, shape.result))?;
     }

@@ -74,6 +74,13 @@ pub(crate) struct ClearArgs {
     because: Because,
 }
 
+impl QueueCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List)
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &QueueCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
@@ -102,7 +109,7 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
 fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
     let mut table = Table::new(&[
         "QUEUE",
-        "GATE",
+        "RUNS",
         "SCHEDULED",
         "READY",
         "RUNNING",
@@ -120,35 +127,28 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
         });
         let next = queue.next_ready.map_or_else(String::new, |at| relative(at, now));
         let name = (queue.name.to_string(), Tone::Plain);
-        table.toned([name, gate(queue, guards)].into_iter().chain(counts).chain([(next, Tone::Plain)]));
+        table.toned([name, runs(queue, guards)].into_iter().chain(counts).chain([(next, Tone::Plain)]));
     }
     table
 }
 
-/// Whether its jobs are given out, and what keeps them back: a queue that stands still must not look open.
-pub(super) fn gate(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
+/// Whether its jobs are given out, in one word: `yes`, or what keeps them back. Behind a gate, which kinds; and how full it is.
+pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
     if queue.gate == Gate::Paused {
         return ("paused".to_owned(), Tone::Warning);
     }
-    let mut shut = guards.iter().filter(|guard| guard.is_shut() && *guard.name.queue() == queue.name);
     // Breakers come first, and one stands before all of the queue.
-    if let Some(guard) = shut.next() {
-        let more = match shut.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        return match guard.name.kind() {
-            None => (format!("breaker {}", guard.word()), Tone::Bad),
-            Some(kind) => (format!("gate {}: {kind}{more}", guard.word()), Tone::Bad),
-        };
+    if let Some(guard) = guards.iter().find(|guard| guard.is_shut() && *guard.name.queue() == queue.name) {
+        let word = if guard.name.kind().is_some() { "gate" } else { "breaker" };
+        return (word.to_owned(), Tone::Bad);
     }
     let live = queue.counts.live();
     if queue.bounds.max_size.is_some_and(|max| live >= max) {
-        ("full".to_owned(), Tone::Bad)
+        ("yes, full".to_owned(), Tone::Bad)
     } else if queue.bounds.is_under_pressure(live) {
-        ("nearly full".to_owned(), Tone::Warning)
+        ("yes, nearly full".to_owned(), Tone::Warning)
     } else {
-        ("open".to_owned(), Tone::Plain)
+        ("yes".to_owned(), Tone::Plain)
     }
 }
 
@@ -170,7 +170,7 @@ async fn set_gate(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verd
     } else if is_paused {
         context.output.line(format!("{queue} is paused; it takes jobs in and keeps them"))?;
     } else {
-        context.output.line(format!("{queue} is open"))?;
+        context.output.line(format!("{queue} runs"))?;
     }
     Ok(Verdict::Fine)
 }
@@ -180,7 +180,7 @@ async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result
     let changes = args.because.changes(&backstop);
     let (queues, done) = match gate {
         Gate::Paused => (changes.pause_all().await?, "paused; they take jobs in and keep them"),
-        Gate::Open => (changes.resume_all().await?, "opened"),
+        Gate::Open => (changes.resume_all().await?, "resumed"),
     };
     if context.output.is_json() {
         context.output.json(&AllQueuesShape::new(queues))?;

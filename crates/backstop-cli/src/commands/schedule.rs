@@ -38,6 +38,7 @@ once, the first time; hourly and */n schedules go by elapsed time.")]
     /// The ledger of a schedule: what became of each instant, the newest first
     #[command(after_help = "\
 Examples:
+  backstop schedule runs
   backstop schedule runs daily_digest
   backstop schedule runs daily_digest --limit 500 --json | jq '.runs[] | select(.what == \"missed\")'
 
@@ -86,6 +87,13 @@ pub(crate) struct NameArg {
     name: ScheduleName,
     #[command(flatten)]
     because: Because,
+}
+
+impl ScheduleCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List | Self::Runs(_))
+    }
 }
 
 /// Does what was asked for.

@@ -229,9 +229,10 @@ impl House<'_> {
     /// signal calls all of it off.
     async fn close(self, mut signals: Signals) {
         let Self { context, mut serving, crew, mut retired, force, .. } = self;
-        context.output.announce(
-            "stopping: running jobs may end, and requests are answered meanwhile; once more to call them off",
-        );
+        context.output.announce(format!(
+            "stopping: waiting for running jobs ({} at most) and answering requests meanwhile; Ctrl-C again to give them back now",
+            context.config.grace
+        ));
         serving.leave();
         if let Some(crew) = crew {
             retired.spawn(crew.dismiss(force.clone()));

@@ -69,6 +69,13 @@ pub(crate) struct KeyArgs {
     key: StreamKey,
 }
 
+impl StreamCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List | Self::Keys(_) | Self::Show(_))
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &StreamCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {

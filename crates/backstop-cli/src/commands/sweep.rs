@@ -3,7 +3,7 @@
 use super::because::Because;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{about, count, one_line, relative};
+use crate::output::words::{about, count, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::USUAL_FILE;
 use backstop::sweeps::{PastRun, Report, Sweep, SweepError, Sweeper};
@@ -231,7 +231,7 @@ fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
             number(run.buried),
             number(run.spent),
             number(run.refused),
-            (run.error.as_deref().map(one_line).unwrap_or_default(), Tone::Bad),
+            (run.error.clone().unwrap_or_default(), Tone::Bad),
         ]);
     }
     table

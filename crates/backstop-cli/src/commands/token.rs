@@ -68,6 +68,13 @@ pub(crate) struct RevokeArgs {
     because: Because,
 }
 
+impl TokenCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List)
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {

@@ -90,7 +90,7 @@ async fn once(args: &TopArgs, context: &Context) -> Result<Verdict, Trouble> {
     let mut state = State::new(args.view, context.config.store.to_string());
     state.take_in(figures, trail);
     let (width, _) = terminal::size().ok().filter(|_| stdout().is_terminal()).unwrap_or(USUAL_SIZE);
-    context.output.line(draw::text(&mut state, width.max(40)))?;
+    context.output.lines(&draw::text(&mut state, width.max(40)))?;
     Ok(Verdict::Fine)
 }
 

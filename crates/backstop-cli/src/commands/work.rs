@@ -9,15 +9,21 @@ use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict, refused};
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
+use backstop::workers::LISTED;
 use backstop::{
     Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Schedule,
     Span,
 };
+use backstop_core::limits::REFUSED_AT_START_FOR;
+use backstop_core::port::StoreError;
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
+
+/// How often a store that refuses is asked again while a worker starts.
+const REFUSED_LOOK: Duration = Duration::from_millis(500);
 
 /// Which queues, with what, and how.
 #[derive(Args, Debug)]
@@ -43,6 +49,8 @@ The service behind --http gets the payload as the JSON body of a POST, the same 
 429 or 503 failed, tried again when Retry-After says; anything else, or no answer in time, failed: tried again as the
 retry policy says, with the status and the beginning of the body on record. Redirects are not followed, proxies of the
 environment are not used, and link-local addresses need `allow_link_local = true` in the configuration.
+
+A run that failed is one line on stderr, with its error and the time of the next try; --quiet leaves these out.
 
 Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
 pub(crate) struct WorkArgs {
@@ -91,6 +99,9 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
         crew::programs::check_tables(&context.config)?;
     }
     let backstop = context.open().await?;
+    if let Some(error) = refused_at_start(&backstop).await {
+        return Err(refused(&error, &context.config.store));
+    }
     let started = Instant::now();
     let signals = serve::Signals::listen()?;
     // Who stays to the end of a queue only has no time for what is looked for every half hour.
@@ -103,7 +114,7 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     }
     let running = crew::worker(&backstop, &lanes, &sweeps, &tables, &context.config)?.start()?;
     let worker = running.name().to_string();
-    announce(&running, &lanes, &backstop, context).await;
+    announce(&running, &lanes, args.show_output, context);
     crew::announce::sweeps(&sweeps, context.output);
     crew::announce::tables(&tables, &context.config, context.output);
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
@@ -115,6 +126,22 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     }
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+}
+
+/// What the store says to a role without rights, for as long as a worker would hear it at its start: one that is started all the same says
+/// so in every loop. Asks for what every worker reads, and changes nothing.
+async fn refused_at_start(backstop: &Backstop) -> Option<StoreError> {
+    let patience = Instant::now() + Duration::from(REFUSED_AT_START_FOR);
+    loop {
+        let refused = match backstop.store().workers(LISTED, backstop.now()).await {
+            Err(error @ StoreError::Misuse { .. }) => error,
+            _ => return None,
+        };
+        if Instant::now() >= patience {
+            return Some(refused);
+        }
+        tokio::time::sleep(REFUSED_LOOK).await;
+    }
 }
 
 /// The queues to serve: as the flags say, else as the configuration says.
@@ -196,8 +223,8 @@ fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trou
     })
 }
 
-/// Who works, on what, and what can be relied on.
-async fn announce(running: &Running, lanes: &[Lane], backstop: &Backstop, context: &Context) {
+/// Who works, on what, and where to see more of it.
+fn announce(running: &Running, lanes: &[Lane], shows_output: bool, context: &Context) {
     let (output, paint) = (context.output, context.output.paint_notes());
     let served = |lane: &Lane| format!("{} ({} at once)", lane.queue, lane.settings.concurrency);
     let served: Vec<String> = lanes.iter().map(served).collect();
@@ -205,11 +232,10 @@ async fn announce(running: &Running, lanes: &[Lane], backstop: &Backstop, contex
         output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
         output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
     }
-    crew::announce::schedules(running.name(), &context.config, output);
-    match backstop.store().examine().await {
-        Ok(examination) => output.announce(paint.dim(examination.promise)),
-        Err(error) => tracing::warn!(%error, "the store could not be examined"),
+    if !shows_output && lanes.iter().any(|lane| matches!(lane.handler, HandlerConfig::Exec(_))) {
+        output.announce("what commands write to stdout is dropped; see it with --show-output");
     }
+    crew::announce::schedules(running.name(), &context.config, output);
 }
 
 #[derive(Serialize)]

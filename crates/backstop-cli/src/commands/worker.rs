@@ -11,6 +11,7 @@ use backstop::core::order::{Order, Ordered};
 use backstop::operate::Changes;
 use backstop::workers::{Health, LISTED, UNHEARD, WorkerInfo};
 use backstop::{QueueName, Time};
+use backstop_core::terminal::shell_word;
 use backstop_server::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
 use clap::{Args, Subcommand};
 
@@ -74,6 +75,13 @@ pub(crate) struct StopArgs {
     because: Because,
 }
 
+impl WorkerCommand {
+    /// Whether it changes nothing, and needs no entry of the configuration.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::List)
+    }
+}
+
 /// Does what was asked for.
 pub(crate) async fn run(command: &WorkerCommand, context: &Context) -> Result<Verdict, Trouble> {
     match command {
@@ -102,7 +110,18 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
             .output
             .note("no worker was heard of within the hour; try: backstop work emails --exec ./send-mail");
     } else {
-        context.output.table(&table(&workers, now))?;
+        // A server without handlers keeps house for workers elsewhere; it serves no queue and is none of them.
+        let is_server = |worker: &WorkerInfo| worker.status.queues.is_empty() && worker.status.running == 0;
+        let (servers, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(is_server);
+        if !workers.is_empty() {
+            context.output.table(&table(&workers, now))?;
+        }
+        if !servers.is_empty() {
+            let servers = count(servers.len() as u64);
+            context
+                .output
+                .note(format!("not listed: {servers} without queues, such as a server without handlers"));
+        }
     }
     Ok(Verdict::Fine)
 }
@@ -146,7 +165,12 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
             plain(about.version.clone().unwrap_or_default()),
             plain(about.since.map(|since| relative(since, now)).unwrap_or_default()),
             plain(count(status.running)),
-            plain(places.map(|places| format!("{} of {places}", worker.taken)).unwrap_or_default()),
+            // Of one moment with what it holds: what it says of itself is as old as its last beat.
+            plain(
+                places
+                    .map(|places| format!("{} of {places}", status.running.min(places.into())))
+                    .unwrap_or_default(),
+            ),
             plain(about.memory.map(bytes).unwrap_or_default()),
             plain(relative(status.seen_at, now)),
             plain(status.queues.iter().map(QueueName::as_str).collect::<Vec<_>>().join(", ")),
@@ -164,7 +188,11 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
         let jobs = counted(held, "job");
         let question = format!("Stop {name}, which holds {jobs}?");
         let refusal = format!("stopping {name} ends a worker with {jobs}, and nobody can be asked here");
-        if !confirm::ask(&question, refusal, &format!("backstop worker stop {name} --yes"))? {
+        if !confirm::ask(
+            &question,
+            refusal,
+            &format!("backstop worker stop {} --yes", shell_word(name.as_str())),
+        )? {
             context.output.note("nothing was stopped");
             return Ok(Verdict::FallsShort);
         }

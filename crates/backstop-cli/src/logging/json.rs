@@ -5,6 +5,7 @@
 
 use backstop::Time;
 use backstop_core::redact::{REDACTED, Redaction};
+use backstop_core::terminal::escaped_json;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,7 +61,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Json
         line.insert("at".to_owned(), Value::from(now().to_string()));
         line.insert("level".to_owned(), Value::from(metadata.level().as_str().to_lowercase()));
         line.insert("target".to_owned(), Value::from(metadata.target()));
-        writeln!(writer, "{}", Value::Object(line))
+        writeln!(writer, "{}", escaped_json(&Value::Object(line).to_string()))
     }
 }
 

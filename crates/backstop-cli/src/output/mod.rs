@@ -8,6 +8,7 @@ pub(crate) mod words;
 use crate::args::{Globals, LogFormat};
 use crate::logging::ANNOUNCED;
 use crate::trouble::Trouble;
+use backstop_core::terminal::escaped_json;
 use paint::Paint;
 use serde::Serialize;
 use std::fmt::Display;
@@ -55,25 +56,34 @@ impl Output {
         self.format == Format::Json
     }
 
-    /// One line of results.
+    /// One line of results, cleaned of what a terminal would act on.
     pub(crate) fn line(self, text: impl Display) -> Result<(), Trouble> {
-        Ok(writeln!(io::stdout().lock(), "{text}")?)
+        self.verbatim(format_args!("{}\n", paint::shown(text)))
     }
 
-    /// A part of a result, without an end of line.
-    pub(crate) fn part(self, text: impl Display) -> Result<(), Trouble> {
+    /// Lines of ours that were put together before, each cleaned like one.
+    pub(crate) fn lines(self, text: &str) -> Result<(), Trouble> {
+        text.split('\n').try_for_each(|line| self.line(line))
+    }
+
+    /// An empty line between results.
+    pub(crate) fn blank(self) -> Result<(), Trouble> {
+        self.verbatim("\n")
+    }
+
+    /// A text as it is, its line ends included: no word of it may come from elsewhere, unless it is JSON by [`json_text`].
+    pub(crate) fn verbatim(self, text: impl Display) -> Result<(), Trouble> {
         Ok(write!(io::stdout().lock(), "{text}")?)
     }
 
     /// A result as JSON, on one line.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Trouble> {
-        let text = serde_json::to_string(value).map_err(Trouble::new)?;
-        self.line(text)
+        self.verbatim(format_args!("{}\n", json_text(value)?))
     }
 
     /// A result as a table.
     pub(crate) fn table(self, table: &Table) -> Result<(), Trouble> {
-        self.line(table.render(io::stdout().is_terminal()))
+        self.verbatim(format_args!("{}\n", table.render(io::stdout().is_terminal())))
     }
 
     /// Something worth knowing that is not the result. A program that reads JSON is not told.
@@ -116,10 +126,22 @@ impl Output {
     }
 }
 
-/// A line of stderr, for people.
-fn written(text: impl Display) {
+/// A line of stderr, for people, cleaned of what a terminal would act on.
+pub(crate) fn written(text: impl Display) {
+    let line = paint::shown(text);
     // Where stderr is closed there is nobody to tell, which is no reason to fail.
-    let _ = progress::suspended(|| writeln!(io::stderr(), "{text}"));
+    let _ = progress::suspended(|| writeln!(io::stderr(), "{line}"));
+}
+
+/// A question to whoever sits at the terminal, whose answer follows on the line.
+pub(crate) fn ask(question: impl Display) -> io::Result<()> {
+    write!(io::stderr(), "{} ", paint::shown(question))?;
+    io::stderr().flush()
+}
+
+/// A value as JSON on one line, in which no character is left that a terminal acts on.
+pub(crate) fn json_text(value: &impl Serialize) -> Result<String, Trouble> {
+    Ok(escaped_json(&serde_json::to_string(value).map_err(Trouble::new)?))
 }
 
 /// Whether stderr takes colours.

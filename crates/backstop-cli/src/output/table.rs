@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn for_programs_a_line_is_a_row() {
-        assert_eq!(table().render(false), "A\tLong\n1  \té\n22\tx");
+        assert_eq!(table().render(false), "A\tLong\n1\\t\\n\té\n22\tx");
     }
 
     #[test]
     fn markdown_lines_up() {
-        let expected = "| A   | Long |\n| --- | ---- |\n| 1   | é    |\n| 22  | x    |";
+        let expected = "| A     | Long |\n| ----- | ---- |\n| 1\\t\\n | é    |\n| 22    | x    |";
         assert_eq!(table().markdown(), expected);
     }
 }

@@ -33,7 +33,7 @@ fn a_named_file_must_be_there_and_counts_instead_of_the_usual_one() {
 fn a_mistake_in_the_file_is_shown_with_line_column_and_what_is_allowed() {
     let place = Place::new();
     place.write("backstop.toml", "[store]\nurl = \"memory:\"\nurll = \"x\"\n");
-    let parts = ["backstop.toml", "line 3, column 1", "unknown field `urll`", "`durability`"];
+    let parts = ["backstop.toml", ":3:1: unknown field `urll`", "`durability`"];
     place.run(["queue", "list"]).complains(2, &parts);
     place.write("backstop.toml", "[queues.q]\nconcurrency = 0\n");
     place.run(["queue", "list"]).complains(2, &["[queues.q]", "`concurrency` must be"]);
@@ -132,4 +132,61 @@ fn what_every_command_or_the_server_would_refuse_is_found_by_the_check() {
     }
     place.write("backstop.toml", "[server]\nlisten = \"0.0.0.0:7007\"\nplain_http = true\n");
     place.run(["config", "check"]).succeeded();
+}
+
+#[test]
+fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
+    let place = Place::new();
+    place.run(["push", "q", r#"{"pin":"canary"}"#, "--id", "a"]).succeeded();
+    for (text, told) in [
+        ("redact = [\"pin\"]\n[queues.q]\nconcurency = 1\n", "backstop.toml:3:1: unknown field `concurency`"),
+        (
+            "redact = [\"pin\"]\n[queues.q]\nconcurrency = 0\n",
+            "backstop.toml, line 3: [queues.q]: `concurrency`",
+        ),
+    ] {
+        place.write("backstop.toml", text);
+        for look in
+            ["job list", "job show a", "job why a", "queue list", "dead list", "doctor", "worker list"]
+        {
+            let mut command = place.command(look.split(' '));
+            let output = command.env("BACKSTOP_STORE", "sqlite:backstop.db").output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{look}: {stderr}");
+            assert!(
+                stderr.lines().filter(|line| line.starts_with(&format!("warning: {told}"))).count() == 1,
+                "{stderr}"
+            );
+            place.run(look.split(' ').chain(["--store", "sqlite:backstop.db"])).succeeded();
+            place.run(look.split(' ')).complains(2, &[told, "try: "]);
+        }
+        let list = ["job", "list", "--store", "sqlite:backstop.db"];
+        assert_eq!(
+            place.json(list)["jobs"][0]["payload"]["pin"],
+            "[redacted]",
+            "by the names in the broken file"
+        );
+        // What needs it is stopped by it, wherever the store is.
+        for needs in ["push q 1", "work q --exec true", "job retry a", "schedule missed", "sweep"] {
+            place
+                .run(needs.split(' ').chain(["--store", "sqlite:backstop.db"]))
+                .complains(2, &[told, "try: "]);
+        }
+    }
+    place.run(["queue", "list", "--store", "sqlite:other.db"]).succeeded();
+    assert!(!place.path("other.db").exists(), "a look makes no store");
+}
+
+#[test]
+fn a_mistake_in_the_file_is_one_line_for_programs_too() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nconcurrency = \"many\n");
+    let answer = place.run(["--json", "queue", "list"]).exits(2);
+    let told: serde_json::Value = serde_json::from_str(&answer.stderr).unwrap();
+    let error = told["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("backstop.toml:2:") && !error.contains('\n') && !error.contains('^'),
+        "{error}"
+    );
+    assert!(told["try"].as_str().unwrap().contains("backstop config check"), "{told}");
 }

@@ -133,7 +133,7 @@ fn jobs_and_queues(walk: &mut Walk) {
         (r#"push parcels {"to":"ada"} --id first"#, "inserted"),
         ("queue pause parcels", "parcels is paused"),
         ("job why first", "paused"),
-        ("queue resume parcels", "parcels is open"),
+        ("queue resume parcels", "parcels runs"),
         ("queue pause --all", "parcels"),
         ("queue resume --all", "parcels"),
         ("work parcels --exec true --until-empty", "1 done"),

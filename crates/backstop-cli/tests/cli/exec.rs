@@ -219,3 +219,15 @@ fn the_commands_stdout_is_kept_apart_from_the_results() {
     assert_eq!(shown.json()["done"], 1);
     assert!(shown.stderr.contains("noise"));
 }
+
+#[test]
+fn a_command_is_not_given_what_opens_the_store() {
+    let place = Place::new();
+    place.run(["push", "q", "1"]).succeeded();
+    let mut work = place.command(["work", "q", "--exec", "env > seen", "--until-empty"]);
+    work.env("BACKSTOP_STORE", "sqlite:backstop.db").env("BACKSTOP_TOKEN", "canary");
+    assert!(work.output().unwrap().status.success());
+    let seen = place.read("seen");
+    assert!(seen.contains("BACKSTOP_JOB_ID=") && seen.contains("PATH="), "{seen}");
+    assert!(!seen.contains("BACKSTOP_STORE") && !seen.contains("canary"), "{seen}");
+}

@@ -353,3 +353,15 @@ fn jobs_are_found_and_changed_by_what_is_shown_of_their_payloads() {
     place.run(["job", "delete", "--all", "--text", "ada@", "--yes"]).complains(2, &["three ways"]);
     assert_eq!(count(&[]), 1);
 }
+
+#[test]
+fn a_job_that_is_done_has_no_last_error() {
+    let place = Place::new();
+    place.run(["push", "q", "1", "--id", "a"]).succeeded();
+    let retry = r#"{"kind":"constant","every":"10ms","max_attempts":2}"#;
+    let line = "[ $BACKSTOP_ATTEMPT = 2 ] || { echo no route >&2; exit 1; }";
+    place.run(["work", "q", "--exec", line, "--retry", retry, "--until-empty"]).succeeded();
+    let list = place.run(["job", "list"]).succeeded().stdout;
+    assert!(list.contains("\tdone\t") && !list.contains("no route"), "{list}");
+    assert!(place.run(["job", "show", "a"]).succeeded().stdout.contains("no route"), "its history has it");
+}

@@ -12,7 +12,9 @@ mod demo;
 mod doctor;
 mod drill;
 mod every_command;
+
 mod exec;
+mod hostile;
 mod http;
 mod job;
 mod killed;

@@ -223,3 +223,14 @@ fn many_lines_all_arrive() {
     let list = place.json(["job", "list", "--all"]);
     assert_eq!(list["jobs"].as_array().unwrap().len(), 25_000);
 }
+
+#[test]
+fn a_job_that_a_full_queue_refused_has_no_id_to_be_looked_for() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nmax_size = 1\n");
+    place.run(["push", "q", "1"]).succeeded();
+    let answer = place.run(["push", "q", "2"]).exits(1);
+    assert_eq!(answer.stdout, "");
+    assert!(answer.stderr.contains("q is full and did not take it"), "{answer:#?}");
+    assert_eq!(place.run(["push", "q", "2", "--json"]).exits(1).json()["result"], "full");
+}

@@ -16,7 +16,7 @@ fn a_queue_has_its_shape() {
     });
     assert_eq!(queue, expected);
     let text = place.run(["queue", "list"]).succeeded().stdout;
-    assert!(text.starts_with("QUEUE\tGATE") && text.contains("emails\topen\t1\t2\t0"), "{text}");
+    assert!(text.starts_with("QUEUE\tRUNS") && text.contains("emails\tyes\t1\t2\t0"), "{text}");
 }
 
 #[test]

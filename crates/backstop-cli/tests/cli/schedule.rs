@@ -258,3 +258,22 @@ fn the_help_teaches() {
         assert!(help.contains("Examples:"), "{command}");
     }
 }
+
+#[test]
+fn the_ledgers_of_all_schedules_are_one_list() {
+    let place = Place::new();
+    let schedule = |name: &str| format!("[schedules.{name}]\ncron = \"30 8 * * *\"\nqueue = \"{name}\"\n");
+    place.write("backstop.toml", &(schedule("one") + &schedule("two")));
+    for name in ["one", "two"] {
+        place.json(["schedule", "trigger", name]);
+    }
+    let told = place.run(["schedule", "runs"]).succeeded().stdout;
+    assert!(
+        told.starts_with("SCHEDULE\tINSTANT") && told.contains("one\t") && told.contains("two\t"),
+        "{told}"
+    );
+    let ledgers = place.json(["schedule", "runs"])["schedules"].take();
+    let names: Vec<_> = ledgers.as_array().unwrap().iter().map(|ledger| ledger["schedule"].clone()).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(ledgers[0]["runs"][0]["what"], "triggered");
+}

@@ -50,10 +50,10 @@ impl Served {
         serde_json::from_str::<Value>(&text).unwrap()["state"].as_str().unwrap().to_owned()
     }
 
-    /// Ends in good order.
-    pub(crate) fn stop(self) {
+    /// Ends in good order; what it wrote to stderr.
+    pub(crate) fn stop(self) -> String {
         signal(&self.child, "TERM");
-        ended(self.child).succeeded();
+        ended(self.child).succeeded().stderr
     }
 }
 

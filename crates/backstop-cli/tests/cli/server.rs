@@ -63,7 +63,7 @@ fn a_role_that_may_not_migrate_is_told_what_it_takes() {
     for command in [vec!["migrate"], vec!["push", "q", "1"]] {
         place
             .run(command)
-            .complains(1, &["permission denied", "try: backstop migrate as the owner", "GRANT CREATE"]);
+            .complains(1, &["not allowed: ", "try: backstop migrate as the owner", "GRANT CREATE"]);
     }
 }
 
@@ -172,4 +172,19 @@ fn looking_at_an_empty_redis_leaves_nothing_behind_and_doctor_finds_it_fine() {
     place.json(["push", "q", "1"]);
     server.cli(&["del", "backstop:schema"]);
     assert_eq!(place.run(["queue", "list"]).succeeded().stderr, "", "it has a queue");
+}
+
+#[test]
+fn a_worker_whose_role_may_nothing_says_so_once() {
+    let address = postgres().fresh_url();
+    Place::at(address.clone()).run(["migrate"]).succeeded();
+    let (_, schema) = address.split_once("schema=").unwrap();
+    postgres().sql(&format!(
+        "CREATE ROLE idle_{schema} LOGIN; GRANT USAGE ON SCHEMA {schema} TO idle_{schema};
+         GRANT SELECT ON {schema}.version TO idle_{schema}"
+    ));
+    let place = Place::at(address.replace("backstop@", &format!("idle_{schema}@")));
+    let answer = place.run(["work", "q", "--exec", "true"]);
+    assert!(!answer.stderr.contains("WARN"), "{answer:#?}");
+    answer.complains(1, &["not allowed: function ", "try: as the owner of the schema: GRANT USAGE"]);
 }

@@ -373,3 +373,51 @@ fn bench_finds_what_is_due_without_indexes_and_with_them_and_leaves_nothing_behi
         .run(["bench", "--url", "sqlite:app.db"])
         .complains(2, &["--url is about tables", "backstop bench tables"]);
 }
+
+#[test]
+fn a_table_with_other_names_is_told_how_to_map_them_before_anything_is_added() {
+    let place = Place::new();
+    place.write("backstop.toml", INVOICES);
+    db(&place)
+        .execute_batch(
+            "CREATE TABLE BACKLOG (id INTEGER PRIMARY KEY, status TEXT, created_at TEXT, attempts INTEGER, failed_at TEXT);
+             INSERT INTO BACKLOG VALUES (1, 'open', '2026-02-01 12:00:00', 0, NULL), (2, 'paid', '2026-02-01 12:00:00', 0, NULL)",
+        )
+        .unwrap();
+    let told = place.run(["table", "check", "invoices"]).exits(1).stdout;
+    let columns =
+        r#"columns = { inserted = "created_at", failures = "attempts", last_failure = "failed_at" }"#;
+    let (proposal, statement) = (told.find(columns), told.find("ALTER TABLE"));
+    assert!(proposal.is_some() && proposal < statement, "{told}");
+    place.write("backstop.toml", &format!("{INVOICES}{columns}\n"));
+    let answer = place.run(["table", "check", "invoices"]).exits(1);
+    let words = "1 row has the status open, 1 paid: none is NEW, ERROR or SUCCESS; see `states`";
+    assert!(answer.stderr.contains(words), "{answer:#?}");
+    assert!(!answer.stdout.contains("It can be worked off as it is."), "{answer:#?}");
+    let shape = place.run(json_args(["table", "check", "invoices"])).exits(1).json();
+    assert_eq!(shape["words"][0], json!({ "word": "open", "rows": 1, "undated": 0 }));
+    let states = "states = { new = \"open\", success = \"paid\" }";
+    place.write("backstop.toml", &format!("{INVOICES}{columns}\n{states}\n"));
+    let told = place.run(["table", "check", "invoices"]).succeeded().stdout;
+    assert!(told.contains("It can be worked off as it is."), "{told}");
+    db(&place).execute("UPDATE BACKLOG SET status = 'paid'", ()).unwrap();
+    let told = place.run(["table", "check", "invoices"]).succeeded().stdout;
+    assert!(told.contains("no row is there to be worked off now") && !told.contains("It can be"), "{told}");
+}
+
+#[test]
+fn what_a_handler_of_a_row_says_is_shown_without_its_secrets() {
+    let place = Place::new();
+    with_rows(&place);
+    let line = "echo 'login failed, password=hunter2 Authorization: Bearer abcdef' >&2; exit 1";
+    for format in [&["--json"][..], &[]] {
+        let run = ["table", "run", "invoices", "--at", NOON, "--exec", line];
+        let answer = place.run(format.iter().copied().chain(run)).succeeded();
+        let told = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(told.contains("login failed") && told.contains("[redacted]"), "{told}");
+        assert!(!told.contains("hunter2") && !told.contains("abcdef"), "{told}");
+        db(&place)
+            .execute("UPDATE BACKLOG SET STATUS = 'NEW', FAILURES = 0, LAST_FAILURE = NULL", ())
+            .unwrap();
+    }
+}

@@ -3,18 +3,42 @@ use serde_json::json;
 use std::process::Stdio;
 
 #[test]
-fn it_says_who_works_on_what_and_what_can_be_relied_on() {
+fn it_says_who_works_on_what_and_where_to_see_more() {
     let place = Place::new();
     let answer =
         place.run(["work", "q", "r", "--exec", "exit 0", "--until-empty", "--concurrency", "3"]).succeeded();
     for part in [
         "serves q (3 at once), r (3 at once)",
         "a dead worker's job runs again within 18s",
-        "acknowledged enqueue",
+        "see it with --show-output",
     ] {
         assert!(answer.stderr.contains(part), "{part:?} is missing: {answer:#?}");
     }
+    assert!(!answer.stderr.contains("acknowledged enqueue"), "that is the doctor's: {answer:#?}");
     assert!(answer.stdout.starts_with("0 done, 0 retried, 0 dead"), "{}", answer.stdout);
+}
+
+#[test]
+fn every_run_that_fails_is_one_line() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let retry = r#"{"kind":"constant","every":"200ms","max_attempts":3}"#;
+    let line = "echo \"no route $BACKSTOP_ATTEMPT\" >&2; exit 1";
+    let args = ["work", "q", "--exec", line, "--retry", retry, "--until-empty"];
+    let answer = place.run(args).exits(1);
+    let id = place.job("a")["id"].as_str().unwrap().to_owned();
+    let told: Vec<&str> = answer.stderr.lines().filter(|line| line.contains("no route")).collect();
+    assert_eq!(told.len(), 3, "{answer:#?}");
+    for (line, parts) in told.iter().zip([
+        ["attempt 1 of 3 failed: no route 1; next try in 200ms", &id],
+        ["attempt 2 of 3 failed: no route 2; next try in 200ms", &id],
+        ["a job is dead", "no route 3"],
+    ]) {
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+    place.json(["push", "q", "1", "--id", "b"]);
+    let quiet = place.run(["--quiet"].into_iter().chain(args)).exits(1);
+    assert!(!quiet.stderr.contains("attempt"), "{quiet:#?}");
 }
 
 #[test]
@@ -59,7 +83,7 @@ fn a_signal_lets_running_jobs_end() {
         place.write("go", "");
         let answer = ended(child).succeeded();
         assert!(answer.stdout.starts_with("1 done"), "{answer:#?}");
-        assert!(answer.stderr.contains("running jobs may end"), "{answer:#?}");
+        assert!(answer.stderr.contains("waiting for running jobs (30s at most)"), "{answer:#?}");
         assert_eq!(place.job("a")["state"], "done");
     }
 }

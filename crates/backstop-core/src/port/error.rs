@@ -21,7 +21,7 @@ pub enum StoreError {
         cause: String,
     },
     /// It was asked for something that cannot be.
-    #[error("{doing} was asked for in a way that cannot work: {cause}")]
+    #[error("{doing} is refused: {cause}")]
     Misuse {
         /// What was asked of it.
         doing: &'static str,

@@ -58,7 +58,7 @@ fn capped(jitter: Jitter, cap: Span, waits: &[Preview]) -> Grid {
 /// Each wait, and how long it has been in all.
 fn cumulative(jitter: Jitter, waits: &[Preview]) -> Grid {
     let spread = spread_title(jitter);
-    let titles = ["Failures", "Wait", "Total Wait"].into_iter().chain(spread.as_deref());
+    let titles = ["Attempt", "Wait", "Total Wait"].into_iter().chain(spread.as_deref());
     let mut grid = Grid::new(&titles.collect::<Vec<_>>());
     let all = waits.iter().fold(Span::ZERO, |total, wait| total.plus(base(jitter, wait)));
     let form = if all <= Span::minutes(10) { whole_seconds } else { units };
@@ -93,7 +93,7 @@ fn hours(span: Span) -> String {
 
 /// The shortest and the longest wait.
 fn bounds(waits: &[Preview]) -> Grid {
-    let mut grid = Grid::new(&["Failures", "Shortest Wait", "Longest Wait"]);
+    let mut grid = Grid::new(&["Attempt", "Shortest Wait", "Longest Wait"]);
     for wait in waits {
         grid.row([wait.failures.to_string(), units(wait.min), units(wait.max)]);
     }

@@ -17,7 +17,7 @@ use axum::routing::{get, post};
 use backstop::why::Why;
 use backstop_core::failure::Context;
 use backstop_core::port::{Answer, KeyHolder};
-use backstop_core::{Fingerprint, Job, JobId, QueueName, State, Time};
+use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time};
 use timeline::Moment;
 
 pub(super) fn routes() -> Router<App> {
@@ -39,6 +39,8 @@ struct Page {
     state: StateMark,
     queue: String,
     queue_link: String,
+    /// What it is called by: its kind, if somebody gave it one.
+    title: String,
     kind: String,
     kind_link: String,
     why: String,
@@ -203,8 +205,8 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
         Showing::Redacted => ShownPayload::of(&shown),
         Showing::Whole => ShownPayload::of(job.payload.as_bytes()),
     };
-    let frame =
-        view.frame(section, format!("{} {}", text::name(job.kind.as_str()), super::jobs::short(job.id)));
+    let title = title(job);
+    let frame = view.frame(section, format!("{title} {}", super::jobs::short(job.id)));
     let page = Page {
         // What was asked for once is not fetched again behind the caller's back.
         frame: if showing == Showing::Whole { frame } else { frame.live() },
@@ -215,6 +217,7 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
         state: StateMark(job.state),
         queue: job.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
+        title,
         kind: text::name(job.kind.as_str()),
         kind_link: Link::to(view.at("/jobs")).with("queue", &job.queue).with("kind", &job.kind).to_string(),
         why: config.redaction.text(&sentence(answer)),
@@ -230,6 +233,11 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
         queues: queues.iter().take(500).map(|queue| queue.name.to_string()).collect(),
     };
     view.show(&page)
+}
+
+/// What a job is called by: its kind, or its queue where nobody has named a kind.
+fn title(job: &Job) -> String {
+    if job.kind == Kind::default() { format!("Job of {}", job.queue) } else { text::name(job.kind.as_str()) }
 }
 
 /// The job that has its unique key, if it is another one.

@@ -215,8 +215,16 @@ impl Row {
             time: time(job, now),
             worker: job.held_by.as_ref().map(|claimant| claimant.worker.to_string()).unwrap_or_default(),
             age: When::new(job.inserted_at, now),
-            error: truncated(redaction.text(&job.history.last_error()), ERROR_MAX),
+            error: last_error(job, redaction),
         }
+    }
+}
+
+/// What went wrong last; nothing of a job that is done, whatever an earlier run of it met.
+fn last_error(job: &Job, redaction: &Redaction) -> String {
+    match job.state {
+        State::Done => String::new(),
+        _ => truncated(redaction.text(&job.history.last_error()), ERROR_MAX),
     }
 }
 

@@ -161,7 +161,10 @@ fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
         value: rate(series.done.last()),
         is_zero: series.done.last().is_none_or(|rate| rate <= 0.0),
         link: Link::to(view.at("/jobs")).with("state", State::Done).to_string(),
-        beside: format!("{} come in", rate(series.enqueued.last())),
+        beside: series
+            .enqueued
+            .last()
+            .map_or_else(String::new, |rate| format!("{} pushed", Unit::PerSecond.said(rate))),
     });
     let live = facts.live_workers();
     figures.push(Figure {
@@ -211,7 +214,7 @@ pub(super) fn charts(series: &QueueSeries, durations: &Durations) -> Vec<Markup>
         lines: vec![line("dead letters", Tone::Bad, &series.letters)],
     };
     let took = took("took", "How long runs took", &durations.run);
-    let delay = self::took("delay", "From when a job was to run to its start", &durations.wait);
+    let delay = self::took("delay", "How late runs started", &durations.wait);
     [rates, depth, took, delay, wait, letters].iter().map(LineChart::figure).collect()
 }
 

@@ -25,6 +25,7 @@ async fn letters_come_in_groups_by_what_they_died_of_the_largest_first() {
     let page = site.page("/dead").await;
     let (timeout, declined) = (page.find("Timeout").unwrap(), page.find("Declined").unwrap());
     assert!(timeout < declined, "{page}");
+    assert!(page.contains("Redrive requeues a few first"), "what it adds over Requeue is said: {page}");
     assert!(page.contains(">3</a>") && page.contains("no answer") && page.contains("4 in all"), "{page}");
     let group =
         page.split("href=\"").find(|link| link.starts_with("/dead?queue=emails&#38;fingerprint=")).unwrap();

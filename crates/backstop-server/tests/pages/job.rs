@@ -193,3 +193,11 @@ async fn a_dead_letter_names_its_group_and_what_was_around_it() {
         "it is dead no longer"
     );
 }
+
+#[tokio::test]
+async fn a_job_of_no_kind_is_called_by_its_queue() {
+    let site = Site::new("");
+    let id = site.test.backstop.draft("emails").push().await.unwrap().id;
+    let page = site.page(&format!("/jobs/{id}")).await;
+    assert!(page.contains("<h1>Job of emails</h1>") && !page.contains("<h1>default"), "{page}");
+}

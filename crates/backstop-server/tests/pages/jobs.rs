@@ -211,3 +211,17 @@ async fn all_that_match_a_text_are_changed_and_no_others() {
         assert_eq!(state(&site, id).await, Some(State::Ready));
     }
 }
+
+#[tokio::test]
+async fn the_list_shows_no_error_of_a_job_that_is_done() {
+    let site = Site::new("");
+    let backstop = &site.test.backstop;
+    let fails_once = |run: backstop::Run| async move {
+        if run.attempt() == 1 { Err(backstop::Fail::retry_after(Span::ZERO, "no route")) } else { Ok(()) }
+    };
+    ready(backstop, "emails", "a").await;
+    let worker = backstop.worker().handle_raw("emails", fails_once).start().unwrap();
+    let page = crate::given::until_said(&site, "/jobs?state=done", "/queues/emails").await;
+    drop(worker);
+    assert!(!page.contains("no route"), "{page}");
+}

@@ -15,6 +15,13 @@ pub fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     Some(text.get(..at?)?.matches('\n').count() + 1)
 }
 
+/// The line and the column of a byte of the text, the first being 1.
+pub(super) fn position_of(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
 impl BadConfig {
     /// With the line of what is wrong. A problem names its key first, or is about the whole entry.
     pub(super) fn placed(mut self, file: Option<Written<'_>>) -> Self {
@@ -54,6 +61,24 @@ mod tests {
         assert_eq!(line(&["queues", "b", "handler", "exec"]), Some(6));
         assert_eq!(line(&["queues", "b", "retry"]), None);
         assert_eq!(line_of("not toml", &["queues"]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_on_one_line_with_its_place() {
+        for (text, place) in [
+            ("[queues.q]\nconcurrency = \"é\" x\n", "backstop.toml:2:19: "),
+            ("[queues.q\n", "backstop.toml:1:10: "),
+            (
+                "# é\n[queues.q]\nno_such_key = 1\n",
+                "backstop.toml:3:1: unknown field `no_such_key`, expected ",
+            ),
+        ] {
+            let written = Written { path: "backstop.toml", text };
+            let bad = resolve(Some(written), Overrides::default(), Overrides::default()).unwrap_err();
+            let told = bad.to_string();
+            assert!(told.starts_with(place) && !told.contains('\n'), "{told}");
+            assert!(bad.is_about_the_file(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
+use super::place::position_of;
 use super::schedule::RawSchedule;
 use super::server::RawServer;
 use super::stream::RawStream;
@@ -85,12 +86,24 @@ struct RawDead {
     gate: Option<GateSettings>,
 }
 
-/// The file's text, key by key. What is wrong is shown with its line, which may hold the store's password.
+/// The file's text, key by key. What is wrong may quote the store's password.
 pub(super) fn read(written: Written<'_>) -> Result<RawConfig, BadConfig> {
-    toml::from_str(written.text).map_err(|error| BadConfig::File {
-        path: written.path.to_owned(),
-        problem: without_addresses(error.to_string().trim_end()),
+    toml::from_str(written.text).map_err(|error| {
+        let place = error.span().map(|span| position_of(written.text, span.start));
+        let place = place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
+        let problem = error.message().split('\n').map(str::trim).collect::<Vec<_>>().join(", ");
+        BadConfig::File { path: format!("{}{place}", written.path), problem: without_addresses(&problem) }
     })
+}
+
+/// The names of secret fields of a file that cannot be used as a whole.
+pub(super) fn read_redact(written: Written<'_>) -> RawConfig {
+    #[derive(Deserialize)]
+    struct RedactOnly {
+        redact: Option<Vec<String>>,
+    }
+    let redact = toml::from_str::<RedactOnly>(written.text).ok().and_then(|read| read.redact);
+    RawConfig { redact, ..RawConfig::default() }
 }
 
 impl RawQueue {

@@ -107,7 +107,7 @@ fn the_environment_is_read_by_name_and_its_mistakes_are_named() {
 
 #[test]
 fn an_unknown_key_is_refused_with_its_place_and_what_is_allowed() {
-    check_refused("[store]\npath = \"x\"\n", &["backstop.toml", "line 2, column 1", "`path`", "`url`"]);
+    check_refused("[store]\npath = \"x\"\n", &["backstop.toml", ":2:1: ", "`path`", "`url`"]);
     check_refused("\n\n[sstore]\n", &["line 3, column 2", "`sstore`", "`store`", "`queues`"]);
     check_refused("[queues.q]\nlease = \"15s\"\nconcurency = 8", &["line 3, column 1", "`concurrency`"]);
     check_refused(

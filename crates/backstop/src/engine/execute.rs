@@ -61,6 +61,9 @@ pub(crate) async fn pass(
     settlement
 }
 
+/// The target of the log's lines of failed runs, one each: whoever runs handlers by hand wants to see them.
+pub const FAILED_RUNS: &str = "backstop::failed_runs";
+
 /// Runs a job and judges how it ended, and what that says about its service; `None` if its lease was lost before it could
 /// begin.
 pub(crate) async fn execute(
@@ -107,12 +110,28 @@ pub(crate) async fn execute(
     };
     meters::ran(&leased, began_at, engine.now(), &outcome);
     engine.note_ran(&leased, began_at, &outcome);
+    tell_failed(engine, settings, &leased, &outcome);
     trace::ended(
         &span,
         meters::word(&outcome),
         matches!(outcome, Outcome::Retry { .. } | Outcome::Dead { .. }),
     );
     Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
+}
+
+/// One line for a run that failed and is tried again; that of one that is not is told once the store has taken it for dead.
+fn tell_failed(engine: &Engine, settings: &QueueSettings, leased: &Leased, outcome: &Outcome) {
+    let Outcome::Retry { history, .. } = outcome else { return };
+    let Some(failure) = history.failures().pop() else { return };
+    let Lease { queue, job, .. } = &leased.lease;
+    let attempt = leased.attempt();
+    let own_policy = leased.terms.retry();
+    let max = own_policy.as_ref().unwrap_or(&settings.retry).max_attempts();
+    let of = max.map(|max| format!(" of {max}")).unwrap_or_default();
+    let error = engine.backstop.redaction().text(&failure.error.message);
+    let error = error.lines().next().unwrap_or_default();
+    let next = failure.retry_in.unwrap_or_default().plain();
+    tracing::info!(target: FAILED_RUNS, %job, %queue, "attempt {attempt}{of} failed: {error}; next try in {next}");
 }
 
 impl Engine {

@@ -293,7 +293,10 @@ fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
             engine.tally.settled(&settlement.outcome);
             engine.overlaps.dismiss(lease);
             engine.guards.died(lease, true);
-            tell(&engine.backstop, settlement);
+            // That a run is tried again was told when it failed.
+            if !matches!(settlement.outcome, Outcome::Retry { .. }) {
+                tell(&engine.backstop, settlement);
+            }
         }
         Ok(Settled::Stale) => {
             engine.refusals.forget(lease.job);

@@ -221,3 +221,12 @@ async fn a_command_is_told_where_its_run_stands_in_a_trace() {
     assert_eq!(told(run.clone().at(place)).await, format!("trace {traceparent}"));
     assert_eq!(told(run).await, "trace none", "this process's own is none of the job's business");
 }
+
+#[test]
+fn a_handler_does_not_inherit_what_opens_the_store() {
+    let command = Exec::shell("env").command(&run_of(b"{}", CancellationToken::new()));
+    let removed: Vec<_> = command.as_std().get_envs().filter(|(_, value)| value.is_none()).collect();
+    for name in ["BACKSTOP_STORE", "BACKSTOP_TOKEN"] {
+        assert!(removed.iter().any(|(removed, _)| *removed == name), "{name} is inherited: {removed:?}");
+    }
+}

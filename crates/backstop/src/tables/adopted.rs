@@ -63,7 +63,7 @@ pub enum TableError {
         there: Vec<String>,
     },
     /// There is no such column.
-    #[error("table {table} has no column {column} for `{role}`; {}. `backstop table check {table}` prints what is missing", are("columns", .there))]
+    #[error("table {table} has no column {column} for `{role}`; {}. `backstop table check {table}` says how to name yours", are("columns", .there))]
     NoColumn {
         /// The table, as it is called here.
         table: String,

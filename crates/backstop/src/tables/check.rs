@@ -3,12 +3,12 @@
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation};
 use super::count;
-use super::link::{For, LinkError, Statement, connect};
+use super::link::{For, Link, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
-use super::sql::{change_nothing, pick, pick_apart, quoted};
-use super::{Columns, Table};
+use super::sql::{change_nothing, count_words, pick, pick_apart, quoted};
+use super::{Columns, States, StatusWords, Table, guess};
 use backstop_core::Time;
-use backstop_core::limits::TABLE_KEY_BYTES_MAX;
+use backstop_core::limits::{TABLE_KEY_BYTES_MAX, TABLE_WORDS_MAX};
 use backstop_core::sweep::Dialect;
 use backstop_core::table::Survey;
 
@@ -40,6 +40,10 @@ pub struct Checked {
     pub may_read: Result<(), String>,
     /// Whether we may change it, or why not.
     pub may_write: Result<(), String>,
+    /// What stands in the status column, if that could be counted.
+    pub words: Option<StatusWords>,
+    /// The entry that names the columns of this table that are probably meant, where some are called otherwise.
+    pub proposal: Option<String>,
     /// What else is worth knowing.
     pub notes: Vec<String>,
 }
@@ -110,9 +114,12 @@ impl Adopted {
             plan_indexed: None,
             may_read: Ok(()),
             may_write: Ok(()),
+            words: None,
+            proposal: proposal(&columns, &catalogue),
             notes: notes(shape, survey),
             columns,
         };
+        self.look_at_words(&mut *link, &catalogue, &mut checked).await;
         match opened {
             Ok(mut opened) => self.look_closer(&mut opened, &mut checked).await?,
             Err(
@@ -124,6 +131,37 @@ impl Adopted {
             Err(error) => checked.may_read = Err(error.to_string()),
         }
         Ok(checked)
+    }
+
+    /// Counts the words of the status column, once and by one statement, and says what is wrong where no row could be worked off.
+    async fn look_at_words(&self, link: &mut dyn Link, catalogue: &Catalogue, checked: &mut Checked) {
+        let (table, dialect) = (&self.table, self.table.source.dialect());
+        let roles = Roles::of(table, catalogue);
+        let Some(status) = roles.status else { return };
+        let statement = count_words(dialect, &catalogue.quoted, status, roles.inserted, TABLE_WORDS_MAX + 1);
+        let words = match link.rows(&statement).await {
+            Ok(rows) => StatusWords::new(&rows, &table.states, dialect),
+            Err(error) => {
+                let error = TableError::of(&table.source, &error);
+                checked.notes.push(format!("the words of {} were not counted: {error}", status.name));
+                return;
+            }
+        };
+        checked.notes.extend(words.told(&table.states));
+        let States { new, error, success } = &*table.states;
+        let bad_words =
+            words.are_all_unknown().then(|| format!("none of its words is {new}, {error} or {success}"));
+        let bad_dates = (words.open > 0 && words.open == words.open_undated)
+            .then(|| "no row that is to be worked off has a date".to_owned());
+        for column in &mut checked.columns {
+            let problem = match column.role {
+                "status" => &bad_words,
+                "inserted" if column.found.is_some() => &bad_dates,
+                _ => continue,
+            };
+            column.problem = column.problem.take().or_else(|| problem.clone());
+        }
+        checked.words = Some(words);
     }
 
     async fn look_closer(&self, opened: &mut Opened, checked: &mut Checked) -> Result<(), TableError> {
@@ -180,6 +218,19 @@ fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<C
             .map_or_else(|| Some("it is not there".to_owned()), |column| problem(role, column, catalogue)),
     };
     wanted.into_iter().map(check).collect()
+}
+
+/// The columns that are probably meant where none has the name that is configured.
+fn proposal(columns: &[CheckedColumn], catalogue: &Catalogue) -> Option<String> {
+    let mut taken: Vec<&str> = columns.iter().filter_map(|column| column.found.as_deref()).collect();
+    let mut proposed = Vec::new();
+    for column in columns.iter().filter(|column| column.found.is_none()) {
+        if let Some(likely) = guess::likely(column.role, catalogue, &taken) {
+            taken.push(&likely.name);
+            proposed.push((column.role, likely.name.as_str()));
+        }
+    }
+    (!proposed.is_empty()).then(|| guess::entry(&proposed))
 }
 
 fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {

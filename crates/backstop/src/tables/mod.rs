@@ -33,6 +33,7 @@ mod claim;
 mod count;
 mod crowd;
 mod expired;
+mod guess;
 mod handler;
 mod link;
 mod metrics;
@@ -48,6 +49,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod status;
+mod words;
 mod work;
 
 pub use crate::source::{BadSource, Source};
@@ -60,6 +62,7 @@ pub use pass::{FailedRow, Pass, PassProgress};
 pub(crate) use pass::{When, Which};
 pub use plan::Looks;
 pub use status::{AgeBand, InHand, Status};
+pub use words::{StatusWord, StatusWords};
 
 use crate::address::{Address, StoreKind};
 use backstop_core::limits::{

@@ -76,7 +76,7 @@ pub struct Pass {
 pub struct FailedRow {
     /// Its key.
     pub key: Value,
-    /// Why.
+    /// Why, without what must not be shown.
     pub error: String,
 }
 

@@ -302,9 +302,24 @@ pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, time
 
 /// How many rows there are of each word of the status column.
 pub(super) fn count_states(shape: &Shape) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT ").raw(&shape.status).say(", count(*) FROM ").say(&shape.catalogue.quoted);
-    sql.say(" GROUP BY ").name(&shape.status).say(" ORDER BY 2 DESC LIMIT ").number(STATES_MAX);
+    count_words(shape.dialect, &shape.catalogue.quoted, &shape.status, None, STATES_MAX)
+}
+
+/// The same of so many words at most, with how many of the rows have no date.
+pub(super) fn count_words(
+    dialect: Dialect,
+    table: &str,
+    status: &Column,
+    date: Option<&Column>,
+    max: usize,
+) -> Statement {
+    let mut sql = Sql::new(dialect);
+    sql.say("SELECT ").raw(status).say(", count(*)");
+    if let Some(date) = date {
+        sql.say(", count(CASE WHEN ").name(date).say(" IS NULL THEN 1 END)");
+    }
+    sql.say(" FROM ").say(table).say(" GROUP BY ").name(status);
+    sql.say(" ORDER BY 2 DESC LIMIT ").number(max);
     sql.done()
 }
 

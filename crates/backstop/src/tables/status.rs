@@ -6,11 +6,10 @@ use super::link::Statement;
 use super::row::{Cell, Key};
 use super::shape::FailureColumns;
 use super::sql::{self, Open};
-use super::{States, Table};
+use super::{States, Table, words};
 use backstop_core::limits::TABLE_TOLD_MAX;
 use backstop_core::port::Answer;
 use backstop_core::retry::Band;
-use backstop_core::sweep::Dialect;
 use backstop_core::table::date::Form;
 use backstop_core::table::{Claim, Desk, Failing, Fate, Held, OpenRow, Unburied, last_tick};
 use backstop_core::{Span, Time};
@@ -148,26 +147,15 @@ fn hands(desk: &Desk) -> Vec<InHand> {
 
 async fn count_states(opened: &mut Opened, states: &States, status: &mut Status) -> Result<(), TableError> {
     let rows = opened.rows(&sql::count_states(&opened.shape)).await?;
-    // As the queries compare: only MySQL takes capitals for small letters.
-    let folds = opened.shape.dialect == Dialect::Mysql;
-    for row in &rows {
-        let (word, count) = match &row[..] {
-            [Cell::Text(word), Cell::Whole(count)] => (word.trim_end().to_owned(), *count),
-            [Cell::Whole(word), Cell::Whole(count)] => (word.to_string(), *count),
-            [_, Cell::Whole(count)] => (String::new(), *count),
-            _ => continue,
+    for counted in words::counted(&rows) {
+        let word = counted.word.as_deref().unwrap_or_default();
+        let place = match words::State::of(word, states, opened.shape.dialect) {
+            words::State::New => &mut status.new,
+            words::State::Error => &mut status.error,
+            words::State::Success => &mut status.success,
+            words::State::Other => &mut status.other,
         };
-        let is = |state: &String| *state == word || (folds && state.eq_ignore_ascii_case(&word));
-        let place = if is(&states.new) {
-            &mut status.new
-        } else if is(&states.error) {
-            &mut status.error
-        } else if is(&states.success) {
-            &mut status.success
-        } else {
-            &mut status.other
-        };
-        *place += u64::try_from(count).unwrap_or_default();
+        *place += counted.rows;
     }
     Ok(())
 }

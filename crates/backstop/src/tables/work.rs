@@ -459,7 +459,8 @@ impl<'a> Work<'a> {
             (Ok(_), Became::Success) => self.pass.succeeded += 1,
             (Ok(_), Became::Error { .. }) => {
                 self.pass.failed += 1;
-                self.pass.note_failure(&taken.key, why.to_owned());
+                let shown = self.adopted.backstop.redaction().text(why);
+                self.pass.note_failure(&taken.key, shown);
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::streams::letters_of;
 use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use backstop_core::redact::Redaction;
+use backstop_core::terminal::shell_word;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, QueueName, WorkerName};
 use serde_json::{Map, Value, json};
@@ -94,7 +95,10 @@ impl Why {
             Self::BreakerOpen { .. } => format!("backstop breaker reset {queue}, once the service is well"),
             Self::GateShut { shut: Shut::Full, .. } => make_room(queue),
             Self::GateShut { gate, .. } => {
-                format!("backstop dead groups --queue {queue}, then backstop breaker reset {gate}")
+                format!(
+                    "backstop dead groups --queue {queue}, then backstop breaker reset {}",
+                    shell_word(gate)
+                )
             }
             Self::RateLimited { .. } => {
                 format!("a higher rate_limit for {queue}, if what is behind it can take more")
@@ -105,15 +109,17 @@ impl Why {
                 None => format!("backstop work {queue} --exec COMMAND"),
             },
             Self::Quiet { first, .. } => {
+                let first = shell_word(first.as_str());
                 format!("backstop worker resume {first}, or another worker for {queue}")
             }
             Self::UnknownKind { kind, .. } => {
-                format!("a worker of {queue} with a handler for `{kind}`, or for all kinds")
+                let kind = shell_word(kind.as_str());
+                format!("a worker of {queue} with a handler for {kind}, or for all kinds")
             }
             Self::Suspect { .. } => format!("another worker for {queue}: each runs one such job at a time"),
             Self::Waiting { .. } => format!("another worker, or a higher --concurrency, for {queue}"),
             Self::Dead { record: Some(DeadRecord { stream, key, halted: Some(_), .. }), .. } => {
-                format!("backstop stream resume {stream} {key} [--skip]")
+                format!("backstop stream resume {stream} {} [--skip]", shell_word(key.as_str()))
             }
             Self::UniqueTwin { twin, .. } => format!("backstop job why {twin}"),
             Self::Dead { .. } | Self::Cancelled { .. } => format!("backstop job retry {id}"),

@@ -71,3 +71,58 @@ async fn the_statement_that_adds_a_status_says_the_word_whatever_it_is() {
         assert_eq!(due(&adopted, noon()).await, [json!(1)], "{}", database.url());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_with_other_names_is_told_how_to_map_them() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, order_state VARCHAR(16), created_at {time}, updated_at {time},
+             attempts INTEGER, failed_at {time});
+             INSERT INTO BACKLOG VALUES (1, 'open', '2026-03-01 11:00:00', NULL, 0, NULL)"
+        ));
+        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let checked = adopted.check().await.expect("checked");
+        let expected = r#"columns = { status = "order_state", inserted = "created_at", failures = "attempts", last_failure = "failed_at" }"#;
+        assert_eq!(checked.proposal.as_deref(), Some(expected), "{}", database.url());
+        assert!(!checked.is_fine());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        let rows = |from: u32, to: u32, word: &str| {
+            (from..to).map(|id| format!("({id}, '{word}', NULL, 0, NULL)")).collect::<Vec<_>>().join(", ")
+        };
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time} NULL,
+             FAILURES INTEGER, LAST_FAILURE {time} NULL);
+             INSERT INTO BACKLOG VALUES {}, {}",
+            rows(0, 8, "open"),
+            rows(8, 10, "paid"),
+        ));
+        let problem = |checked: &backstop::tables::Checked, role| {
+            let column = checked.columns.iter().find(|column| column.role == role).expect("a column");
+            column.problem.clone().unwrap_or_default()
+        };
+        let test = at_noon();
+        let usual = test.backstop.adopted(&table(&database, FIBONACCI)).check().await.expect("checked");
+        assert!(!usual.is_fine(), "{}", database.url());
+        assert_eq!(problem(&usual, "status"), "none of its words is NEW, ERROR or SUCCESS");
+        let told = "8 rows have the status open, 2 paid: none is NEW, ERROR or SUCCESS; see `states`; 10 have no date";
+        assert!(usual.notes.iter().any(|note| note == told), "{:?}", usual.notes);
+        let states = States { new: "open".to_owned(), success: "paid".to_owned(), ..States::default() };
+        let named = table(&database, FIBONACCI).states(states).expect("states");
+        let named = test.backstop.adopted(&named).check().await.expect("checked");
+        assert_eq!(problem(&named, "inserted"), "no row that is to be worked off has a date");
+        assert!(!named.is_fine(), "{}", database.url());
+        let dated = "UPDATE BACKLOG SET DATE_INSERTED = '2026-03-01 11:00:00' WHERE STATUS = 'open'";
+        database.sql(dated);
+        let states = States { new: "open".to_owned(), success: "paid".to_owned(), ..States::default() };
+        let named = table(&database, FIBONACCI).states(states).expect("states");
+        let named = test.backstop.adopted(&named).check().await.expect("checked");
+        assert!(named.is_fine(), "{}: {named:?}", database.url());
+    }
+}

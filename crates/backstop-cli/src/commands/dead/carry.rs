@@ -5,6 +5,7 @@ use super::select::FilterArgs;
 use crate::commands::because::Because;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
+use crate::output::json_text;
 use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
@@ -54,7 +55,7 @@ pub(super) async fn export(args: &ExportArgs, context: &Context) -> Result<Verdi
     loop {
         let page = dead.export(&filter, cursor).await?;
         for letter in &page.letters {
-            target.line(&serde_json::to_vec(letter).map_err(Trouble::new)?)?;
+            target.line(json_text(letter)?.as_bytes())?;
         }
         count += page.letters.len() as u64;
         damaged.extend(page.damaged);

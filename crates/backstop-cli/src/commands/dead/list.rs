@@ -10,6 +10,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::core::limits::PAGE_MAX;
 use backstop::dead::DeadLetter;
+use backstop_core::terminal::shell_word;
 use backstop_server::wire::dead::DeadListShape;
 use clap::Args;
 
@@ -47,7 +48,7 @@ pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
     }
     warn_of(&page.damaged, output);
     if let Some(next) = page.next {
-        output.note(format!("there may be more; try: --cursor '{next}'"));
+        output.note(format!("there may be more; try: --cursor {}", shell_word(&next)));
     }
     Ok(Verdict::Fine)
 }

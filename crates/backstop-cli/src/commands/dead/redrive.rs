@@ -145,12 +145,21 @@ async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>
 }
 
 fn words(report: &RedriveReport) -> String {
+    let phase = if report.phase == Phase::Done { "finished".to_owned() } else { report.phase.to_string() };
+    let (canaries, ended) = (u64::from(report.plan.canary), report.done + report.died_again);
+    let watched = if ended == canaries && canaries < report.requeued {
+        format!("of the {} canaries", count(canaries))
+    } else {
+        "of these".to_owned()
+    };
+    let died = match report.died_again {
+        0 => String::new(),
+        died => format!(", {} died again", count(died)),
+    };
     format!(
-        "{}: {} requeued, {} done, {} died again, {} open",
-        report.phase,
+        "{phase}: {} requeued; {watched} {} succeeded{died}; {} not run yet",
         count(report.requeued),
         count(report.done),
-        count(report.died_again),
         count(report.open)
     )
 }

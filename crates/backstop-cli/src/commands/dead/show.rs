@@ -3,10 +3,10 @@
 use super::letters;
 use crate::commands::job::{IdArg, called};
 use crate::context::Context;
-use crate::output::words::{instant, one_line, relative, span};
+use crate::output::words::{instant, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::dead::{DeadLetter, Shown};
-use backstop::{JobId, Time};
+use backstop::{JobId, Span, Time};
 
 /// Shows one.
 pub(super) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
@@ -34,13 +34,13 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
     let (output, paint) = (context.output, context.output.paint());
     output.line(format!("{} {}", paint.bold(letter.id), paint.bad(letter.original_job.state)))?;
     for (name, value) in fields(letter, now) {
-        output.line(format!("  {}  {}", paint.dim(format!("{name:<13}")), one_line(&value)))?;
+        output.line(format!("  {}  {}", paint.dim(format!("{name:<13}")), value))?;
     }
     for (title, text) in [("stack trace", &letter.stack_trace), ("response body", &letter.response_body)] {
         let Some(text) = text else { continue };
         output.line(paint.bold(title))?;
         for line in text.lines() {
-            output.line(paint.dim(format!("  {}", one_line(line))))?;
+            output.line(paint.dim(format!("  {}", line)))?;
         }
     }
     if !letter.original_job.errors.is_empty() {
@@ -52,7 +52,7 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
             failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
         let when = relative(failure.at, now);
         let line = format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message);
-        output.line(one_line(&line))?;
+        output.line(line)?;
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
     fields.extend(letter.first_failed_at.map(|at| ("first failed", when(at))));
     fields.extend(letter.last_failed_at.map(|at| ("last failed", when(at))));
-    let delay = |secs: &f64| format!("{}s", (secs * 1_000.0).round() / 1_000.0);
+    let delay = |secs: &f64| span(Span::micros((secs * 1_000_000.0).round() as i64));
     let delays = |delays: &Vec<f64>| delays.iter().map(delay).collect::<Vec<_>>().join(", ");
     fields.extend(letter.retry_delays.as_ref().map(|waits| ("retry delays", delays(waits))));
     fields.extend(letter.fingerprint.map(|print| ("fingerprint", print.to_string())));

@@ -91,9 +91,12 @@ fn announce(serving: &Serving, address: &Address, file: &Path, context: &Context
         ("table status invoices", "a backlog table, as it is"),
     ];
     let width = commands.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
-    output.line(format!("\n{}  {}\n", paint.bold("backstop demo"), paint.command(&url)))?;
+    output.blank()?;
+    output.line(format!("{}  {}", paint.bold("backstop demo"), paint.command(&url)))?;
+    output.blank()?;
     output.line("Jobs fail, are tried again and die; records wait for their turn; lost work is found. Ctrl-C ends it.")?;
-    output.line(format!("\n{}", paint.bold("Beside it, in another terminal:")))?;
+    output.blank()?;
+    output.line(paint.bold("Beside it, in another terminal:"))?;
     for (arguments, what) in commands {
         let command = paint.command(format!("{program} --config {} {arguments:<width$}", file.display()));
         output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
@@ -123,5 +126,6 @@ async fn summary(
     }
     let (done, dead) = (count(done), count(dead));
     let lost = if lost == 0 { "none".to_owned() } else { count(lost) };
-    context.output.line(format!("\n{done} jobs done, {dead} dead, {lost} lost. All of it is in {address}"))
+    context.output.blank()?;
+    context.output.line(format!("{done} jobs done, {dead} dead, {lost} lost. All of it is in {address}"))
 }

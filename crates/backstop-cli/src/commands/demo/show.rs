@@ -55,7 +55,9 @@ impl Bars {
 pub(super) fn open(address: &Address, context: &Context) {
     let paint = context.output.paint_notes();
     let title = paint.bold("backstop demo");
-    context.output.note(format!("\n{title}  {}\n", paint.dim(address)));
+    for line in [String::new(), format!("{title}  {}", paint.dim(address)), String::new()] {
+        context.output.note(line);
+    }
 }
 
 /// What is in, and how fast.
@@ -90,8 +92,9 @@ pub(super) async fn summary(
     }
     let paint = context.output.paint();
     context.output.table(&table(&queues))?;
+    context.output.blank()?;
     context.output.line(format!(
-        "\n{} jobs done in {:.1}s; {} runs failed and were tried again, {} jobs are dead, {} lost.",
+        "{} jobs done in {:.1}s; {} runs failed and were tried again, {} jobs are dead, {} lost.",
         paint.good(count(progress.done)),
         elapsed.as_secs_f64(),
         count(progress.retried),
@@ -132,13 +135,14 @@ async fn next_steps(backstop: &Backstop, address: &Address, context: &Context) -
             ("job list --state dead".to_owned(), "which jobs died"),
             (format!("job why {id}"), "why one of them did"),
             (format!("job show {id}"), "its payload and errors"),
-            ("job retry --state dead".to_owned(), "give the dead another chance"),
+            ("dead requeue --all".to_owned(), "give the dead another chance"),
             ("work webhooks images --exec cat --until-empty".to_owned(), "with a command of yours"),
         ]);
     }
     steps.push(("doctor".to_owned(), "what can be relied on"));
     let width = steps.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
-    output.line(format!("\n{}", paint.bold("Try on this store:")))?;
+    output.blank()?;
+    output.line(paint.bold("Try on this store:"))?;
     output.line(format!("  {}", paint.command(format!("export BACKSTOP_STORE={address}"))))?;
     for (arguments, what) in steps {
         let command = paint.command(format!("{program} {arguments:<width$}"));

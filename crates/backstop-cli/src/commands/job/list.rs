@@ -2,15 +2,16 @@
 
 use super::FilterArgs;
 use crate::context::Context;
-use crate::output::Output;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{about, cut, relative};
+use crate::output::{Output, json_text};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, State, Time};
 use backstop_core::Job;
 use backstop_core::limits::PAGE_MAX;
 use backstop_core::port::{Damaged, Page};
 use backstop_core::redact::Redaction;
+use backstop_core::terminal::shell_word;
 use backstop_server::wire::job::{DamagedShape, JobShape, JobsShape};
 use clap::Args;
 
@@ -62,7 +63,7 @@ async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> R
         context.output.table(&table(&page.jobs, &context.config.redaction, backstop.now()))?;
     }
     if let Some(next) = page.next {
-        context.output.note(format!("there are more; try: --cursor '{next}', or --all"));
+        context.output.note(format!("there are more; try: --cursor {}, or --all", shell_word(&next)));
     }
     Ok(Verdict::Fine)
 }
@@ -92,7 +93,7 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
     let mut cursor = args.cursor.clone();
     let mut is_first = true;
     if output.is_json() {
-        output.part("{\"jobs\":[")?;
+        output.verbatim("{\"jobs\":[")?;
     }
     loop {
         let page = full_page(args, backstop, context, cursor, PAGE_MAX).await?;
@@ -101,8 +102,8 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
             for job in &page.jobs {
                 let shape =
                     JobShape::listed(job, context.config.max_attempts(job), &context.config.redaction);
-                let text = serde_json::to_string(&shape).map_err(Trouble::new)?;
-                output.part(format_args!("{}{text}", if is_first { "" } else { "," }))?;
+                let text = json_text(&shape)?;
+                output.verbatim(format_args!("{}{text}", if is_first { "" } else { "," }))?;
                 is_first = false;
             }
         } else if !page.jobs.is_empty() {
@@ -129,7 +130,9 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
     let mut table =
         Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR", "RUNNING FOR"]);
     for job in jobs {
-        let error = redaction.text(&job.history.last_error());
+        // What went wrong in an earlier run of a job that is done is not its last word.
+        let error = if job.state == State::Done { String::new() } else { job.history.last_error() };
+        let error = redaction.text(&error);
         table.toned([
             (job.id.to_string(), Tone::Plain),
             (job.queue.to_string(), Tone::Plain),

@@ -2,7 +2,7 @@
 
 use super::{IdArg, not_found};
 use crate::context::Context;
-use crate::output::words::{about, instant, one_line, relative, span};
+use crate::output::words::{about, instant, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{State, Time};
 use backstop_core::Job;
@@ -32,7 +32,7 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
     };
     output.line(format!("{} {state}", paint.bold(job.id)))?;
     for (name, value) in fields(job, max_attempts, now) {
-        output.line(format!("  {}  {}", paint.dim(format!("{name:<11}")), one_line(&value)))?;
+        output.line(format!("  {}  {}", paint.dim(format!("{name:<11}")), value))?;
     }
     let redaction = &context.config.redaction;
     let failures = job.history.failures().into_iter().map(|failure| redaction.failure(failure));
@@ -43,7 +43,7 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
     for failure in &failures {
         output.line(error_line(failure, now))?;
         for line in trace_lines(failure) {
-            output.line(paint.dim(format!("      {}", one_line(line))))?;
+            output.line(paint.dim(format!("      {}", line)))?;
         }
     }
     Ok(())
@@ -83,5 +83,5 @@ fn error_line(failure: &Failure, now: Time) -> String {
     let retry =
         failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
     let when = relative(failure.at, now);
-    one_line(&format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message))
+    format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message)
 }

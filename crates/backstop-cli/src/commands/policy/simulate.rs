@@ -63,7 +63,7 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
         return Ok(Verdict::Fine);
     }
     let width = terminal_width().unwrap_or(WIDTH_USUAL);
-    context.output.line(chart::render(&scenario, &simulated, width, context.output.paint()))?;
+    context.output.lines(&chart::render(&scenario, &simulated, width, context.output.paint()))?;
     for line in told(&scenario, &simulated) {
         context.output.line(line)?;
     }

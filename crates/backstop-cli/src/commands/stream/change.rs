@@ -8,6 +8,7 @@ use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::operate::Changes;
 use backstop::streams::{Resume, Stream};
+use backstop_core::terminal::shell_word;
 use backstop_server::wire::stream::ForgottenShape;
 use clap::Args;
 use serde::Serialize;
@@ -102,7 +103,11 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdi
             "key {} of stream {} is not halted",
             args.which.key, args.which.stream
         ))
-        .advise(format!("backstop stream show {} {}", args.which.stream, args.which.key)));
+        .advise(format!(
+            "backstop stream show {} {}",
+            args.which.stream,
+            shell_word(args.which.key.as_str())
+        )));
     }
     let how = if args.skip { "past the record it halted at" } else { "with the record it halted at" };
     tell(

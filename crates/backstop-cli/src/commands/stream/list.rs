@@ -7,6 +7,7 @@ use crate::trouble::{Trouble, Verdict};
 use backstop::core::stream::Alarm;
 use backstop::streams::{Count, KeyStatus, StreamStatus, WhichKeys};
 use backstop::{StreamKey, StreamName, Time};
+use backstop_core::terminal::shell_word;
 use backstop_server::history::Alarms;
 use backstop_server::wire::stream::{KeysShape, StreamShape, StreamsShape, state_of};
 use clap::Args;
@@ -102,7 +103,7 @@ pub(super) async fn keys(args: &KeysArgs, context: &Context) -> Result<Verdict, 
     } else {
         context.output.table(&keys_table(&keys, backstop.now()))?;
         if let Some(next) = shape.next {
-            context.output.note(format!("there may be more; try: --after '{next}'"));
+            context.output.note(format!("there may be more; try: --after {}", shell_word(next.as_str())));
         }
     }
     Ok(Verdict::Fine)

@@ -68,7 +68,18 @@ pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
     };
     let backstop = context.open().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
-    load(&stream, &source, &reading, context).await
+    let ended = load(&stream, &source, &reading, context).await;
+    if matches!(ended, Ok(Verdict::FallsShort)) && !context.config.streams.contains_key(&args.stream) {
+        context.output.note(unconfigured(&args.stream));
+    }
+    ended
+}
+
+fn unconfigured(stream: &StreamName) -> String {
+    format!(
+        "note: the configuration has no [streams.{stream}], so each line must be {{\"key\",\"position\",\"payload\"}}; with `key` \
+         and `position` in [streams.{stream}] a line can be the record itself"
+    )
 }
 
 fn read_step(text: &str) -> Result<i64, Trouble> {
@@ -136,6 +147,7 @@ async fn load(
     let bar = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
     let mut lines = LineReader::new(source.reader()?);
     let (mut buffer, mut batch, mut tally) = (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
+    let mut last_problem = String::new();
     loop {
         let line = lines.next(&mut buffer)?;
         let is_end = line.is_none();
@@ -148,8 +160,11 @@ async fn load(
                 Ok(record) => batch.push(record),
                 Err(problem) => {
                     tally.bad += 1;
-                    if tally.bad <= NAMED_MAX {
+                    // The same mistake in every line is told once: it is that of the whole file.
+                    let what = problem.split(" at line ").next().unwrap_or_default();
+                    if tally.bad <= NAMED_MAX && last_problem != what {
                         context.output.warn(format!("line {}: {problem}", lines.number()));
+                        what.clone_into(&mut last_problem);
                     }
                 }
             }

@@ -5,6 +5,7 @@ use crate::commands::work::service;
 use crate::context::Context;
 use crate::crew::ServedStream;
 use crate::crew::programs;
+use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, StreamConfig};
 use backstop::streams::{Count, Counts, Standing, Stream, WhichKeys};
@@ -131,10 +132,28 @@ fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(),
             counts.named().map(|(name, number)| (name.to_owned(), number.into())).collect();
         return context.output.json(&json!({ "stream": name, "counts": counts }));
     }
-    let parts: Vec<String> = counts
-        .named()
-        .filter(|(_, number)| *number > 0)
-        .map(|(name, number)| format!("{number} {name}"))
-        .collect();
-    context.output.line(format!("{name} so far: {}", parts.join(", ")))
+    let told = Count::ALL.into_iter().filter(|which| counts[*which] > 0);
+    let parts: Vec<String> =
+        told.filter_map(|which| Some(format!("{} {}", count(counts[which]), things(which)?))).collect();
+    let parts = if parts.is_empty() { "nothing yet".to_owned() } else { parts.join(", ") };
+    context.output.line(format!("{name} so far: {parts}; {} held now", count(counts.held())))
+}
+
+/// What a count counts, for people; nothing of what only says how waits went.
+const fn things(which: Count) -> Option<&'static str> {
+    Some(match which {
+        Count::Handled => "handled",
+        Count::Misses => "declared missing",
+        Count::Duplicates => "dropped as duplicates",
+        Count::Late => "came late",
+        Count::Dead => "failed for good",
+        Count::Failures => "failed runs",
+        Count::Ignored => "ignored, of disabled keys",
+        Count::OffGrid => "off their step",
+        Count::StoreFailures => "handled while the store was away",
+        Count::Added => "had to wait",
+        Count::Timeout => "waits given up after their time",
+        Count::CircuitBreaker => "waits given up for lack of room",
+        Count::Removed | Count::TaskScheduled | Count::Cleared | Count::Rescheduling => return None,
+    })
 }

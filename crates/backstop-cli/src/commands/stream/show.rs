@@ -5,8 +5,10 @@ use crate::context::Context;
 use crate::output::words::{counted, cut, one_line, relative, to_the_millisecond};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
+use backstop::core::stream::Late;
 use backstop::streams::{Standing, StoredKey};
 use backstop::why::record::{Joint, joints, why_record};
+use backstop_core::terminal::shell_word;
 use backstop_server::wire::stream::{KeyWholeShape, redacted, state};
 
 /// Characters of a payload on a line.
@@ -21,14 +23,30 @@ pub(super) async fn run(args: &KeyArgs, context: &Context) -> Result<Verdict, Tr
     if context.output.is_json() {
         context.output.json(&KeyWholeShape::new(&args.stream, &stored, &standing))?;
     } else {
-        for line in lines(args, &stored, &standing, backstop.now()) {
+        let late = context.config.streams.get(&args.stream).map(|entry| entry.settings.rules.late);
+        for line in lines(args, &stored, &standing, late, backstop.now()) {
             context.output.line(line)?;
         }
     }
     Ok(Verdict::Fine)
 }
 
-fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> Vec<String> {
+/// What became of a record that came late, as far as the configuration here says.
+const fn late_word(late: Option<Late>) -> &'static str {
+    match late {
+        Some(Late::Amend) => "and was handled as an amendment (late = \"amend\")",
+        Some(Late::Drop) => "and was dropped (late = \"drop\")",
+        None => "after it was declared missing",
+    }
+}
+
+fn lines(
+    args: &KeyArgs,
+    stored: &StoredKey,
+    standing: &Standing,
+    late: Option<Late>,
+    now: Time,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let word = state(Some(standing), stored.count);
     let watermark =
@@ -37,7 +55,8 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
     if let Some(position) = standing.halted {
         lines.push(format!(
             "  halted at {position}, which failed for good; try: backstop stream resume {} {} [--skip]",
-            args.stream, args.key
+            args.stream,
+            shell_word(args.key.as_str())
         ));
     }
     // What halts a key is not tried again by itself: it was said above.
@@ -45,7 +64,7 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
         standing.failing.as_ref().filter(|failing| standing.halted != Some(failing.position))
     {
         let next = relative(Time::from_micros(failing.due), now);
-        let error = one_line(&failing.error);
+        let error = &failing.error;
         lines.push(format!(
             "  {} failed {}, next try {next}: {error}",
             failing.position,
@@ -74,7 +93,8 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
         ));
     }
     for (position, at) in &standing.late {
-        lines.push(format!("  came late: {position}, {}", relative(Time::from_micros(*at), now)));
+        let when = relative(Time::from_micros(*at), now);
+        lines.push(format!("  came late: {position}, {when}, {}", late_word(late)));
     }
     lines
 }

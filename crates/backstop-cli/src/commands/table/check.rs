@@ -3,9 +3,8 @@
 use super::{TableArgs, failed};
 use crate::context::Context;
 use crate::output::table::{Table as Lines, Tone};
-use crate::output::words::one_line;
 use crate::trouble::{Trouble, Verdict};
-use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Looks, Table};
+use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Looks, StatusWords, Table};
 use clap::Args;
 use serde::Serialize;
 
@@ -23,7 +22,18 @@ struct CheckShape<'a> {
     may_write: bool,
     /// Why it may not be read or changed.
     refused: Vec<&'a str>,
+    /// The entry of the configuration that names columns which are called otherwise.
+    proposal: Option<&'a str>,
+    words: Option<Vec<WordShape<'a>>>,
     notes: &'a [String],
+}
+
+/// A word of the status column.
+#[derive(Serialize)]
+struct WordShape<'a> {
+    word: Option<&'a str>,
+    rows: u64,
+    undated: u64,
 }
 
 #[derive(Serialize)]
@@ -81,8 +91,19 @@ fn shape(checked: &Checked) -> CheckShape<'_> {
         may_read: checked.may_read.is_ok(),
         may_write: checked.may_write.is_ok(),
         refused: refused(checked).map(|(_, why)| why).collect(),
+        proposal: checked.proposal.as_deref(),
+        words: checked.words.as_ref().map(words_shape),
         notes: &checked.notes,
     }
+}
+
+fn words_shape(words: &StatusWords) -> Vec<WordShape<'_>> {
+    let mut shapes = Vec::with_capacity(words.words.len());
+    for found in &words.words {
+        let (rows, undated) = (found.rows, found.undated);
+        shapes.push(WordShape { word: found.word.as_deref(), rows, undated });
+    }
+    shapes
 }
 
 fn column_shape(column: &CheckedColumn) -> ColumnShape<'_> {
@@ -114,32 +135,64 @@ fn refused(checked: &Checked) -> impl Iterator<Item = (&'static str, &str)> {
 fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let place = table.source().address();
-    output.line(format!("{} in {place} ({})", paint.bold(one_line(&checked.table)), checked.database))?;
+    output.line(format!("{} in {place} ({})", paint.bold(&checked.table), checked.database))?;
     output.table(&columns(&checked.columns))?;
     for (what, why) in refused(checked) {
-        output.line(paint.bad(format!("it may not be {what}: {}", one_line(why))))?;
+        output.line(paint.bad(format!("it may not be {what}: {}", why)))?;
     }
-    if !checked.missing.is_empty() {
-        output.line(paint.bad("\nWhat is missing, and makes it work:"))?;
-        statements(checked.missing.iter(), context)?;
-    }
+    tell_missing(table, checked, context)?;
     let wanted: Vec<&String> =
         checked.indexes.iter().filter(|index| index.existing.is_none()).map(|index| &index.ddl).collect();
     for index in &checked.indexes {
         if let Some(name) = &index.existing {
-            output.line(format!("index {} is there: {}", one_line(name), index.why))?;
+            output.line(format!("index {} is there: {}", name, index.why))?;
         }
     }
     if !wanted.is_empty() {
-        output.line(paint.warning("\nIndexes by which due rows are found without a look at all others:"))?;
+        output.blank()?;
+        output.line(paint.warning("Indexes by which due rows are found without a look at all others:"))?;
         statements(wanted.into_iter(), context)?;
     }
     tell_plans(checked, plans, context)?;
     for note in &checked.notes {
-        output.note(format!("note: {}", one_line(note)));
+        output.note(format!("note: {}", note));
     }
     if checked.is_fine() {
-        output.line(format!("\n{}", paint.good("It can be worked off as it is.")))?;
+        output.blank()?;
+        output.line(if has_nothing_open(checked) {
+            paint.warning("Nothing is missing, and no row is there to be worked off now.")
+        } else {
+            paint.good("It can be worked off as it is.")
+        })?;
+    }
+    Ok(())
+}
+
+fn has_nothing_open(checked: &Checked) -> bool {
+    checked.words.as_ref().is_some_and(StatusWords::has_nothing_open)
+}
+
+/// How the columns that are there are named in the configuration, and the statements that add those that are not.
+fn tell_missing(table: &Table, checked: &Checked, context: &Context) -> Result<(), Trouble> {
+    let (output, paint) = (context.output, context.output.paint());
+    let lacks = checked.columns.iter().any(|column| column.found.is_none());
+    if !lacks {
+        return Ok(());
+    }
+    output.blank()?;
+    let entry = format!("[tables.{}]", table.name());
+    match &checked.proposal {
+        Some(columns) => {
+            output.line(paint.bad(format!("Columns are missing. If yours have other names, say so in {entry}:")))?;
+            output.line(format!("  {}", paint.command(columns)))?;
+        }
+        None => output.line(paint.bad(format!(
+            "Columns are missing. If yours have other names, say so in {entry}: columns = {{ status = \"…\" }}"
+        )))?,
+    }
+    if !checked.missing.is_empty() {
+        output.line("If it has none for that, these statements add them, empty:")?;
+        statements(checked.missing.iter(), context)?;
     }
     Ok(())
 }
@@ -161,7 +214,7 @@ fn columns(columns: &[CheckedColumn]) -> Lines {
 
 fn statements<'a>(statements: impl Iterator<Item = &'a String>, context: &Context) -> Result<(), Trouble> {
     for statement in statements {
-        context.output.line(format!("  {}", context.output.paint().command(one_line(statement))))?;
+        context.output.line(format!("  {}", context.output.paint().command(statement)))?;
     }
     Ok(())
 }
@@ -174,9 +227,9 @@ fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), T
     let short = |looks: &Looks| vec![looks.to_string()];
     let now = if whole { checked.plan.clone() } else { short(&checked.looks()) };
     let then = if whole { checked.plan_indexed.clone() } else { checked.looks_indexed().as_ref().map(short) };
-    plan("\nHow the database finds what is due:", &now, context)?;
+    plan("How the database finds what is due:", &now, context)?;
     if let Some(then) = then {
-        plan("\nHow it would with these indexes:", &then, context)?;
+        plan("How it would with these indexes:", &then, context)?;
     }
     if !whole {
         context.output.note("the whole plans: --plans");
@@ -185,9 +238,10 @@ fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), T
 }
 
 fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> {
+    context.output.blank()?;
     context.output.line(title)?;
     for line in plan {
-        context.output.line(format!("  {}", context.output.paint().dim(one_line(line))))?;
+        context.output.line(format!("  {}", context.output.paint().dim(line)))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::commands::work::{self, serve::Signals};
 use crate::context::Context;
 use crate::crew::programs;
 use crate::output::progress;
-use crate::output::words::{about, count, one_line};
+use crate::output::words::{about, count};
 use crate::trouble::{Trouble, Verdict};
 use backstop::config::{HandlerConfig, USUAL_FILE};
 use backstop::tables::{Adopted, FailedRow, Pass, PassProgress, Table};
@@ -15,8 +15,13 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const BAR: &str = "{bar:32.cyan/dim} {pos}/{len}  {msg}  {eta} left";
+/// How often a pass that goes on says how far it is.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Failures told one by one to people.
 const TOLD_MAX: usize = 20;
 
@@ -122,7 +127,11 @@ async fn pass(
     context: &Context,
 ) -> Result<Pass, Trouble> {
     let mut signals = Signals::listen()?;
-    let mut tell = |progress| show(bar, progress);
+    let last = Mutex::new(PassProgress::default());
+    let mut tell = |progress| {
+        show(bar, progress);
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    };
     let running = async {
         match at {
             Some(at) => adopted.run_at(at, &mut tell).await,
@@ -131,8 +140,13 @@ async fn pass(
     };
     tokio::pin!(running);
     let mut is_stopping = false;
+    let mut told = tokio::time::interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
     loop {
         tokio::select! {
+            _ = told.tick() => {
+                let progress = *last.lock().unwrap_or_else(PoisonError::into_inner);
+                context.output.announce(so_far(adopted.table(), progress));
+            }
             ended = &mut running => return ended.map_err(|error| failed(adopted.table(), error)),
             () = signals.next() => {
                 if is_stopping {
@@ -145,6 +159,13 @@ async fn pass(
             }
         }
     }
+}
+
+/// How far a pass is, for people who see no bar.
+fn so_far(table: &Table, progress: PassProgress) -> String {
+    let [total, done, succeeded, failed] =
+        [progress.total, progress.done(), progress.succeeded, progress.failed].map(|rows| count(rows as u64));
+    format!("{}: {done} of {total} rows so far, {succeeded} succeeded, {failed} failed", table.name())
 }
 
 fn show(bar: &ProgressBar, progress: PassProgress) {
@@ -205,7 +226,7 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
     parts.extend(rare.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
     output.line(format!("{}: {} in {}", table.name(), parts.join(", "), about(pass.took)))?;
     for failure in pass.failures.iter().take(TOLD_MAX) {
-        output.line(format!("  {}: {}", failure.key, one_line(&failure.error)))?;
+        output.line(format!("  {}: {}", failure.key, failure.error))?;
     }
     if let Some(more) = pass.failures.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
         output.line(format!("  … and {} more", number(more)))?;

@@ -4,7 +4,7 @@ use super::sheet::{Row as SheetRow, Sheet, pace};
 use super::state::{Deed, Mode, Notice, State, View};
 use super::trail::Flow;
 use crate::output::table::Tone;
-use crate::output::words::{count, counted};
+use crate::output::words::{count, counted, one_line};
 use backstop::core::order::Order;
 use backstop::core::port::Gate;
 use ratatui::Terminal;
@@ -248,11 +248,18 @@ fn asked(deed: &Deed) -> String {
                 "Requeue {letters} of {queue} that died of the same ({fingerprint})?\nThey run again, with all attempts anew."
             )
         }
-        Deed::Reset(name) => format!("Reset {name}?\nWhat it keeps back runs at once."),
-        Deed::Order(worker, Order::Quiet) => format!("Have {worker} take no new jobs?"),
-        Deed::Order(worker, Order::Resume) => format!("Have {worker} go on?"),
-        Deed::Order(worker, Order::Stop) => {
-            format!("Stop {worker}?\nIt ends what it runs, within its grace, and then itself.")
+        Deed::Reset(name) => {
+            format!("Reset {}?\nWhat it keeps back runs at once.", one_line(&name.to_string()))
+        }
+        Deed::Order(worker, order) => {
+            let worker = one_line(worker.as_str());
+            match order {
+                Order::Quiet => format!("Have {worker} take no new jobs?"),
+                Order::Resume => format!("Have {worker} go on?"),
+                Order::Stop => {
+                    format!("Stop {worker}?\nIt ends what it runs, within its grace, and then itself.")
+                }
+            }
         }
     }
 }

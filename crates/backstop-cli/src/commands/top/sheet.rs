@@ -89,7 +89,7 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
         View::Queues => (
             &[
                 "QUEUE",
-                "GATE",
+                "RUNS",
                 "#READY",
                 "#RUNNING",
                 "#RETRYING",
@@ -147,7 +147,7 @@ fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trai
     let number = |state| plain(&count(queue.counts.of(state)));
     let cells = [
         plain(&queue.name),
-        queue::gate(queue, guards),
+        queue::runs(queue, guards),
         number(State::Ready),
         number(State::Running),
         number(State::Retrying),

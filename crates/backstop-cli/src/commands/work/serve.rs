@@ -71,7 +71,10 @@ impl Stage {
     fn told(self, running: &Running, context: &Context) -> Self {
         match self {
             Self::Working => {
-                context.output.announce("stopping: running jobs may end; once more to call them off");
+                context.output.announce(format!(
+                    "stopping: waiting for running jobs ({} at most); Ctrl-C again to give them back now",
+                    context.config.grace
+                ));
                 running.stop();
                 Self::Ending
             }

@@ -9,6 +9,7 @@ use crate::pages::queues::taking_jobs;
 use backstop::breakers::GuardStatus;
 use backstop::dead::redrive::RedriveReport;
 use backstop::overlaps::Overlap;
+use backstop::rates::RateStatus;
 use backstop::tables::Failing;
 use backstop::workers::{LISTED, is_heard};
 use backstop_core::port::{Answer, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus};
@@ -31,6 +32,8 @@ pub(super) struct Facts {
     /// Those heard of within the hour.
     pub(super) workers: Vec<WorkerStatus>,
     pub(super) guards: Vec<GuardStatus>,
+    /// Rate limits that workers heed.
+    pub(super) rates: Vec<(QueueName, RateStatus)>,
     /// Dead letters by what they died of.
     pub(super) groups: Vec<Group>,
     /// For how long the lease that ended first has not been taken over.
@@ -120,6 +123,7 @@ impl Facts {
             taking: taking_jobs(&workers, now),
             workers: workers.into_iter().map(|worker| worker.status).collect(),
             guards: backstop.breakers().list().await?,
+            rates: backstop.rates().await?,
             groups: seldom.groups(view, &queues, now).await?,
             overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
             alarms: Alarms::read(backstop, &streams).await?,

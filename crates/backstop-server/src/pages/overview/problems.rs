@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 const STUCK_AFTER: Span = Span::minutes(1);
 /// A death within this is one of now.
 const DYING_WITHIN: Span = Span::minutes(10);
+/// A job that was one too many for a rate limit within this is one of now.
+const LIMITED_WITHIN: Span = Span::minutes(1);
 /// Fewer ready jobs than these do not make a queue that grows.
 const GROWING_LEAST: f64 = 100.0;
 /// A queue grows if so much more is ready than minutes ago.
@@ -68,6 +70,7 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
     for queue in &facts.queues {
         found.extend(standing_still(queue, facts, base));
         found.extend(growing(queue, facts, base));
+        found.extend(limited(queue, facts, base));
         found.extend(crowded(queue, base));
     }
     let in_the_way = facts.guards.iter().filter(|guard| keeps_back(guard, &facts.queues));
@@ -122,6 +125,25 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
         sentence,
         number,
         link,
+        deed: "Look at it",
+    })
+}
+
+/// Jobs are put back because more of them want to start than the rate limit lets through.
+fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+    let (_, rate) = facts.rates.iter().find(|(name, _)| *name == queue.name)?;
+    let refused_lately = rate.refused_at.is_some_and(|at| facts.now.since(at) <= LIMITED_WITHIN);
+    let waiting = queue.counts.of(State::Scheduled) + queue.counts.of(State::Ready);
+    let limit = &rate.limit;
+    (refused_lately && waiting > 0).then(|| Problem {
+        weight: Weight::Warn,
+        kind: "rate limit",
+        sentence: format!(
+            "Queue {} is over its rate limit of {} per {}: jobs wait for room.",
+            queue.name, limit.count, limit.per
+        ),
+        number: text::many(waiting, "waits", "wait"),
+        link: queue_at(base, &queue.name),
         deed: "Look at it",
     })
 }

@@ -2,7 +2,7 @@
 
 use super::super::same;
 use crate::context::Context;
-use crate::output::words::{count, one_line};
+use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
 use backstop::core::port::Enqueued;
@@ -87,7 +87,7 @@ impl Report {
             context.output.json(self)?;
         } else {
             for bad in self.bad.iter().take(TOLD_MAX) {
-                context.output.warn(format!("line {}: {}", bad.line, one_line(&bad.error)));
+                context.output.warn(format!("line {}: {}", bad.line, bad.error));
             }
             if let Some(more) = self.bad_count.checked_sub(TOLD_MAX as u64).filter(|more| *more > 0) {
                 context.output.warn(format!("… and {} more bad lines", count(more)));

@@ -6,6 +6,7 @@ use super::*;
 use crate::bulk;
 use crate::doctor::Opinion;
 use crate::history::{Alarms, Point, QueueSeries, StreamSeries};
+use backstop::rates::RateStatus;
 use backstop::sweeps::PastRun;
 use backstop_core::port::{Counts, StreamStatus, Totals, WorkerStatus};
 use backstop_core::stream::Alarm;
@@ -26,6 +27,7 @@ fn calm() -> Facts {
         queues: Vec::new(),
         workers: Vec::new(),
         guards: Vec::new(),
+        rates: Vec::new(),
         groups: Vec::new(),
         overdue: None,
         streams: Vec::new(),
@@ -260,4 +262,19 @@ fn an_opinion_of_the_doctor_that_is_old_is_told() {
     };
     check_none(&looked(Span::minutes(59)));
     check(&looked(Span::minutes(61)), "doctor", "", "last examined 1 h 1 min ago");
+}
+
+#[test]
+fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
+    let limited = |ago: Span, scheduled: u64| {
+        let mut queue = queue(0, 0);
+        *queue.counts.of_mut(State::Scheduled) = scheduled;
+        let limit = serde_json::from_str(r#"{"count":5,"per":"1s","over":"5m"}"#).unwrap();
+        let rate = RateStatus { limit, room_at: now(), refused_at: Some(now().before(ago)) };
+        Facts { queues: vec![queue], rates: vec![(name("emails"), rate)], ..calm() }
+    };
+    let words = "Queue emails is over its rate limit of 5 per 1s";
+    check(&limited(Span::secs(5), 11), "rate limit", "11 wait", words);
+    check_none(&limited(Span::secs(5), 0));
+    check_none(&limited(Span::minutes(2), 11));
 }

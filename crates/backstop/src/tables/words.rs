@@ -1,0 +1,171 @@
+//! The words that stand in the status column, and whether they are those of the configuration.
+
+use super::States;
+use super::row::Cell;
+use backstop_core::limits::TABLE_WORDS_MAX;
+use backstop_core::sweep::Dialect;
+
+/// A word of the status column.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StatusWord {
+    /// The word; `None` of rows that have none.
+    pub word: Option<String>,
+    /// How many rows have it.
+    pub rows: u64,
+    /// How many of those have no date of insertion.
+    pub undated: u64,
+}
+
+/// What stands in the status column: the most frequent words.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StatusWords {
+    /// At most so many as are told.
+    pub words: Vec<StatusWord>,
+    /// Whether there are more.
+    pub is_cut: bool,
+    /// Rows that are new or in error: those that are worked off.
+    pub open: u64,
+    /// Of these, rows without a date of insertion.
+    pub open_undated: u64,
+    /// Rows that succeeded.
+    pub succeeded: u64,
+}
+
+/// Which state of a table a word is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    New,
+    Error,
+    Success,
+    Other,
+}
+
+impl State {
+    /// As the queries compare: only MySQL takes capitals for small letters.
+    pub(super) fn of(word: &str, states: &States, dialect: Dialect) -> Self {
+        let folds = dialect == Dialect::Mysql;
+        let is = |state: &String| state == word || (folds && state.eq_ignore_ascii_case(word));
+        match () {
+            () if is(&states.new) => Self::New,
+            () if is(&states.error) => Self::Error,
+            () if is(&states.success) => Self::Success,
+            () => Self::Other,
+        }
+    }
+}
+
+/// The word, the rows and the undated rows of each line that counts words.
+pub(super) fn counted(rows: &[Vec<Cell>]) -> impl Iterator<Item = StatusWord> {
+    let number = |cell: Option<&Cell>| match cell {
+        Some(Cell::Whole(number)) => u64::try_from(*number).unwrap_or_default(),
+        _ => 0,
+    };
+    rows.iter().map(move |row| StatusWord {
+        word: match row.first() {
+            Some(Cell::Text(word)) => Some(word.trim_end().to_owned()),
+            Some(Cell::Whole(word)) => Some(word.to_string()),
+            Some(Cell::Null) | None => None,
+            Some(_) => Some(String::new()),
+        },
+        rows: number(row.get(1)),
+        undated: number(row.get(2)),
+    })
+}
+
+impl StatusWords {
+    pub(super) fn new(rows: &[Vec<Cell>], states: &States, dialect: Dialect) -> Self {
+        let mut found = Self { is_cut: rows.len() > TABLE_WORDS_MAX, ..Self::default() };
+        for word in counted(rows).take(TABLE_WORDS_MAX) {
+            match State::of(word.word.as_deref().unwrap_or_default(), states, dialect) {
+                State::New | State::Error => {
+                    found.open += word.rows;
+                    found.open_undated += word.undated;
+                }
+                State::Success => found.succeeded += word.rows,
+                State::Other => {}
+            }
+            found.words.push(word);
+        }
+        found
+    }
+
+    /// Whether there are rows, and no word of them is one of the configuration.
+    pub fn are_all_unknown(&self) -> bool {
+        !self.words.is_empty() && !self.is_cut && self.open + self.succeeded == 0
+    }
+
+    /// Whether there are rows, and none of them is one to work off.
+    pub fn has_nothing_open(&self) -> bool {
+        !self.words.is_empty() && self.open == 0
+    }
+
+    /// The words in a sentence; `None` if there are no rows.
+    pub(super) fn told(&self, states: &States) -> Option<String> {
+        let (first, others) = self.words.split_first()?;
+        let word = |word: &StatusWord| word.word.clone().unwrap_or_else(|| "NULL".to_owned());
+        let rows = if first.rows == 1 { "row has" } else { "rows have" };
+        let mut told = format!("{} {rows} the status {}", first.rows, word(first));
+        for other in others {
+            told += &format!(", {} {}", other.rows, word(other));
+        }
+        if self.is_cut {
+            told += ", and there are more words";
+        }
+        let States { new, error, success } = states;
+        if self.are_all_unknown() {
+            told += &format!(": none is {new}, {error} or {success}; see `states`");
+        } else if self.open == 0 {
+            told += &format!(": none is {new} or {error}");
+        }
+        let undated: u64 = self.words.iter().map(|word| word.undated).sum();
+        if undated > 0 {
+            told += &format!("; {} have no date", undated);
+        }
+        Some(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(word: &str, rows: i128, undated: i128) -> Vec<Cell> {
+        vec![Cell::Text(word.to_owned()), Cell::Whole(rows), Cell::Whole(undated)]
+    }
+
+    fn told(rows: &[Vec<Cell>], dialect: Dialect) -> (StatusWords, String) {
+        let states = States::default();
+        let words = StatusWords::new(rows, &states, dialect);
+        let told = words.told(&states).unwrap_or_default();
+        (words, told)
+    }
+
+    #[test]
+    fn words_that_nobody_named_are_listed_with_their_rows() {
+        let (words, text) = told(&[line("open", 800, 800), line("paid", 200, 200)], Dialect::Sqlite);
+        assert!(words.are_all_unknown());
+        let expected = "800 rows have the status open, 200 paid: none is NEW, ERROR or SUCCESS; see `states`; \
+                        1000 have no date";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn capitals_count_as_the_database_compares_them() {
+        let lines = [line("new", 3, 1)];
+        assert!(told(&lines, Dialect::Postgres).0.are_all_unknown());
+        let (words, text) = told(&lines, Dialect::Mysql);
+        assert_eq!((words.open, words.open_undated), (3, 1));
+        assert_eq!(text, "3 rows have the status new; 1 have no date");
+    }
+
+    #[test]
+    fn a_table_without_rows_or_with_very_many_words_is_not_refused() {
+        assert!(!told(&[], Dialect::Sqlite).0.are_all_unknown());
+        let many: Vec<_> = (0..=TABLE_WORDS_MAX).map(|n| line(&format!("w{n}"), 1, 0)).collect();
+        let (words, text) = told(&many, Dialect::Sqlite);
+        assert!(!words.are_all_unknown() && words.words.len() == TABLE_WORDS_MAX, "{words:?}");
+        assert!(text.contains("and there are more words"), "{text}");
+    }
+}

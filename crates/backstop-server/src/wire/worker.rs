@@ -13,6 +13,8 @@ use utoipa::ToSchema;
 pub struct WorkersShape<'a> {
     /// By name.
     pub workers: Vec<WorkerShape<'a>>,
+    /// Where the next page starts; the list ends where there is none.
+    pub next: Option<&'a str>,
 }
 
 /// A worker, as its beats and what it tells of itself show it. What it does not tell is null.

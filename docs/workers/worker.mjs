@@ -16,7 +16,7 @@ async function call(path, body) { // safe to repeat: a settlement that was appli
     const told = await fetch(`${SERVER}/v1/${path}`, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) })
       .then(async (answer) => answer.ok ? { body: await answer.json() } : { status: answer.status, why: await answer.text().catch((error) => error.message) }).catch((error) => ({ status: 503, why: error.message }));
     if (told.body) return told.body;
-    console.error(path, told.why);
+    console.error(path, told.status, told.why);
     if (told.status < 500 && ![408, 429].includes(told.status)) process.exit(1);
     await sleep(Math.min(1_000, LEASE_MS / 6));
   }

@@ -14,7 +14,7 @@ def call(path, body):  # safe to repeat: a settlement that was applied is applie
     while True:
         try: return json.load(urllib.request.urlopen(urllib.request.Request(f"{SERVER}/v1/{path}", json.dumps(body).encode(), head), timeout=60))
         except urllib.error.HTTPError as error:
-            if error.code < 500 and error.code not in (408, 429): print(f"{path}: {error}: {error.read().decode()}", file=sys.stderr, flush=True); sys.exit(1)
+            print(f"{path}: {error}: {error.read().decode() if error.code < 500 else 'trying again'}", file=sys.stderr, flush=True); error.code < 500 and error.code not in (408, 429) and sys.exit(1)
         except (OSError, http.client.HTTPException, ValueError) as error: print(f"{path}: {error}; trying again", file=sys.stderr, flush=True)
         time.sleep(min(1, LEASE_MS / 6000))
 def beat():  # as long as this goes on, nobody else gets the job: whatever ends it ends the process

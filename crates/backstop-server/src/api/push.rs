@@ -74,8 +74,8 @@ pub(super) async fn batch(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (reading, trace) = (app.clone(), trace_of(&headers));
-    let read = move |body: &Body| jobs(&reading, caller.reach(), trace, body);
+    let (reading, reader, trace) = (app.clone(), caller.clone(), trace_of(&headers));
+    let read = move |body: &Body| jobs(&reading, reader.reach(), trace, body);
     let jobs = body.read_by(&app, read).await?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let again = || {

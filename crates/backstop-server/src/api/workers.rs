@@ -5,7 +5,7 @@ use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
+use crate::wire::worker::{OrderedShape, WorkerShape, WorkersPageShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -32,7 +32,7 @@ pub(super) struct WorkersAsked {
 #[utoipa::path(
     get, path = "/workers", tag = "workers", params(WorkersAsked),
     responses(
-        (status = 200, body = WorkersShape<'_>),
+        (status = 200, body = WorkersPageShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -48,7 +48,7 @@ pub(super) async fn list(
     let page = app.backstop().workers_page(LISTED, after.as_ref(), limit).await?;
     let now = app.backstop().now();
     let workers = page.workers.iter().map(|worker| WorkerShape::new(worker, now)).collect();
-    Ok(ok(&WorkersShape { workers, next: page.next.as_ref().map(WorkerName::as_str) }))
+    Ok(ok(&WorkersPageShape { workers, next: page.next.as_ref().map(WorkerName::as_str) }))
 }
 
 /// Ask a worker to take no new jobs; what it runs may end. It heeds that within seconds.

@@ -8,9 +8,16 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The workers that were heard of within the hour.
+#[derive(Serialize, Debug)]
+pub struct WorkersShape<'a> {
+    /// By name.
+    pub workers: Vec<WorkerShape<'a>>,
+}
+
+/// Some of the workers that were heard of within the hour.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Workers)]
-pub struct WorkersShape<'a> {
+pub struct WorkersPageShape<'a> {
     /// By name.
     pub workers: Vec<WorkerShape<'a>>,
     /// Where the next page starts; the list ends where there is none.

@@ -67,11 +67,12 @@ pub(crate) fn start(globals: &Globals, config: &Config, tells_failed_runs: bool)
 /// announce is among them.
 fn filter(globals: &Globals, tells_failed_runs: bool) -> EnvFilter {
     // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of them is told by whoever made the call.
+    // Anybody who connects makes rustls warn, with a path of the machine it was built on.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
-        (_, 0) => "warn,redis=error,deadpool=error",
-        (_, 1) => "info,redis=error,deadpool=error",
-        _ => "debug",
+        (_, 0) => "warn,redis=error,deadpool=error,rustls=error",
+        (_, 1) => "info,redis=error,deadpool=error,rustls=error",
+        _ => "debug,rustls=error",
     };
     let more = match globals.log_format {
         LogFormat::Json => format!(",backstop::run=info,{ANNOUNCED}=info"),

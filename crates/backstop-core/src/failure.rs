@@ -147,7 +147,8 @@ impl Failure {
 }
 
 fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
-    format!("worker {worker} vanished while it ran {job} under lease {lease}")
+    // In hexadecimal: so begins the `lease` that a worker over HTTP was given.
+    format!("worker {worker} vanished while it ran {job} under lease {:x}", lease.as_i64())
 }
 
 /// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.

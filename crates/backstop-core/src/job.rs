@@ -3,6 +3,7 @@
 use crate::failure::History;
 use crate::fingerprint::Fingerprint;
 use crate::lease::WorkerName;
+use crate::limits::DELAY_MAX;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
@@ -240,6 +241,16 @@ impl<'de> Deserialize<'de> for Priority {
     }
 }
 
+/// A job that is to run later than anybody can mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("`delay` and `run_at` reach at most ten years ({DELAY_MAX}) ahead; this job would run later")]
+pub struct TooFarAhead;
+
+/// Refuses a time to run that is further ahead than [`DELAY_MAX`].
+pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), TooFarAhead> {
+    if run_at.is_some_and(|at| at > now.after(DELAY_MAX)) { Err(TooFarAhead) } else { Ok(()) }
+}
+
 /// A job as its producer hands it in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewJob {
@@ -277,6 +288,11 @@ impl NewJob {
             retry: None,
             trace: None,
         }
+    }
+
+    /// Refuses a job that is to wait for longer than [`DELAY_MAX`].
+    pub fn check_run_at(&self, now: Time) -> Result<(), TooFarAhead> {
+        check_run_at(self.run_at, now)
     }
 
     /// Where it starts out: scheduled if its time is yet to come.

@@ -46,6 +46,24 @@ pub const CELL_BYTES_MAX: usize = 64 << 10;
 pub const CELL_NAME_BYTES_MAX: usize = 512;
 /// Finished jobs one pruning removes.
 pub const PRUNE_MAX: usize = 2_000;
+/// Lists, searches and pages that one caller of a server may have under way at once.
+pub const CALLER_READS_MAX: usize = 4;
+/// And so many more may wait for their turn.
+pub const CALLER_READS_WAITING_MAX: usize = 16;
+/// Callers whose reads are counted at once; beyond them, those with none under way are forgotten first.
+pub const CALLERS_MAX: usize = 1_000;
+/// Bodies and answers of this size and more are parsed and written off the serving threads.
+pub const LARGE_BYTES_MIN: usize = 256 << 10;
+/// Large bodies parsed at once; the same number of large answers is written at once.
+pub const LARGE_AT_ONCE_MAX: usize = 2;
+/// Large bodies, or answers, that wait for their turn.
+pub const LARGE_WAITING_MAX: usize = 64;
+/// Audit entries that are kept whatever their age.
+pub const AUDIT_ENTRIES_MAX: usize = 10_000;
+/// Audit entries younger than [`AUDIT_KEPT`] are kept beyond that, up to so many in all.
+pub const AUDIT_RECENT_MAX: usize = 40_000;
+/// How long an audit entry is kept at least, within [`AUDIT_RECENT_MAX`].
+pub const AUDIT_KEPT: Span = Span::days(30);
 /// Jobs of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
 /// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor to go on.
@@ -61,6 +79,12 @@ pub const KIND_BYTES_MAX: usize = 256;
 pub const UNIQUE_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a worker's name.
 pub const WORKER_NAME_BYTES_MAX: usize = 256;
+/// Worker names that one caller of a server may use within [`WORKER_NAME_KEPT`].
+pub const WORKERS_OF_CALLER_MAX: usize = 1_000;
+/// Worker names that all callers of a server together may use within [`WORKER_NAME_KEPT`].
+pub const WORKERS_MAX: usize = 10_000;
+/// How long a worker name counts after its last call: as long as the worker is listed.
+pub const WORKER_NAME_KEPT: Span = Span::hours(1);
 /// What a worker says its host is called is cut here.
 pub const HOST_CHARS_MAX: usize = 128;
 /// And what it calls its version here.
@@ -79,8 +103,10 @@ pub const RESPONSE_CHARS_MAX: usize = 2_048;
 pub const UNSTARTED_WAIT: Span = Span::secs(10);
 /// How often it is said that a handler's program cannot be started.
 pub const UNSTARTED_TOLD_EVERY: Span = Span::minutes(1);
-/// The longest wait a policy may ask for.
+/// The longest wait a policy may ask for, and how far ahead a job may be scheduled.
 pub const DELAY_MAX: Span = Span::days(3_660);
+/// Delays, or bands, of a retry policy: it travels with every job that carries one.
+pub const RETRY_STEPS_MAX: usize = 100;
 /// The shortest lease: below it a beat that is one network round trip late would cost the job.
 pub const LEASE_MIN: Span = Span::millis(500);
 /// The longest lease: it is also the longest a dead worker can hold a job.

@@ -5,6 +5,8 @@ use crate::bulk::Runs;
 use crate::doctor::Doctor;
 use crate::history::History;
 use crate::redrives::GivenUp;
+use crate::turns::{CallerReads, LargeWork};
+use crate::worker_names::WorkerNames;
 use backstop::Backstop;
 use backstop::config::Config;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +29,9 @@ struct Shared {
     tasks: TaskTracker,
     tokens: Remembered,
     failures: Mutex<Failures>,
+    reads: CallerReads,
+    large: LargeWork,
+    worker_names: WorkerNames,
     is_leaving: AtomicBool,
     closing: CancellationToken,
 }
@@ -46,6 +51,9 @@ impl App {
             tasks: TaskTracker::new(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
+            reads: CallerReads::default(),
+            large: LargeWork::default(),
+            worker_names: WorkerNames::default(),
             is_leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
         }))
@@ -114,6 +122,21 @@ impl App {
     /// The tokens, as this server remembers them.
     pub(crate) fn tokens(&self) -> &Remembered {
         &self.0.tokens
+    }
+
+    /// The reads of each caller that are under way.
+    pub(crate) fn reads(&self) -> &CallerReads {
+        &self.0.reads
+    }
+
+    /// Large bodies and answers that are under way.
+    pub(crate) fn large(&self) -> &LargeWork {
+        &self.0.large
+    }
+
+    /// The names that workers elsewhere used lately.
+    pub(crate) fn worker_names(&self) -> &WorkerNames {
+        &self.0.worker_names
     }
 
     /// Who sent wrong tokens lately.

@@ -10,6 +10,8 @@
 //! | live updates | `events/` |
 //! | actions on all jobs that match, in the background | `bulk/` |
 //! | what the doctor says of the store, looked at in the background | `doctor.rs` |
+//! | reads of one caller, large bodies and answers: a few at once | `reads.rs`, `turns.rs` |
+//! | how many names workers elsewhere may use | `worker_names.rs` |
 //! | redrives that servers run | `redrives.rs` |
 //! | what a server that is gone left unfinished | `resume.rs` |
 //! | what happened in the last week, minute by minute | `history/` |
@@ -31,11 +33,14 @@ pub mod lab;
 mod markup;
 pub mod meters;
 pub mod pages;
+mod reads;
 mod redrives;
 pub mod resume;
 pub mod serve;
 mod to_the_end;
+mod turns;
 pub mod wire;
 pub mod words;
+mod worker_names;
 
 pub use app::App;

@@ -19,7 +19,7 @@ pub use listen::{CannotServe, Change, Server, Serving, check_certificate, check_
 pub use tls::BadCertificate;
 
 use crate::access::{self, Refusal, inner_path};
-use crate::{App, api, meters, pages};
+use crate::{App, api, meters, pages, reads};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::CONNECTION;
@@ -55,6 +55,7 @@ fn refusing() -> Router {
 /// The same before any routes, the innermost first.
 fn fortified(routes: Router<App>, app: &App) -> Router<App> {
     routes
+        .layer(from_fn_with_state(app.clone(), reads::few_at_once))
         .layer(from_fn_with_state(app.clone(), limits::bounded))
         // What a body may have is decided by its route, above.
         .layer(DefaultBodyLimit::disable())

@@ -1,17 +1,21 @@
 //! Who changed what, when, how many, and why if they said so.
 //!
 //! An entry is written before anything is changed and completed afterwards: one without a count was cut off in the middle.
-//! The newest 10,000 are kept; older ones go in small steps, as new ones come. A page of them costs what is on it.
+//! At least 10,000 are kept, and up to 40,000 of the last 30 days. Beyond that the caller with the most entries loses its oldest, in
+//! small steps as new ones come: whoever writes many pushes out nobody else's. A page of them costs what is on it.
+//!
+//! A change that finds everything as it is to be (a pause of a paused queue) takes its entry back.
 //!
 //! A reason is redacted before it is written, and again when it is read: by then more may be known to be secret.
 
 mod reason;
+mod share;
 
 use crate::client::Backstop;
 use crate::journal::Journal;
-use crate::shared::update;
+use crate::shared::{remove, update};
 use backstop_core::Time;
-use backstop_core::limits::CELLS_MAX;
+use backstop_core::limits::{AUDIT_RECENT_MAX, CELLS_MAX};
 use backstop_core::port::{Answer, StoreError};
 pub use reason::{BadReason, Reason};
 use serde::{Deserialize, Serialize};
@@ -19,8 +23,8 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// Entries that are kept.
-pub const ENTRIES_MAX: usize = 10_000;
+/// Entries that are kept at most.
+pub const ENTRIES_MAX: usize = AUDIT_RECENT_MAX;
 /// Entries that a page looks at.
 pub const LOOKS_MAX: usize = CELLS_MAX;
 
@@ -174,6 +178,33 @@ impl Audit {
         Ok(AuditPage { entries, is_cut: !has_more && next.is_some(), next })
     }
 
+    /// The same for a change that may find everything as it is to be: it answers `None` then, and leaves no entry.
+    pub(crate) async fn around_change<T, E>(
+        &self,
+        what: &str,
+        selection: serde_json::Value,
+        change: impl Future<Output = Result<(Option<u64>, T), E>>,
+    ) -> Result<T, E>
+    where
+        E: From<StoreError> + fmt::Display,
+    {
+        let noted = self.note(what, selection).await?;
+        match change.await {
+            Ok((Some(count), answer)) => {
+                self.note_end(noted, count, None).await;
+                Ok(answer)
+            }
+            Ok((None, answer)) => {
+                self.take_back(&noted.name).await;
+                Ok(answer)
+            }
+            Err(error) => {
+                self.note_end(noted, 0, Some(error.to_string())).await;
+                Err(error)
+            }
+        }
+    }
+
     /// Makes a change between the two halves of its entry. `change` answers to how many it was done, and what is handed on.
     pub async fn around<T, E>(
         &self,
@@ -184,16 +215,18 @@ impl Audit {
     where
         E: From<StoreError> + fmt::Display,
     {
-        let noted = self.note(what, selection).await?;
-        match change.await {
-            Ok((count, answer)) => {
-                self.note_end(noted, count, None).await;
-                Ok(answer)
-            }
-            Err(error) => {
-                self.note_end(noted, 0, Some(error.to_string())).await;
-                Err(error)
-            }
+        let counted = async { change.await.map(|(count, answer)| (Some(count), answer)) };
+        self.around_change(what, selection, counted).await
+    }
+
+    /// Removes the entry of a change that changed nothing. Where that fails, the entry stays without a count.
+    async fn take_back(&self, name: &str) {
+        let taken = async {
+            let cells = self.backstop.store().cells(vec![name.to_owned()]).await?;
+            remove(&self.backstop, &cells.into_iter().flatten().collect::<Vec<_>>()).await
+        };
+        if let Err(error) = taken.await {
+            tracing::warn!(%error, entry = name, "the entry of a change that changed nothing could not be removed");
         }
     }
 
@@ -203,7 +236,13 @@ impl Audit {
         let (who, what) = (self.who.to_string(), what.to_owned());
         let reason = self.reason().map(str::to_owned);
         let entry = AuditEntry { at, who, what, selection, count: None, reason, error: None };
-        let name = self.journal().add(at, &entry).await?;
+        let (name, random) = self.journal().put(at, &entry).await?;
+        if random.is_multiple_of(share::TRIM_EVERY) {
+            // Too many entries are no reason not to add one; a later one looks again.
+            if let Err(error) = share::trim(&self.backstop, at).await {
+                tracing::warn!(%error, "old entries of the audit could not be removed");
+            }
+        }
         Ok(Noted { name, entry })
     }
 

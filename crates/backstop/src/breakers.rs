@@ -202,6 +202,13 @@ impl Breakers<'_> {
         Ok(cells.iter().flatten().filter_map(|cell| GuardStatus::of(cell, self.0.now())).collect())
     }
 
+    /// Whether there is such a breaker or gate, and it keeps jobs from running.
+    pub(crate) async fn is_shut(&self, name: &GuardName) -> Answer<bool> {
+        let cells = self.0.store().cells(vec![name.cell()]).await?;
+        let status = |cell: &Cell| GuardStatus::of(cell, self.0.now());
+        Ok(cells.iter().flatten().filter_map(status).any(|guard| guard.is_shut()))
+    }
+
     /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a one.
     pub async fn reset(&self, name: &GuardName, why: &str) -> Answer<bool> {
         if self.0.store().cells(vec![name.cell()]).await?.pop().flatten().is_none() {

@@ -2,6 +2,7 @@
 
 use crate::client::{Backstop, Pushed};
 use crate::handler::Task;
+use backstop_core::job::TooFarAhead;
 use backstop_core::name::BadName;
 use backstop_core::payload::BadPayload;
 use backstop_core::port::{Enqueued, StoreError};
@@ -27,6 +28,9 @@ pub enum BadDraft {
     /// It is to be unique by what its payload does not have.
     #[error(transparent)]
     Unique(#[from] Incomparable),
+    /// It is to run too far in the future.
+    #[error(transparent)]
+    TooFarAhead(#[from] TooFarAhead),
     /// The retry policy is code.
     #[error("a job cannot carry a custom retry policy: it is code. Give it to the queue's settings")]
     CustomRetry,
@@ -186,7 +190,7 @@ impl Draft {
         if self.retry.as_ref().is_some_and(|policy| !policy.is_stored()) {
             return Err(BadDraft::CustomRetry);
         }
-        Ok(NewJob {
+        let job = NewJob {
             id: self.id,
             queue: QueueName::new(&self.queue)?,
             kind,
@@ -196,7 +200,9 @@ impl Draft {
             unique,
             retry: self.retry,
             trace: self.trace,
-        })
+        };
+        job.check_run_at(self.backstop.now())?;
+        Ok(job)
     }
 
     /// Pushes it. When it answers, the job is durable.

@@ -38,11 +38,7 @@ impl<'a> Journal<'a> {
 
     /// Adds an entry; answers its name, under which it can be changed.
     pub(crate) async fn add<T: Shared>(&self, at: Time, entry: &T) -> Answer<String> {
-        let random = self.backstop.random().bits();
-        let until_the_end = i64::MAX - at.as_micros().max(0);
-        // The mark comes before every digit: entries that were once named by their time alone count as the oldest.
-        let name = format!("{}-{until_the_end:019}-{random:016x}", self.prefix);
-        update(self.backstop, &name, entry.clone(), |_| ()).await?;
+        let (name, random) = self.put(at, entry).await?;
         if random.is_multiple_of(TRIM_EVERY) {
             // Too many entries are no reason not to add one; the next addition looks again.
             if let Err(error) = self.trim(self.entries_max).await {
@@ -50,6 +46,16 @@ impl<'a> Journal<'a> {
             }
         }
         Ok(name)
+    }
+
+    /// Adds an entry and removes none; answers its name, and the random number in it.
+    pub(crate) async fn put<T: Shared>(&self, at: Time, entry: &T) -> Answer<(String, u64)> {
+        let random = self.backstop.random().bits();
+        let until_the_end = i64::MAX - at.as_micros().max(0);
+        // The mark comes before every digit: entries that were once named by their time alone count as the oldest.
+        let name = format!("{}-{until_the_end:019}-{random:016x}", self.prefix);
+        update(self.backstop, &name, entry.clone(), |_| ()).await?;
+        Ok((name, random))
     }
 
     /// The entries, the newest first; one that cannot be read is left out, and logged.

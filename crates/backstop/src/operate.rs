@@ -191,20 +191,26 @@ impl Changes {
 
     async fn set_gate(&self, what: &str, queue: &QueueName, gate: Gate) -> Answer<()> {
         let change = async {
-            self.single_out(queue).await?;
-            self.backstop.store().set_gate(queue.clone(), gate, self.backstop.now()).await?;
-            Ok((1, ()))
+            let now = self.backstop.now();
+            let queues = self.backstop.store().queues(now).await?;
+            let standing = queues.iter().find(|one| one.name == *queue).map(|one| one.gate);
+            if !self.single_out(queue).await? && standing.unwrap_or(Gate::Open) == gate {
+                return Ok((None, ()));
+            }
+            self.backstop.store().set_gate(queue.clone(), gate, now).await?;
+            Ok((Some(1), ()))
         };
-        self.log.around(what, json!({ "queue": queue }), change).await
+        self.log.around_change(what, json!({ "queue": queue }), change).await
     }
 
     /// Closes a breaker, or opens a gate again; whether there is such a one.
     pub async fn reset(&self, guard: &GuardName) -> Answer<bool> {
         let change = async {
+            let was_shut = self.backstop.breakers().is_shut(guard).await?;
             let is_there = self.backstop.breakers().reset(guard, "reset by hand").await?;
-            Ok((u64::from(is_there), is_there))
+            Ok(((was_shut || !is_there).then_some(u64::from(is_there)), is_there))
         };
-        self.log.around("breaker reset", json!({ "name": guard.to_string() }), change).await
+        self.log.around_change("breaker reset", json!({ "name": guard.to_string() }), change).await
     }
 
     /// Opens a breaker, or shuts a gate, until it is reset.
@@ -221,9 +227,10 @@ impl Changes {
         let change = async {
             let given = self.backstop.order(worker, order, self.log.who()).await?;
             let is_done = given.is_some_and(|given| given.ordered == Ordered::Given);
-            Ok((u64::from(is_done), given))
+            let is_same = given.is_some_and(|given| given.ordered == Ordered::Same);
+            Ok(((!is_same).then_some(u64::from(is_done)), given))
         };
-        self.log.around(&format!("worker {order}"), json!({ "worker": worker.as_str() }), change).await
+        self.log.around_change(&format!("worker {order}"), json!({ "worker": worker.as_str() }), change).await
     }
 
     /// Runs a sweep, with rows looked for as if it were `at`.
@@ -239,18 +246,18 @@ impl Changes {
     pub async fn pause_schedule(&self, name: &ScheduleName) -> Answer<bool> {
         let change = async {
             let is_new = self.backstop.schedules().pause(name).await?;
-            Ok((u64::from(is_new), is_new))
+            Ok((is_new.then_some(1), is_new))
         };
-        self.log.around("schedule pause", json!({ "schedule": name }), change).await
+        self.log.around_change("schedule pause", json!({ "schedule": name }), change).await
     }
 
     /// Fires a paused schedule again; whether it was paused.
     pub async fn resume_schedule(&self, name: &ScheduleName) -> Answer<bool> {
         let change = async {
             let was_paused = self.backstop.schedules().resume(name).await?;
-            Ok((u64::from(was_paused), was_paused))
+            Ok((was_paused.then_some(1), was_paused))
         };
-        self.log.around("schedule resume", json!({ "schedule": name }), change).await
+        self.log.around_change("schedule resume", json!({ "schedule": name }), change).await
     }
 
     /// Runs a schedule now, beside its instants.
@@ -278,9 +285,9 @@ impl Changes {
     pub async fn enable(&self, stream: &Stream, key: &StreamKey) -> Answer<bool> {
         let change = async {
             let was_disabled = stream.enable(key).await?;
-            Ok((u64::from(was_disabled), was_disabled))
+            Ok((was_disabled.then_some(1), was_disabled))
         };
-        self.log.around("stream enable", of_key(stream, key), change).await
+        self.log.around_change("stream enable", of_key(stream, key), change).await
     }
 
     /// Sets a halted key going again; whether it was halted.
@@ -291,9 +298,9 @@ impl Changes {
         };
         let change = async {
             let was_halted = stream.resume(key, resume).await?;
-            Ok((u64::from(was_halted), was_halted))
+            Ok((was_halted.then_some(1), was_halted))
         };
-        self.log.around(what, of_key(stream, key), change).await
+        self.log.around_change(what, of_key(stream, key), change).await
     }
 }
 

@@ -78,6 +78,15 @@ pub struct WorkerInfo {
     is_of_process: bool,
 }
 
+/// Some of the workers, by name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkersPage {
+    /// Those that fit.
+    pub workers: Vec<WorkerInfo>,
+    /// The last one, where there are more.
+    pub next: Option<WorkerName>,
+}
+
 /// How a worker is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Health {
@@ -191,6 +200,22 @@ impl Backstop {
     pub async fn workers(&self, within: Span) -> Answer<Vec<WorkerInfo>> {
         let workers = self.store().workers(within, self.now()).await?;
         self.with_cards(workers).await
+    }
+
+    /// Some of them, by name, behind the worker `after`.
+    pub async fn workers_page(
+        &self,
+        within: Span,
+        after: Option<&WorkerName>,
+        limit: usize,
+    ) -> Answer<WorkersPage> {
+        let mut found = self.store().workers(within, self.now()).await?;
+        found.retain(|worker| after.is_none_or(|after| worker.name > *after));
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| has_more).map(|worker| worker.name.clone());
+        Ok(WorkersPage { workers: self.with_cards(found).await?, next })
     }
 
     pub(crate) async fn with_cards(&self, workers: Vec<WorkerStatus>) -> Answer<Vec<WorkerInfo>> {

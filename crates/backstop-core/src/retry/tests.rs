@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::RETRY_STEPS_MAX;
 use proptest::prelude::*;
 
 fn policy(json: &str) -> RetryPolicy {
@@ -147,7 +148,15 @@ fn a_policy_that_cannot_work_is_refused_with_what_to_write() {
     check_refused(r#"{"kind":"exponential","delays":["1s"]}"#, "`delays` does not belong");
     check_refused(r#"{"kind":"exponential","colour":1}"#, "unknown field");
     check_refused(r#"{"kind":"steps"}"#, "needs `delays`");
-    check_refused(r#"{"kind":"steps","delays":[]}"#, "at least one delay");
+    check_refused(r#"{"kind":"steps","delays":[]}"#, "a list of 1 to 100 delays");
+    let delays =
+        |count: usize| format!(r#"{{"kind":"steps","delays":[{}"1s"]}}"#, r#""1s","#.repeat(count - 1));
+    assert!(RetryPolicy::from_json(delays(RETRY_STEPS_MAX).as_bytes()).is_ok());
+    check_refused(&delays(RETRY_STEPS_MAX + 1), "a list of 1 to 100 delays");
+    let band = |day: usize| format!(r#"{{"until":"{day}d","every":"1h"}}"#);
+    let bands: Vec<String> = (1..=RETRY_STEPS_MAX + 1).map(band).collect();
+    let bands = format!(r#"{{"kind":"progressive","bands":[{}]}}"#, bands.join(","));
+    check_refused(&bands, "a list of 1 to 100 bands");
     check_refused(r#"{"kind":"constant"}"#, "needs `every`");
     check_refused(r#"{"kind":"polynomial","jitter":0.1}"#, "does not belong");
     check_refused(r#"{"kind":"linear"}"#, "kinds are exponential");

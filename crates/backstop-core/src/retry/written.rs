@@ -1,7 +1,7 @@
 //! Policies as people write them, in JSON or TOML, and the check that turns them into ones that work.
 
 use super::{Band, Curve, Jitter, RetryPolicy};
-use crate::limits::DELAY_MAX;
+use crate::limits::{DELAY_MAX, RETRY_STEPS_MAX};
 use crate::time::Span;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -161,8 +161,9 @@ fn checked_curve(kind: &str, written: &mut Written) -> Result<Curve, BadPolicy> 
 }
 
 fn checked_steps(delays: Vec<Span>) -> Result<Curve, BadPolicy> {
-    let must = "a list of at least one delay, each longer than nothing and at most ten years";
-    if delays.is_empty() || delays.iter().any(|delay| delay.is_zero() || *delay > DELAY_MAX) {
+    let must = "a list of 1 to 100 delays, each longer than nothing and at most ten years";
+    let is_countable = (1..=RETRY_STEPS_MAX).contains(&delays.len());
+    if !is_countable || delays.iter().any(|delay| delay.is_zero() || *delay > DELAY_MAX) {
         return Err(BadPolicy::OutOfBounds { field: "delays", must });
     }
     Ok(Curve::Steps(delays))
@@ -185,8 +186,8 @@ fn checked_bands(written: Option<Vec<WrittenBand>>) -> Result<Curve, BadPolicy> 
     let sound = bands.iter().all(|band| {
         !band.until.is_zero() && !band.every.is_zero() && band.until <= DELAY_MAX && band.every <= DELAY_MAX
     });
-    if bands.is_empty() || !rising || !sound {
-        let must = "a list of at least one band with rising `until`, and no `until` or `every` of nothing";
+    if !(1..=RETRY_STEPS_MAX).contains(&bands.len()) || !rising || !sound {
+        let must = "a list of 1 to 100 bands with rising `until`, and no `until` or `every` of nothing";
         return Err(BadPolicy::OutOfBounds { field: "bands", must });
     }
     Ok(Curve::Progressive(bands))

@@ -78,6 +78,8 @@ impl FromIterator<Scope> for Scopes {
 #[derive(Clone, Debug)]
 pub struct Caller {
     name: Arc<str>,
+    /// Tells it apart from other callers, also from one of the same name.
+    key: Arc<str>,
     scopes: Scopes,
     reach: Reach,
 }
@@ -85,13 +87,25 @@ pub struct Caller {
 impl Caller {
     /// Somebody with these rights everywhere.
     pub fn new(name: &str, scopes: Scopes) -> Self {
-        Self { name: name.into(), scopes, reach: Reach::Everywhere }
+        let name: Arc<str> = name.into();
+        Self { key: Arc::clone(&name), name, scopes, reach: Reach::Everywhere }
     }
 
     /// With these rights so far only.
     #[must_use]
     pub fn within(self, reach: Reach) -> Self {
         Self { reach, ..self }
+    }
+
+    /// Told apart from other callers by `key`.
+    #[must_use]
+    pub(super) fn known_by(self, key: &str) -> Self {
+        Self { key: key.into(), ..self }
+    }
+
+    /// What its bounds are counted by: its token, or its address where nobody needs one.
+    pub(crate) const fn key(&self) -> &Arc<str> {
+        &self.key
     }
 
     /// The audit log's word for them: `token NAME`, `loopback`.

@@ -1,6 +1,7 @@
 //! Stands before every route: who asks is known, and may, before any byte of a body is read.
 
 use super::caller::{Caller, Scopes};
+use super::failures::place;
 use super::login::{login_address, session_ids};
 use super::origin::{Here, Provenance, Stranger, Told, judge};
 use super::refusal::{Audience, Refusal, see_other};
@@ -11,22 +12,35 @@ use crate::App;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, FORWARDED, HOST, HeaderMap, ORIGIN, VIA};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method};
+use axum::http::{HeaderName, Method, Version};
 use axum::middleware::Next;
 use axum::response::Response;
 use backstop_core::port::StoreError;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a proxy before us says of whoever asked it.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Headers that proxies add. Some are set to send only one of them.
-const OF_PROXIES: [HeaderName; 6] = [
+const OF_PROXIES: [HeaderName; 17] = [
     FORWARDED,
     FORWARDED_FOR,
     HeaderName::from_static("x-forwarded-host"),
     HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-scheme"),
+    HeaderName::from_static("x-forwarded-ssl"),
+    HeaderName::from_static("x-original-forwarded-for"),
     HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-client-ip"),
+    HeaderName::from_static("x-envoy-external-address"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("true-client-ip"),
+    HeaderName::from_static("fastly-client-ip"),
     VIA,
 ];
 
@@ -51,6 +65,20 @@ impl Default for Peer {
     }
 }
 
+/// Given to a connection when a request of it is let in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Welcome(Arc<AtomicBool>);
+
+impl Welcome {
+    pub(crate) fn give(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Lets a request through with its [`Caller`], or answers why not.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
@@ -58,6 +86,9 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let admitted = tokio::time::timeout(ADMISSION_MAX, admit(&app, &head)).await;
     match admitted.unwrap_or_else(|_| Err(silent(StoreError::unavailable(ADMISSION, "no answer in time")))) {
         Ok(caller) => {
+            // What anybody may ask for shows nothing of who asks.
+            let welcome = head.extensions.get::<Welcome>().filter(|_| needed(&app, &head) != Need::Nothing);
+            welcome.into_iter().for_each(Welcome::give);
             head.extensions.insert(caller);
             next.run(Request::from_parts(head, body)).await
         }
@@ -74,7 +105,10 @@ async fn admit(app: &App, head: &Parts) -> Result<Caller, Refusal> {
     let need = needed(app, head);
     let caller = match bearer(headers).filter(|_| need != Need::Nothing) {
         Some(text) => by_token(app, head, text).await?,
-        None if is_open => Caller::new("loopback", Scopes::ALL),
+        None if is_open => {
+            let from = place(address(app, head));
+            Caller::new("loopback", Scopes::ALL).known_by(&format!("address {from}"))
+        }
         None if need == Need::Nothing => nobody(),
         None => {
             let caller = by_session(app, headers).await?;
@@ -142,9 +176,16 @@ fn told(head: &Parts) -> Told<'_> {
         mode: text(HeaderName::from_static("sec-fetch-mode")),
         destination: text(HeaderName::from_static("sec-fetch-dest")),
         is_encrypted: peer(head).is_encrypted,
-        is_forwarded: OF_PROXIES.iter().any(|name| headers.contains_key(name)),
+        is_forwarded: is_forwarded(head),
         is_write: !matches!(head.method, Method::GET | Method::HEAD),
     }
+}
+
+/// Whether a proxy has passed a request on. One that is set to add no header still speaks HTTP/1.0 in many cases, or leaves out the
+/// host; browsers and programs of today do neither.
+fn is_forwarded(head: &Parts) -> bool {
+    let is_old = matches!(head.version, Version::HTTP_09 | Version::HTTP_10);
+    is_old || host(head).is_none() || OF_PROXIES.iter().any(|name| head.headers.contains_key(name))
 }
 
 /// What stands in the Authorization header, if there is one: also what is no token, so that it is refused as a wrong one.

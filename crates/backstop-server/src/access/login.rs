@@ -79,16 +79,16 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 async fn log_in(State(app): State<App>, request: Request) -> Response {
-    let (mut head, body) = request.into_parts();
-    if let Some(wait) = login_wait(&app, &head) {
-        return waiting(&app, &mut head, wait).await;
-    }
+    let (head, body) = request.into_parts();
+    let is_limited = login_wait(&app, &head).is_some();
     let (from, is_secure, mut asked) = (address(&app, &head), is_secure(&app, &head), head.clone());
     let request = Request::from_parts(head, body);
     let Ok(Form(form)) = Form::<LoginForm>::from_request(request, &app).await else {
         return see_other(&refused_address(&app, ""));
     };
-    match open(&app, form.token.trim()).await {
+    // After too many wrong ones a token is compared with those that are remembered, and the store is not asked: a right one still opens.
+    let unknown = if is_limited { Unknown::Refuse } else { Unknown::Ask };
+    match open(&app, form.token.trim(), unknown).await {
         Ok(id) => {
             let next = next_address(&app, &form.next);
             with_cookie(
@@ -118,15 +118,15 @@ fn why_unfit(refusal: &Refusal) -> String {
     }
 }
 
-/// How long nobody can log in from where a request comes from; `None` if they can.
+/// How long wrong tokens from where a request comes from are not looked up; `None` if they are.
 pub(crate) fn login_wait(app: &App, head: &Parts) -> Option<Duration> {
     app.failures().limited_for(address(app, head), Instant::now())
 }
 
 /// Opens a session for the holder of a token; answers the id for the cookie.
-async fn open(app: &App, text: &str) -> Result<String, Refusal> {
+async fn open(app: &App, text: &str, unknown: Unknown) -> Result<String, Refusal> {
     let backstop = app.backstop();
-    let found = app.tokens().find(backstop, text, Unknown::Ask).await.map_err(silent)?;
+    let found = app.tokens().find(backstop, text, unknown).await.map_err(silent)?;
     let token = found.ok_or(Refusal::WrongToken)?;
     if token.is_expired(backstop.now()) {
         return Err(Refusal::ExpiredToken);

@@ -8,6 +8,9 @@ use crate::pages::refused;
 use axum::http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use backstop_core::limits::{
+    CALLER_READS_MAX, CALLER_READS_WAITING_MAX, ENQUEUE_BYTES_MAX, PAYLOAD_BYTES_MAX,
+};
 use std::time::Duration;
 
 /// Who reads the answer.
@@ -53,6 +56,8 @@ pub(crate) enum Refusal {
     BodyTooLong(usize),
     /// There are as many connections as there may be.
     NoRoom,
+    /// Its caller has as many reads under way, and waiting, as it may.
+    TooManyReads,
     /// It takes longer than it may.
     TooSlow(Duration),
     /// Answering it broke.
@@ -73,7 +78,7 @@ impl Refusal {
         let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
         let problem = match self {
             Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
-            Self::NoRoom => problem.retry_after(1),
+            Self::NoRoom | Self::TooManyReads => problem.retry_after(1),
             _ => problem,
         };
         self.marked(problem.into_response())
@@ -92,7 +97,7 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooManyReads => StatusCode::TOO_MANY_REQUESTS,
             Self::Needs(_) | Self::OtherQueues(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
             Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreadable => StatusCode::BAD_REQUEST,
@@ -116,6 +121,7 @@ impl Refusal {
             Self::Unreadable => "bad-request",
             Self::BodyTooLong(_) => "too-large",
             Self::NoRoom => "too-many-connections",
+            Self::TooManyReads => "too-many-reads",
             Self::TooSlow(_) => "too-slow",
             Self::Broken => "broken",
         }
@@ -135,6 +141,7 @@ impl Refusal {
             Self::Unreadable => "The address cannot be read",
             Self::BodyTooLong(_) => "There is too much of it",
             Self::NoRoom => "There is no room",
+            Self::TooManyReads => "Too many reads at once",
             Self::TooSlow(_) => "This took too long",
             Self::Broken => "Answering failed",
         }
@@ -152,8 +159,9 @@ impl Refusal {
             // Whoever is told this has shown nothing yet: what the store said is for the log alone.
             Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
             Self::Unreadable => "what the percent signs of this address stand for is no UTF-8 text; write names as UTF-8 before they are encoded".to_owned(),
-            Self::BodyTooLong(max) => format!("the body has more than {max} bytes; send less at a time"),
+            Self::BodyTooLong(max) => too_long(*max),
             Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
+            Self::TooManyReads => format!("{CALLER_READS_MAX} lists or pages of this caller are being read, and {CALLER_READS_WAITING_MAX} more wait; ask again when one of them has ended, and for less at a time (`queue`, `limit`)"),
             Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),
             Self::Broken => "answering this failed; the server's log says why".to_owned(),
         }
@@ -164,10 +172,27 @@ impl Refusal {
         if self.is_about_login() {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"backstop\""));
         }
-        if let Self::TooMany(wait) = self {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds(*wait)));
+        match self {
+            Self::TooMany(wait) => drop(headers.insert(RETRY_AFTER, seconds(*wait).into())),
+            Self::TooManyReads => drop(headers.insert(RETRY_AFTER, 1.into())),
+            _ => {}
         }
         response
+    }
+}
+
+/// Names the bound that is documented, not the room for what stands around it.
+fn too_long(max: usize) -> String {
+    if max > ENQUEUE_BYTES_MAX {
+        format!(
+            "the body is too long: the payloads of one request have at most {ENQUEUE_BYTES_MAX} bytes (8 MB); send less at a time"
+        )
+    } else if max > PAYLOAD_BYTES_MAX {
+        format!(
+            "the body is too long: a payload has at most {PAYLOAD_BYTES_MAX} bytes (1 MB); store large data elsewhere and push its address"
+        )
+    } else {
+        format!("the body has more than {max} bytes; send less at a time")
     }
 }
 
@@ -177,7 +202,7 @@ fn of_stranger(stranger: Stranger) -> &'static str {
             "without tokens only this machine is served, under 127.0.0.1 or localhost; to be reached under another name set `origins` in [server] and make tokens"
         }
         Stranger::Forwarded => {
-            "a proxy passed this on, and whoever comes through it would be let in without a token; set `origins` in [server] to where browsers find the proxy, and make tokens"
+            "a proxy passed this on (or it is HTTP/1.0, or names no host), and whoever comes through it would be let in without a token; set `origins` in [server] to where browsers find the proxy, and make tokens"
         }
         Stranger::Page => {
             "this comes from a page of another site; if it is where browsers find this server behind a proxy, name it in `origins` of [server]"

@@ -137,6 +137,18 @@ pub fn need(method: &Method, path: &str) -> Need {
     RULES.iter().find(fits).map_or(ADMIN, |(_, _, need)| *need)
 }
 
+/// Looks at one thing, or at what the server remembers.
+const CHEAP: &[&str] =
+    &["/v1/events", "/v1/capabilities", "/v1/jobs/*", "/v1/bulk/*", "/metrics", "/openapi.json"];
+
+/// Whether a request is a list, a search, a count or a page: something that may take the store long, and of which one caller has only a
+/// few under way.
+pub(crate) fn is_expensive(method: &Method, path: &str) -> bool {
+    let is_look = verb(method) == Some(Look) || path == "/v1/bulk/preview";
+    let is_cheap = CHEAP.iter().any(|pattern| matches(pattern, path)) && path != "/v1/bulk/preview";
+    is_look && matches!(need(method, path), Need::Scope(_)) && !is_cheap
+}
+
 fn verb(method: &Method) -> Option<Verb> {
     match *method {
         Method::GET | Method::HEAD => Some(Look),
@@ -216,6 +228,40 @@ mod tests {
             ("POST", "/dead", ADMIN),
         ] {
             check(method, path, expected);
+        }
+    }
+
+    #[test]
+    fn lists_and_pages_are_expensive_and_work_is_not() {
+        for (method, path) in [
+            ("GET", "/v1/jobs"),
+            ("GET", "/v1/dead/groups"),
+            ("GET", "/v1/queues"),
+            ("GET", "/v1/workers"),
+            ("GET", "/v1/jobs/{id}/why"),
+            ("GET", "/v1/audit"),
+            ("POST", "/v1/bulk/preview"),
+            ("GET", "/"),
+            ("GET", "/jobs"),
+            ("HEAD", "/dead"),
+        ] {
+            assert!(is_expensive(&method.parse().unwrap(), path), "{method} {path}");
+        }
+        for (method, path) in [
+            ("GET", "/healthz"),
+            ("GET", "/readyz"),
+            ("GET", "/metrics"),
+            ("GET", "/v1/events"),
+            ("GET", "/v1/jobs/{id}"),
+            ("POST", "/v1/jobs"),
+            ("POST", "/v1/jobs/batch"),
+            ("POST", "/v1/lease"),
+            ("POST", "/v1/settle"),
+            ("POST", "/v1/beat"),
+            ("GET", "/assets/backstop.css"),
+            ("GET", "/login"),
+        ] {
+            assert!(!is_expensive(&method.parse().unwrap(), path), "{method} {path}");
         }
     }
 

@@ -110,7 +110,7 @@ impl Token {
     pub(super) fn caller(&self) -> Caller {
         let scopes: Scopes = self.scopes.iter().copied().collect();
         let name = if self.name.is_empty() { &self.id } else { &self.name };
-        Caller::new(&format!("token {name}"), scopes).within(Reach::of(&self.queues))
+        Caller::new(&format!("token {name}"), scopes).known_by(&self.id).within(Reach::of(&self.queues))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dead letters.
 
-use super::read::{Asked, At, Body, json, limit, ok, parsed, to_the_end};
+use super::read::{Asked, At, Body, json, large, limit, ok, parsed, to_the_end};
 use super::reason::ReasonAsked;
 use super::within::{Part, letters_within, narrow_letter, paged};
 use super::{Problem, ProblemShape};
@@ -17,8 +17,8 @@ use backstop::QueueName;
 use backstop::core::amend::Action;
 use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL};
 use backstop::dead::{Changed, DeadFilter, DeadLetters, DeadPage, DeadSelection};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use utoipa::{IntoParams, ToSchema};
@@ -60,7 +60,7 @@ pub(super) struct DeadAsked {
 }
 
 /// Which dead letters to change: one of the four ways to say it.
-#[derive(ToSchema)]
+#[derive(Serialize, ToSchema)]
 #[schema(as = DeadSelection)]
 #[expect(dead_code, reason = "it describes; what reads is the library's")]
 pub(super) struct SelectionShape {
@@ -75,13 +75,31 @@ pub(super) struct SelectionShape {
     queue: Option<String>,
     /// Every one there is: true.
     all: Option<bool>,
-    /// Where to, if they are to be moved.
-    to: Option<String>,
-    /// Of a redrive: so many go first and are watched; 5 if not said.
+}
+
+/// Which dead letters to move, and where to.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeadMove)]
+#[expect(dead_code, reason = "it describes")]
+pub(super) struct MoveShape {
+    #[serde(flatten)]
+    selection: SelectionShape,
+    /// The queue they are to run in.
+    to: String,
+}
+
+/// Which dead letters to redrive, and how.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeadRedrive)]
+#[expect(dead_code, reason = "it describes")]
+pub(super) struct PlanShape {
+    #[serde(flatten)]
+    selection: SelectionShape,
+    /// So many go first and are watched; 5 if not said.
     canary: Option<u32>,
-    /// Of a redrive: more failures than these among them stop it; 0 if not said.
+    /// More failures than these among them stop it; 0 if not said.
     max_failures: Option<u32>,
-    /// Of a redrive: how fast the others follow; `10/s` if not said.
+    /// How fast the others follow; `10/s` if not said.
     then_rate: Option<String>,
 }
 
@@ -169,10 +187,14 @@ pub(super) async fn list(
     })
     .await?;
     let mut page = DeadPage { next: part.next, ..part.what };
-    for letter in &mut page.letters {
-        narrow_letter(caller.reach(), letter);
-    }
-    Ok(ok(&DeadListShape::new(&page)))
+    let bytes = page.letters.iter().map(|letter| letter.original_job.payload.get().len()).sum();
+    large(&app, bytes, move || {
+        for letter in &mut page.letters {
+            narrow_letter(caller.reach(), letter);
+        }
+        ok(&DeadListShape::new(&page))
+    })
+    .await
 }
 
 /// Make dead letters ready again, with all attempts anew. Their history stays.
@@ -196,7 +218,7 @@ pub(super) async fn requeue(
 
 /// Make dead letters ready in another queue, `to`, with all attempts anew.
 #[utoipa::path(
-    post, path = "/dead/move", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
+    post, path = "/dead/move", tag = "dead", params(ReasonAsked), request_body = MoveShape,
     responses(
         (status = 200, body = ChangedShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -220,7 +242,7 @@ pub(super) async fn move_to(
 
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
 #[utoipa::path(
-    post, path = "/dead/redrive", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
+    post, path = "/dead/redrive", tag = "dead", params(ReasonAsked), request_body = PlanShape,
     responses(
         (status = 202, description = "What was started", body = RedriveShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),

@@ -1,6 +1,6 @@
 //! Jobs that are there: looking at them, and doing something to one.
 
-use super::read::{Asked, At, limit, ok, parsed, to_the_end};
+use super::read::{Asked, At, large, limit, ok, parsed, to_the_end};
 use super::reason::reason;
 use super::within::{Part, meant_job, narrow, paged};
 use super::{Problem, ProblemShape};
@@ -96,16 +96,20 @@ pub(super) async fn list(
         }
     })
     .await?;
-    let listed = |job| {
-        let mut shape = JobShape::listed(job, config.max_attempts(job), &config.redaction);
-        narrow(caller.reach(), shape.errors_mut());
-        shape
-    };
-    Ok(ok(&JobsShape {
-        jobs: part.what.jobs.iter().map(listed).collect(),
-        damaged: part.what.damaged.iter().map(DamagedShape::new).collect(),
-        next: part.next.as_deref(),
-    }))
+    let bytes = part.what.jobs.iter().map(|job| job.payload.len()).sum();
+    large(&app, bytes, move || {
+        let listed = |job| {
+            let mut shape = JobShape::listed(job, config.max_attempts(job), &config.redaction);
+            narrow(caller.reach(), shape.errors_mut());
+            shape
+        };
+        ok(&JobsShape {
+            jobs: part.what.jobs.iter().map(listed).collect(),
+            damaged: part.what.damaged.iter().map(DamagedShape::new).collect(),
+            next: part.next.as_deref(),
+        })
+    })
+    .await
 }
 
 /// Show one job. Its payload is whole for scope admin; otherwise secrets are hidden.

@@ -105,6 +105,11 @@ impl Problem {
         Self { retry_after_secs: Some(secs), ..self }
     }
 
+    /// What happened, and what to do.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The status of the answer.
     pub const fn status(&self) -> StatusCode {
         self.status

@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use backstop::core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
+use backstop::core::limits::ENQUEUE_BYTES_MAX;
 use backstop::core::port::{Enqueued, StoreError};
 use backstop::{NewJob, TraceContext};
 use std::time::Duration;
@@ -37,9 +37,8 @@ pub(super) async fn one(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (backstop, now) = (app.backstop(), app.backstop().now());
-    let written: NewJobShape<'_> = body.read()?;
-    let mut job = written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))?;
+    let reading = app.clone();
+    let mut job = body.read_by(&app, move |body| one_job(&reading, body)).await?;
     caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
@@ -75,7 +74,9 @@ pub(super) async fn batch(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let jobs = jobs(&app, caller.reach(), trace_of(&headers), &body)?;
+    let (reading, reader, trace) = (app.clone(), caller.clone(), trace_of(&headers));
+    let read = move |body: &Body| jobs(&reading, reader.reach(), trace, body);
+    let jobs = body.read_by(&app, read).await?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let again = || {
         "send them again with the same ids: an id is not taken in twice while the store has its job; a job without one would be"
@@ -110,17 +111,18 @@ async fn push(
     })
 }
 
+fn one_job(app: &App, body: &Body) -> Result<NewJob, Problem> {
+    let (backstop, now) = (app.backstop(), app.backstop().now());
+    let written: NewJobShape<'_> = body.read()?;
+    written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))
+}
+
 fn jobs(app: &App, reach: &Reach, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobsShape<'_> = body.read()?;
-    if written.jobs.len() > ENQUEUE_JOBS_MAX {
-        return Err(Problem::too_large(format_args!(
-            "{} jobs at once; at most {ENQUEUE_JOBS_MAX} go into one batch. Send them in several",
-            written.jobs.len()
-        )));
-    }
-    let (mut jobs, mut bytes) = (Vec::<NewJob>::with_capacity(written.jobs.len()), 0);
-    for (at, written) in written.jobs.into_iter().enumerate() {
+    let written = written.jobs.0;
+    let (mut jobs, mut bytes) = (Vec::<NewJob>::with_capacity(written.len()), 0);
+    for (at, written) in written.into_iter().enumerate() {
         let job = written.job(&body.0, jobs.last(), now, || backstop.new_id());
         let mut job = job.map_err(|error| bad(&error, Some(at)))?;
         reach.check(&job.queue)?;

@@ -1,6 +1,9 @@
 //! Reading requests: bodies, paths and parameters, with what is wrong in them told as a problem.
 
 use super::Problem;
+use crate::App;
+use crate::turns::Crowded;
+use crate::wire::list::TOO_MANY;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -37,12 +40,69 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 impl Body {
     /// What the request says.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.0).map_err(|error| Problem::bad(format_args!("the body: {error}")))
+        serde_json::from_slice(&self.0).map_err(|error| unreadable(&error))
+    }
+
+    /// What `read` makes of the request; a large one is read off the serving threads.
+    pub(super) async fn read_by<T: Send + 'static>(
+        self,
+        app: &App,
+        read: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        app.large().body(self.0.len(), move || read(&self)).await?
     }
 
     /// What the request says, if it says anything.
     pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
         if self.0.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { self.read() }
+    }
+}
+
+/// Why a body cannot be read, in the words of whoever wrote it.
+fn unreadable(error: &serde_json::Error) -> Problem {
+    let (place, text) = (format!(" at line {} column {}", error.line(), error.column()), error.to_string());
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    if let Some(too_many) = what.strip_prefix(TOO_MANY) {
+        return Problem::too_large(too_many);
+    }
+    let place = if error.line() == 0 { String::new() } else { place };
+    if !error.is_data() {
+        let what = what.replace("expected ident", "expected true, false or null");
+        return Problem::bad(format_args!("the body is not JSON: {what}{place}"));
+    }
+    let mismatch = what.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
+    match mismatch {
+        Some((found, expected)) => Problem::bad(format_args!(
+            "the body: expected {}, found {}{place}",
+            in_json(expected),
+            in_json(found)
+        )),
+        None => Problem::bad(format_args!("the body: {what}{place}")),
+    }
+}
+
+/// What serde calls a thing, as JSON calls it.
+fn in_json(name: &str) -> &str {
+    match name {
+        "map" | "a map" => "an object",
+        "sequence" | "a sequence" => "a list",
+        "unit value" => "null",
+        "f64" => "a number",
+        "u16" | "u32" | "u64" | "i64" => "a whole number",
+        "a boolean" | "bool" => "true or false",
+        other => other,
+    }
+}
+
+impl From<Crowded> for Problem {
+    fn from(_: Crowded) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "The server is busy",
+            "as many large requests are under way, and waiting, as may be; nothing was done. Send it again in a moment, or less at a time",
+        )
+        .retry_after(1)
     }
 }
 
@@ -117,6 +177,15 @@ pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> R
     }
 }
 
+/// A result as JSON that `write` makes, of payloads of so many bytes; a large one is written off the serving threads.
+pub(super) async fn large(
+    app: &App,
+    bytes: usize,
+    write: impl FnOnce() -> Response + Send + 'static,
+) -> Result<Response, Problem> {
+    Ok(app.large().answer(bytes, write).await?)
+}
+
 /// A result in the bytes of JSON. `size` is about how many.
 pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Problem> {
     let mut body = Vec::with_capacity(size);
@@ -149,6 +218,27 @@ pub(super) fn to_the_end<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_in_a_body_is_said_in_words_of_json() {
+        let check = |text: &str, expected: &str| {
+            let body = Body(Bytes::copy_from_slice(text.as_bytes()));
+            let problem = body.read::<crate::wire::work::SettleShape<'_>>().unwrap_err();
+            assert!(problem.detail().contains(expected), "{text}: {problem:?}");
+        };
+        let end = |error: &str| {
+            format!(r#"{{"settle":[{{"id":"a","lease":"b","outcome":"failed","error":{error}}}]}}"#)
+        };
+        check(
+            &end(r#""boom""#),
+            r#"`error` as an object: {"message":"boom"}, found string "boom" at line 1"#,
+        );
+        check(&end("{}"), "missing field `message`");
+        check(r#"{"settle":{}}"#, "the body: expected a list, found an object at line 1");
+        check("nope", "the body is not JSON: expected true, false or null at line 1");
+        check("[]", "the body: ");
+        check("", "the body is not JSON: EOF");
+    }
 
     #[test]
     fn a_limit_is_brought_to_the_nearest_that_can_be() {

@@ -6,6 +6,7 @@ use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
 use crate::history::Alarms;
+use crate::wire::list::List;
 use crate::wire::stream::{
     ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape,
     StreamsShape, redacted,
@@ -43,8 +44,8 @@ pub(super) struct KeysAsked {
 pub(super) struct RecordsShape<'a> {
     /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says where key and position are in.
     #[serde(borrow)]
-    #[schema(value_type = Vec<Value>)]
-    records: Vec<&'a RawValue>,
+    #[schema(value_type = Vec<Value>, max_items = 5000)]
+    records: List<&'a RawValue, OFFER_MAX>,
 }
 
 /// Whether a body holds many records.
@@ -69,7 +70,8 @@ pub(super) async fn offer(
     body: Body,
 ) -> Result<Response, Problem> {
     let name: StreamName = named(&stream)?;
-    let records = records(&app, &name, &body)?;
+    let (reading, of) = (app.clone(), name.clone());
+    let records = body.read_by(&app, move |body| records(&reading, &of, body)).await?;
     let places: Vec<(StreamKey, i64)> =
         records.iter().map(|record| (record.key.clone(), record.position)).collect();
     let answers = stream_of(&app, &name)?.offer(records).await?;
@@ -92,15 +94,9 @@ fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Pro
         return Ok(vec![record(&reading, &body.0, "")?]);
     }
     let written: RecordsShape<'_> = body.read()?;
-    if written.records.len() > OFFER_MAX {
-        return Err(Problem::too_large(format_args!(
-            "{} records at once; at most {OFFER_MAX} go into one call. Send them in several",
-            written.records.len()
-        )));
-    }
     let read =
         |(at, raw): (usize, &&RawValue)| record(&reading, raw.get().as_bytes(), &format!("record {at}: "));
-    written.records.iter().enumerate().map(read).collect()
+    written.records.0.iter().enumerate().map(read).collect()
 }
 
 /// A record, or what is wrong with the one that `which` names.

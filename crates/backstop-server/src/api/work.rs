@@ -12,12 +12,12 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use backstop::Span;
 use backstop::core::WorkerName;
-use backstop::core::limits::{BEAT_LEASES_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, SETTLE_MAX};
+use backstop::core::limits::{CLAIM_QUEUES_MAX, LEASE_MAX};
 use backstop::core::order::Asked;
 use backstop::remote::{Ask, Attendance, Ended, Handed, Ticket};
 use backstop::workers::About;
+use backstop::{JobId, Span};
 use std::sync::Arc;
 
 /// The most jobs one lease hands out.
@@ -52,6 +52,7 @@ pub(super) async fn lease(
     }
     asked.queues.iter().try_for_each(|queue| caller.reach().check(queue))?;
     let (about, max, worker) = (asked.about(), asked.max.unwrap_or(1.0), worker(asked.worker, &caller));
+    named(&app, &caller, &worker)?;
     if max < 1.0 {
         // No room for a job: a pool whose places are all taken says so, and is still told what it is asked for.
         let asked = told(&app, &attendance, &worker, &about, &[]).await?;
@@ -67,11 +68,14 @@ pub(super) async fn lease(
     };
     let found = delivery::look(&app, Arc::clone(&attendance), ask).await?;
     let asked = told(&app, &attendance, &worker, &about, found.handed()).await?;
-    let handed = found.handed();
-    let size = handed.iter().map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
-    let jobs = handed.iter().map(HandedShape::new).collect();
-    let answer = written(&LeasedShape { jobs, asked }, size)?;
-    Ok(typed(StatusCode::OK, found.carried_by(answer)))
+    let handed = found.handed().iter();
+    let size = handed.map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
+    let write = move || {
+        let jobs = found.handed().iter().map(HandedShape::new).collect();
+        let answer = written(&LeasedShape { jobs, asked }, size)?;
+        Ok(typed(StatusCode::OK, found.carried_by(answer)))
+    };
+    app.large().lease(size, write).await?
 }
 
 /// End runs. Telling the same end again is harmless, and `applied` for as long as the job is kept; an end under a lease that is over, or of
@@ -89,21 +93,7 @@ pub(super) async fn settle(
     Extension(attendance): Extension<Arc<Attendance>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let asked: SettleShape<'_> = body.read()?;
-    if asked.settle.len() > SETTLE_MAX {
-        return Err(Problem::too_large(format_args!(
-            "{} ends at once; at most {SETTLE_MAX} go into one call. Send them in several",
-            asked.settle.len()
-        )));
-    }
-    let mut ended = Vec::<Ended>::with_capacity(asked.settle.len());
-    for end in asked.settle {
-        let before: Option<&Ticket> = ended.last().and_then(|before| before.ticket.as_ref());
-        let (job, ticket, ending) = end.read(before);
-        check(&caller, ticket.as_ref())?;
-        ended.push(Ended { job, ticket, ending });
-    }
-    let ids: Vec<_> = ended.iter().map(|ended| ended.job).collect();
+    let (ids, ended) = body.read_by(&app, move |body| ends(&caller, body)).await?;
     let config = app.config();
     let said = app.backstop().remote(&config, &attendance).settle(ended).await?;
     let results: Vec<SaidShape> =
@@ -126,19 +116,54 @@ pub(super) async fn beat(
     Extension(attendance): Extension<Arc<Attendance>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let asked: BeatShape<'_> = body.read()?;
-    if asked.leases.len() > BEAT_LEASES_MAX {
-        return Err(Problem::too_large(format_args!(
-            "{} leases at once; at most {BEAT_LEASES_MAX} go into one beat. Send them in several",
-            asked.leases.len()
-        )));
-    }
-    let held: Vec<_> = asked.leases.iter().map(|held| held.read(None)).collect();
-    held.iter().try_for_each(|(_, ticket)| check(&caller, ticket.as_ref()))?;
-    let (config, about, worker) = (app.config(), asked.about(), worker(asked.worker, &caller));
+    let reader = caller.clone();
+    let sign = body.read_by(&app, move |body| sign_of_life(&reader, body)).await?;
+    named(&app, &caller, &sign.worker)?;
+    let config = app.config();
     let remote = app.backstop().remote(&config, &attendance);
-    let beaten = remote.beat(&worker, &about, held, asked.lease_ms.map(term)).await?;
+    let beaten = remote.beat(&sign.worker, &sign.about, sign.held, sign.term).await?;
     Ok(ok(&LostShape { lost: beaten.lost, asked: beaten.asked.map(Asked::as_str) }))
+}
+
+/// The ends of runs that a body tells, and their ids as they were sent.
+fn ends(caller: &Caller, body: &Body) -> Result<(Vec<String>, Vec<Ended>), Problem> {
+    let asked: SettleShape<'_> = body.read()?;
+    let (mut ids, mut ended) = (Vec::new(), Vec::<Ended>::new());
+    for end in asked.settle.0 {
+        ids.push(end.id().to_owned());
+        let before: Option<&Ticket> = ended.last().and_then(|before| before.ticket.as_ref());
+        let (job, ticket, ending) = end.read(before);
+        check(caller, ticket.as_ref())?;
+        ended.push(Ended { job, ticket, ending });
+    }
+    Ok((ids, ended))
+}
+
+/// What a worker says when it beats.
+struct SignOfLife {
+    worker: WorkerName,
+    about: About,
+    held: Vec<(JobId, Option<Ticket>)>,
+    term: Option<Span>,
+}
+
+fn sign_of_life(caller: &Caller, body: &Body) -> Result<SignOfLife, Problem> {
+    let asked: BeatShape<'_> = body.read()?;
+    let held: Vec<_> = asked.leases.0.iter().map(|held| held.read(None)).collect();
+    held.iter().try_for_each(|(_, ticket)| check(caller, ticket.as_ref()))?;
+    let (about, term) = (asked.about(), asked.lease_ms.map(term));
+    Ok(SignOfLife { worker: worker(asked.worker, caller), about, held, term })
+}
+
+/// Refuses a worker's name that is one too many.
+fn named(app: &App, caller: &Caller, worker: &WorkerName) -> Result<(), Problem> {
+    app.worker_names().note(caller.key(), worker, app.backstop().now()).map_err(|error| {
+        let detail = format_args!(
+            "{error}: `{worker}`. Give a worker a name that lasts, such as its host and a number; a name is free again an hour after its last call"
+        );
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-workers", "There are too many workers", detail)
+            .retry_after(60)
+    })
 }
 
 /// What a worker that got nothing is asked for. Whoever got jobs is asked for nothing that concerns them.

@@ -1,32 +1,54 @@
 //! Workers.
 
-use super::read::{Asked, At, ok};
+use super::read::{Asked, At, limit, ok};
 use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
+use crate::wire::worker::{OrderedShape, WorkerShape, WorkersPageShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::core::WorkerName;
+use backstop::core::limits::PAGE_MAX;
 use backstop::core::order::{Order, Ordered};
 use backstop::operate::Changes;
 use backstop::workers::LISTED;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-/// List the workers that were heard of within the hour.
+/// Which workers.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WorkersAsked {
+    /// Only workers behind this one: the `next` of the page before.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1000, 1000 if not said. Other numbers are brought into that range.
+    limit: Option<String>,
+}
+
+/// List the workers that were heard of within the hour, by name.
 #[utoipa::path(
-    get, path = "/workers", tag = "workers",
+    get, path = "/workers", tag = "workers", params(WorkersAsked),
     responses(
-        (status = 200, body = WorkersShape<'_>),
+        (status = 200, body = WorkersPageShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
-    let workers = app.backstop().workers(LISTED).await?;
+pub(super) async fn list(
+    State(app): State<App>,
+    Asked(asked): Asked<WorkersAsked>,
+) -> Result<Response, Problem> {
+    let limit = match asked.limit.as_deref().filter(|limit| !limit.is_empty()) {
+        None => PAGE_MAX,
+        said => limit(said)?,
+    };
+    let after = asked.cursor.filter(|cursor| !cursor.is_empty()).map(|name| WorkerName::new(&name));
+    let page = app.backstop().workers_page(LISTED, after.as_ref(), limit).await?;
     let now = app.backstop().now();
-    let shapes = workers.iter().map(|worker| WorkerShape::new(worker, now));
-    Ok(ok(&WorkersShape { workers: shapes.collect() }))
+    let workers = page.workers.iter().map(|worker| WorkerShape::new(worker, now)).collect();
+    Ok(ok(&WorkersPageShape { workers, next: page.next.as_ref().map(WorkerName::as_str) }))
 }
 
 /// Ask a worker to take no new jobs; what it runs may end. It heeds that within seconds.

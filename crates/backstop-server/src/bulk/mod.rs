@@ -17,6 +17,7 @@ use backstop::Backstop;
 use backstop::audit::{Audit, Reason};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -159,19 +160,27 @@ impl Bulk {
         self.backstop.store().list_cells(query).await
     }
 
-    /// Forgets the oldest of those that have ended, where there are too many. Ids sort by time.
+    /// Forgets some of those that have ended, where there are too many: the caller with the most loses its oldest. Ids sort by time.
     async fn forget_old(&self) -> Answer<()> {
         let cells = self.all().await?;
-        let is_ended = |cell: &&Cell| read(cell).is_none_or(|report| report.ended_at.is_some());
-        let ended: Vec<&Cell> = cells.iter().filter(is_ended).collect();
-        let surplus = ended.len().saturating_sub(ENDED_MAX);
+        let (mut of_callers, mut count) = (BTreeMap::<String, VecDeque<&Cell>>::new(), 0_usize);
+        for cell in &cells {
+            let report = read(cell);
+            if report.as_ref().is_none_or(|report| report.ended_at.is_some()) {
+                let who = report.map(|report| report.who).unwrap_or_default();
+                of_callers.entry(who).or_default().push_back(cell);
+                count += 1;
+            }
+        }
+        let oldest_of_most = |_| of_callers.values_mut().max_by_key(|ended| ended.len())?.pop_front();
+        let surplus: Vec<&Cell> = (ENDED_MAX..count).filter_map(oldest_of_most).collect();
         let gone = |cell: &&Cell| Swap {
             name: cell.name.clone(),
             seen: Some(cell.version),
             version: rand::random(),
             value: None,
         };
-        self.backstop.store().swap(ended[..surplus].iter().map(gone).collect()).await.map(drop)
+        self.backstop.store().swap(surplus.iter().map(gone).collect()).await.map(drop)
     }
 }
 

@@ -10,16 +10,21 @@ use tokio::time::Instant;
 const QUICK_KEPT: Duration = Duration::from_secs(2);
 /// What is not, after so long: missing instants, runs of sweeps.
 const SLOW_KEPT: Duration = Duration::from_mins(1);
+/// Whether the store answers at all is asked again after so long.
+const ANSWER_KEPT: Duration = Duration::from_secs(1);
+/// How long the store has to answer that.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(3);
 /// How long the store has to answer all of the cheap questions; a scraper waits ten seconds, usually.
 const QUICK_DEADLINE: Duration = Duration::from_secs(3);
 /// And how long for the others.
 const SLOW_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What was read last, and when. The two are apart: whoever asks for the one never waits for the other.
+/// What was read last, and when. The three are apart: whoever asks for the one never waits for the other.
 #[derive(Default, Debug)]
 pub(super) struct Desk {
     quick: Mutex<Kept<Quick>>,
     slow: Mutex<Kept<Slow>>,
+    answer: Mutex<Kept<()>>,
 }
 
 /// When it was read, and what; `None` inside if it could not be.
@@ -33,9 +38,16 @@ impl Desk {
         Snapshot { quick, slow, opinion: app.doctor().opinion(app) }
     }
 
-    /// Whether the store answers what is cheap to ask; anybody may ask that.
+    /// Whether the store answers for one cell, which takes it no time and waits for no list; anybody may ask that. Whoever comes while it
+    /// is asked waits for the same answer.
     pub(super) async fn is_up(&self, app: &App) -> bool {
-        self.quick(app).await.is_some()
+        let mut kept = self.answer.lock().await;
+        if is_old(kept.as_ref(), ANSWER_KEPT) {
+            let asking = app.backstop().store().cells(vec!["ready".to_owned()]);
+            let answer = within(ANSWER_DEADLINE, "whether the store answers", asking).await;
+            *kept = Some((Instant::now(), answer.map(drop)));
+        }
+        kept.as_ref().is_some_and(|(_, answer)| answer.is_some())
     }
 
     async fn quick(&self, app: &App) -> Option<Quick> {
@@ -70,11 +82,11 @@ async fn within<T>(
     match tokio::time::timeout(deadline, reading).await {
         Ok(Ok(read)) => Some(read),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "{what} could not be read for /metrics");
+            tracing::warn!(%error, "{what} could not be read for /metrics or /readyz");
             None
         }
         Err(_) => {
-            tracing::warn!("{what} could not be read for /metrics within {deadline:?}");
+            tracing::warn!("{what} could not be read for /metrics or /readyz within {deadline:?}");
             None
         }
     }

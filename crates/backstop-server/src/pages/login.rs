@@ -25,7 +25,7 @@ struct Page {
     is_refused: bool,
     /// Why a token that is a right one opens no page.
     unfit: Option<String>,
-    /// Seconds before a token is looked at again.
+    /// Seconds before an unknown token is looked up again.
     wait_secs: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ async fn login(view: View, head: Parts) -> Result<Response, PageFailure> {
     page(&view, wait, None)
 }
 
-/// The page for somebody who has to wait before any token is looked at, a right one included.
+/// The page for somebody whose token was wrong, after too many others that were.
 pub(crate) async fn waiting(app: &App, head: &mut Parts, wait: Duration) -> Response {
     let Ok(view) = View::from_request_parts(head, app).await;
     page(&view, Some(wait), None).into_response()

@@ -2,6 +2,7 @@
 
 use super::link::{Link, anchor, part};
 use super::mark::When;
+use super::trail::{Pages, Trail};
 use super::{Frame, Note, PageFailure, Posted, Section, View, text};
 use crate::App;
 use askama::Template;
@@ -13,8 +14,8 @@ use backstop_core::order::{Asked, Duty, Order, Ordered};
 use backstop_core::port::WorkerStatus;
 use backstop_core::{QueueName, Time, WorkerName};
 
-/// Rows of the list.
-const ROWS_MAX: usize = 500;
+/// Rows of a page.
+const ROWS_MAX: usize = 200;
 /// Queues named in a row.
 const QUEUES_MAX: usize = 20;
 /// Kinds named in a row.
@@ -33,7 +34,7 @@ pub(super) fn routes() -> Router<App> {
 struct Page {
     frame: Frame,
     rows: Vec<Row>,
-    left_out: usize,
+    pages: Pages,
     live: u64,
     silent: u64,
     resting: u64,
@@ -100,12 +101,16 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let mut sorted: Vec<(Health, &WorkerInfo)> =
         workers.iter().map(|worker| (worker.health(now), worker)).collect();
     sorted.sort_by(|one, other| (one.0, &one.1.status.name).cmp(&(other.0, &other.1.status.name)));
-    let left_out = sorted.len().saturating_sub(ROWS_MAX);
-    let shown = sorted.into_iter().take(ROWS_MAX);
+    // The order changes with the workers: a page begins at a number, not behind a name.
+    let begin = view.query("after").and_then(|number| number.parse().ok()).unwrap_or(0_usize);
+    let end = begin.saturating_add(ROWS_MAX);
+    let next = (sorted.len() > end).then(|| end.to_string());
+    let pages = Trail::of(&view, "after").pages(&Link::to(view.at("/workers")), next);
+    let shown = sorted.into_iter().skip(begin).take(ROWS_MAX);
     let rows = shown.map(|(health, worker)| Row::of(&view, worker, health, now)).collect();
     let running = workers.iter().map(|worker| worker.status.running).sum();
     let frame = view.frame(Section::Workers, "Workers").live();
-    view.show(&Page { frame, rows, left_out, live, silent, resting, running })
+    view.show(&Page { frame, rows, pages, live, silent, resting, running })
 }
 
 impl Row {

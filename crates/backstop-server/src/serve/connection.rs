@@ -3,7 +3,7 @@
 use super::patience::Patience;
 use super::pulse::Pulse;
 use super::tls::H2;
-use crate::access::Peer;
+use crate::access::{Peer, Welcome};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -40,16 +40,18 @@ pub(super) async fn attend(
     acceptor: Option<TlsAcceptor>,
     router: Router,
     closing: CancellationToken,
+    welcome: Welcome,
 ) {
     // A small answer must not wait for company.
     let _ = stream.set_nodelay(true);
     let peer = Peer { address: from.ip().to_canonical(), is_encrypted: acceptor.is_some() };
-    let Some(acceptor) = acceptor else { return http_1(stream, peer, router, closing).await };
+    let service = service(peer, welcome, router);
+    let Some(acceptor) = acceptor else { return http_1(stream, service, closing).await };
     match timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(H2) => {
-            http_2(stream, peer, router, closing).await;
+            http_2(stream, service, closing).await;
         }
-        Ok(Ok(stream)) => http_1(stream, peer, router, closing).await,
+        Ok(Ok(stream)) => http_1(stream, service, closing).await,
         Ok(Err(error)) => tracing::debug!(%error, %from, "no handshake"),
         Err(_) => tracing::debug!(%from, "a handshake took too long"),
     }
@@ -57,8 +59,7 @@ pub(super) async fn attend(
 
 async fn http_1(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Peer,
-    router: Router,
+    service: TowerToHyperService<impl Answering>,
     closing: CancellationToken,
 ) {
     let connection = http1::Builder::new()
@@ -66,7 +67,7 @@ async fn http_1(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(Patience::with(stream)), service(peer, router));
+        .serve_connection(TokioIo::new(Patience::with(stream)), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -80,11 +81,10 @@ async fn http_1(
 
 async fn http_2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Peer,
-    router: Router,
+    inner: TowerToHyperService<impl Answering>,
     closing: CancellationToken,
 ) {
-    let (pulse, inner) = (Pulse::new(), service(peer, router));
+    let pulse = Pulse::new();
     let answering = pulse.clone();
     let beating = service_fn(move |request: hyper::Request<Incoming>| {
         let (running, pulse, answer) = (answering.begin(), answering.clone(), inner.call(request));
@@ -119,22 +119,36 @@ async fn http_2(
 
 type Routed = axum::response::Response;
 
-fn service(
-    peer: Peer,
-    router: Router,
-) -> TowerToHyperService<
-    impl tower::Service<
+/// What answers the requests of a connection.
+trait Answering:
+    tower::Service<
         hyper::Request<Incoming>,
         Response = Routed,
         Error = std::convert::Infallible,
         Future: Send + 'static,
     > + Clone
     + Send
-    + 'static,
-> {
+    + 'static
+{
+}
+
+impl<S> Answering for S where
+    S: tower::Service<
+            hyper::Request<Incoming>,
+            Response = Routed,
+            Error = std::convert::Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+fn service(peer: Peer, welcome: Welcome, router: Router) -> TowerToHyperService<impl Answering> {
     TowerToHyperService::new(router.map_request(move |request: hyper::Request<Incoming>| -> Request {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(welcome.clone());
         request
     }))
 }

@@ -5,6 +5,7 @@ use super::room::{Entry, Room};
 use super::tls::{BadCertificate, Keys};
 use super::{refusing, router};
 use crate::access::Tokens;
+use crate::access::Welcome;
 use crate::{App, history, resume};
 use axum::Router;
 use backstop::config::{Config, ServerConfig, Transport};
@@ -252,12 +253,20 @@ impl House {
         let closing = self.closing.clone();
         match self.room.enter(from.ip()) {
             Entry::Served(seat) => {
-                let attended = attend(stream, from, acceptor, self.router.clone(), closing);
+                let (welcome, evicted) = (seat.welcome().clone(), seat.evicted().clone());
+                let attended = attend(stream, from, acceptor, self.router.clone(), closing, welcome);
+                let attended = async move {
+                    tokio::select! {
+                        () = attended => {}
+                        () = evicted.cancelled() => tracing::debug!(%from, "a connection made place for another"),
+                    }
+                };
                 self.keep(attended, seat, force);
             }
             Entry::Refused(spare) => {
                 tracing::debug!(%from, "there is no room for another connection");
-                let refused = attend(stream, from, acceptor, self.refusing.clone(), closing);
+                let refused =
+                    attend(stream, from, acceptor, self.refusing.clone(), closing, Welcome::default());
                 self.keep(timeout(REFUSAL_MAX, refused), spare, force);
             }
             Entry::Closed => {}

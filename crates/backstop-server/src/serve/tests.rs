@@ -17,8 +17,11 @@ async fn asked(base: &str, route: &str) -> (Parts, String) {
     let app = App::new(backstop::testing::start().backstop, config, base);
     let address = format!("{base}{route}");
     let router = fortified(Router::new().route(&address, get(panics)), &app).with_state(app);
-    let (head, body) =
-        router.oneshot(Request::get(&address).body(Body::empty()).unwrap()).await.unwrap().into_parts();
+    let (head, body) = router
+        .oneshot(Request::get(&address).header("host", "localhost").body(Body::empty()).unwrap())
+        .await
+        .unwrap()
+        .into_parts();
     let text = axum::body::to_bytes(body, 1 << 16).await.unwrap();
     (head, String::from_utf8(text.to_vec()).unwrap())
 }

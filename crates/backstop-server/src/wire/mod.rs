@@ -10,6 +10,7 @@ pub mod dead;
 pub mod job;
 pub mod kind;
 pub(crate) mod letter;
+pub mod list;
 mod payload;
 pub mod push;
 pub mod queue;

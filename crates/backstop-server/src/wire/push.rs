@@ -1,5 +1,8 @@
 //! Jobs on their way in: what a producer writes, and what it is answered.
 
+use super::list::List;
+use backstop::core::job::{TooFarAhead, check_run_at};
+use backstop::core::limits::ENQUEUE_JOBS_MAX;
 use backstop::core::port::Enqueued;
 use backstop::core::unique::{States, Unique, UniqueKey};
 use backstop::{BadDraft, JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time};
@@ -68,7 +71,8 @@ pub struct NewJobShape<'a> {
 pub struct NewJobsShape<'a> {
     /// The jobs; at most 5000 of 8 MB.
     #[serde(borrow)]
-    pub jobs: Vec<NewJobShape<'a>>,
+    #[schema(value_type = Vec<NewJobShape<'a>>, max_items = 5000)]
+    pub jobs: List<NewJobShape<'a>, ENQUEUE_JOBS_MAX>,
 }
 
 /// A job that cannot be taken as it is written.
@@ -80,6 +84,9 @@ pub enum BadJob {
     /// Two times to run.
     #[error("`run_at` and `delay` say the same thing in two ways; keep one")]
     TwoTimes,
+    /// It is to run too far in the future.
+    #[error(transparent)]
+    TooFarAhead(#[from] TooFarAhead),
     /// Something in it is wrong.
     #[error(transparent)]
     Wrong(#[from] BadDraft),
@@ -97,7 +104,11 @@ impl NewJobShape<'_> {
     pub fn time(&self, now: Time) -> Result<Option<Time>, BadJob> {
         match (self.run_at, self.delay) {
             (Some(_), Some(_)) => Err(BadJob::TwoTimes),
-            (run_at, delay) => Ok(run_at.or_else(|| delay.map(|delay| now.after(delay)))),
+            (run_at, delay) => {
+                let run_at = run_at.or_else(|| delay.map(|delay| now.after(delay)));
+                check_run_at(run_at, now)?;
+                Ok(run_at)
+            }
         }
     }
 

@@ -1,13 +1,15 @@
 //! What workers elsewhere say and are told: leases, ends, beats.
 
 use super::PayloadShape;
+use super::list::List;
 use super::push::Text;
 use backstop::core::failure::{Cause, ErrorReport};
+use backstop::core::limits::{BEAT_LEASES_MAX, SETTLE_MAX};
 use backstop::core::verdict::{Advice, Ending};
 use backstop::remote::{Handed, Said, Ticket};
 use backstop::workers::About;
 use backstop::{JobId, QueueName, Span, Time};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -56,8 +58,17 @@ pub struct LeaseShape<'a> {
     #[serde(default)]
     pub concurrency: Option<u32>,
     /// How much memory it has in use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bytes_of_memory")]
     pub memory_bytes: Option<u64>,
+}
+
+/// A number that the description of the API allows for 64 bits.
+fn bytes_of_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let bytes = Option::<u64>::deserialize(deserializer)?;
+    match bytes.filter(|bytes| i64::try_from(*bytes).is_err()) {
+        Some(_) => Err(serde::de::Error::custom("`memory_bytes` is at most 9223372036854775807")),
+        None => Ok(bytes),
+    }
 }
 
 /// Both requests carry the same fields about their worker, and neither lets others pass: shapes that are read strictly cannot share them.
@@ -151,7 +162,8 @@ impl<'a> HandedShape<'a> {
 pub struct SettleShape<'a> {
     /// One for each run; at most 5000.
     #[serde(borrow)]
-    pub settle: Vec<EndShape<'a>>,
+    #[schema(value_type = Vec<EndShape<'a>>, max_items = 5000)]
+    pub settle: List<EndShape<'a>, SETTLE_MAX>,
 }
 
 /// A run that ended.
@@ -171,8 +183,7 @@ pub struct EndShape<'a> {
     outcome: OutcomeWord,
     /// What went wrong.
     #[serde(default)]
-    #[schema(value_type = Option<ErrorShape>)]
-    error: Option<ErrorReport>,
+    error: Option<ErrorShape>,
     /// How long to wait before the next run, such as `10s`: of what failed, instead of what the policy says; of what is released,
     /// instead of 1 s.
     #[serde(default)]
@@ -198,7 +209,8 @@ pub enum OutcomeWord {
 }
 
 /// What a worker tells about a failure. Long texts are cut.
-#[derive(ToSchema, Debug)]
+#[derive(Deserialize, ToSchema, Debug)]
+#[serde(deny_unknown_fields, expecting = "`error` as an object: {\"message\":\"boom\"}")]
 #[schema(as = Error)]
 pub struct ErrorShape {
     /// What happened, in words.
@@ -213,11 +225,32 @@ pub struct ErrorShape {
     pub response_body: Option<String>,
 }
 
+impl From<ErrorShape> for ErrorReport {
+    fn from(error: ErrorShape) -> Self {
+        Self {
+            message: error.message,
+            error_type: error.r#type,
+            stack_trace: error.stack_trace,
+            http_status: error.http_status,
+            response_body: error.response_body,
+        }
+    }
+}
+
 impl EndShape<'_> {
+    /// The id as it was sent.
+    pub fn id(&self) -> &str {
+        &self.id.0
+    }
+
     /// The job, its ticket if it is one, and how the run ended. `before` is a ticket whose queue this one likely shares.
     pub fn read(self, before: Option<&Ticket>) -> (JobId, Option<Ticket>, Ending) {
         let job = JobId::from_text(&self.id.0);
-        (job, ticket(self.lease, before), ending(self.outcome, self.error, self.retry_in))
+        (
+            job,
+            ticket(self.lease, before),
+            ending(self.outcome, self.error.map(ErrorReport::from), self.retry_in),
+        )
     }
 }
 
@@ -259,9 +292,8 @@ pub struct SettledShape {
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = SettledJob)]
 pub struct SaidShape {
-    /// The job.
-    #[schema(value_type = String)]
-    id: JobId,
+    /// The job, as it was named in the request.
+    id: String,
     /// applied, also if the very same end was told before; or stale: the lease was no longer the current one, and nothing was changed. Of
     /// a job that was gone at once (`keep_done = "0s"`) nothing is left to know an end by that is told again: that is stale too.
     result: &'static str,
@@ -269,7 +301,7 @@ pub struct SaidShape {
 
 impl SaidShape {
     /// What became of the end of a run of `id`.
-    pub const fn new(id: JobId, said: Said) -> Self {
+    pub const fn new(id: String, said: Said) -> Self {
         let result = match said {
             Said::Applied => "applied",
             Said::Stale => "stale",
@@ -289,7 +321,8 @@ pub struct BeatShape<'a> {
     pub worker: Option<Text<'a>>,
     /// The leases it holds.
     #[serde(borrow, default)]
-    pub leases: Vec<HeldShape<'a>>,
+    #[schema(value_type = Vec<HeldShape<'a>>, required = false, max_items = 50000)]
+    pub leases: List<HeldShape<'a>, BEAT_LEASES_MAX>,
     /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
@@ -313,7 +346,7 @@ pub struct BeatShape<'a> {
     #[serde(default)]
     pub concurrency: Option<u32>,
     /// How much memory it has in use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bytes_of_memory")]
     pub memory_bytes: Option<u64>,
 }
 

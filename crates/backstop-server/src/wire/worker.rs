@@ -8,11 +8,20 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The workers that were heard of within the hour.
-#[derive(Serialize, ToSchema, Debug)]
-#[schema(as = Workers)]
+#[derive(Serialize, Debug)]
 pub struct WorkersShape<'a> {
     /// By name.
     pub workers: Vec<WorkerShape<'a>>,
+}
+
+/// Some of the workers that were heard of within the hour.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = Workers)]
+pub struct WorkersPageShape<'a> {
+    /// By name.
+    pub workers: Vec<WorkerShape<'a>>,
+    /// Where the next page starts; the list ends where there is none.
+    pub next: Option<&'a str>,
 }
 
 /// A worker, as its beats and what it tells of itself show it. What it does not tell is null.

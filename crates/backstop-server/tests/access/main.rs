@@ -12,6 +12,7 @@ mod looking;
 mod mounted;
 mod outage;
 mod reach;
+mod reads;
 mod routes;
 mod same_id;
 mod scopes;

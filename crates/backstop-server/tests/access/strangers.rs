@@ -4,7 +4,7 @@ use crate::given::{FOREIGN, GUARDED, Got, HOST, OPEN, Site, bearing, empty, requ
 use crate::routes::{all, writes};
 use axum::body::Body;
 use axum::http::request::Builder;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{Method, StatusCode, Version, header};
 use backstop::QueueName;
 use backstop_server::access::{Need, Peer, Scope};
 
@@ -126,13 +126,34 @@ async fn who_names_two_hosts_names_none_of_ours() {
 #[tokio::test]
 async fn a_proxy_before_an_open_server_is_told_what_is_missing() {
     let site = Site::new(OPEN);
-    for name in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded", "via"]
-    {
+    let names = "x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port x-forwarded-server x-real-ip \
+        forwarded via cf-connecting-ip true-client-ip x-envoy-external-address";
+    for name in names.split_whitespace() {
         let builder = at(request(Method::GET, "/v1/queues"), "127.0.0.1:7007").header(name, "10.0.0.1");
         let (got, text) = site.read(empty(builder)).await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{name}");
         assert!(text.contains("origins") && text.contains("tokens"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_bare_proxy_before_an_open_server_is_known_by_how_it_speaks() {
+    let site = Site::new(OPEN);
+    let push = || Body::from(r#"{"queue":"q","payload":1}"#);
+    let old = at(request(Method::POST, "/v1/jobs"), "127.0.0.1:7007").version(Version::HTTP_10);
+    let mut nameless = request(Method::POST, "/v1/jobs");
+    nameless.headers_mut().unwrap().remove(header::HOST);
+    for builder in [old, nameless] {
+        let (got, text) = site.read(builder.body(push()).unwrap()).await;
+        assert_eq!(got.status, StatusCode::FORBIDDEN);
+        assert!(text.contains("HTTP/1.0") && text.contains("origins"), "{text}");
+    }
+    let ours = at(request(Method::POST, "/v1/jobs"), "127.0.0.1:7007").body(push()).unwrap();
+    assert_eq!(site.ask(ours).await.status, StatusCode::CREATED);
+    let by_address = request(Method::GET, "http://127.0.0.1:7007/v1/queues").version(Version::HTTP_2);
+    let mut by_address = empty(by_address);
+    by_address.headers_mut().remove(header::HOST);
+    assert_eq!(site.ask(by_address).await.status, StatusCode::OK, "HTTP/2 names the host in the address");
 }
 
 #[tokio::test]

@@ -45,14 +45,14 @@ fn case(method: &str, pattern: &str, redrive: &str) -> (String, Value, &'static 
             one("/v1/schedules/daily/pause", Value::Null, &["schedule pause"])
         }
         ("POST", "/v1/schedules/{s}/resume") => {
-            one("/v1/schedules/daily/resume", Value::Null, &["schedule resume"])
+            one("/v1/schedules/resting/resume", Value::Null, &["schedule resume"])
         }
         ("POST", "/v1/breakers/{b}/open") => one("/v1/breakers/q/open", Value::Null, &["breaker open"]),
         ("DELETE", "/v1/jobs/{id}") => one("/v1/jobs/ready", Value::Null, &["job delete"]),
         ("POST", "/v1/jobs/{id}/retry") => one("/v1/jobs/dead/retry", Value::Null, &["job retry"]),
         ("POST", "/v1/jobs/{id}/cancel") => one("/v1/jobs/ready/cancel", Value::Null, &["job cancel"]),
         ("POST", "/v1/queues/{q}/pause") => one("/v1/queues/q/pause", Value::Null, &["queue pause"]),
-        ("POST", "/v1/queues/{q}/resume") => one("/v1/queues/q/resume", Value::Null, &["queue resume"]),
+        ("POST", "/v1/queues/{q}/resume") => one("/v1/queues/paused/resume", Value::Null, &["queue resume"]),
         ("POST", "/v1/queues/pause") => one("/v1/queues/pause", Value::Null, &["queue pause"]),
         ("POST", "/v1/queues/resume") => one("/v1/queues/resume", Value::Null, &["queue resume"]),
         ("POST", "/v1/dead/requeue") => one("/v1/dead/requeue", oldest(), &["requeue"]),
@@ -67,7 +67,9 @@ fn case(method: &str, pattern: &str, redrive: &str) -> (String, Value, &'static 
         ("POST", "/v1/sweeps/{s}/run") => one("/v1/sweeps/changes/run", Value::Null, &["sweep run"]),
         ("POST", "/v1/breakers/{b}/reset") => one("/v1/breakers/q/reset", Value::Null, &["breaker reset"]),
         ("POST", "/v1/workers/{w}/quiet") => one("/v1/workers/w/quiet", Value::Null, &["worker quiet"]),
-        ("POST", "/v1/workers/{w}/resume") => one("/v1/workers/w/resume", Value::Null, &["worker resume"]),
+        ("POST", "/v1/workers/{w}/resume") => {
+            one("/v1/workers/quiet/resume", Value::Null, &["worker resume"])
+        }
         ("POST", "/v1/workers/{w}/stop") => one("/v1/workers/w/stop", Value::Null, &["worker stop"]),
         ("POST", "/v1/bulk") => {
             one("/v1/bulk", json!({ "action": "cancel", "matching": { "queue": "q" } }), &["job cancel"])
@@ -98,8 +100,17 @@ fn changes() -> Vec<(String, String)> {
 /// Something of everything that can be changed, and the id of a redrive whose runner is gone.
 async fn given() -> (Api, String, TempDir) {
     let (folder, address) = database();
-    let schedule = "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n";
-    let api = given_with(&format!("{}\n{schedule}", sweep(&address, UNPROCESSED)));
+    let schedule = |name: &str| format!("[schedules.{name}]\ncron = \"30 8 * * *\"\nqueue = \"q\"\n");
+    let schedules = schedule("daily") + &schedule("resting");
+    let api = given_with(&format!("{}\n{schedules}", sweep(&address, UNPROCESSED)));
+    let started_at = api.backstop.now();
+    api.post("/v1/beat", json!({ "worker": "quiet", "started_at": started_at })).await.ok();
+    api.post("/v1/workers/quiet/quiet", Value::Null).await.ok();
+    api.backstop.schedules().pause(&"resting".parse().unwrap()).await.unwrap();
+    api.push("paused", "waiting").await;
+    api.push("with-all", "waiting too").await;
+    api.post("/v1/queues/pause", Value::Null).await.ok();
+    api.post("/v1/queues/paused/pause", Value::Null).await.ok();
     api.bury("q", "dead", "boom").await;
     let then_rate = "1/s".parse().unwrap();
     let plan = Redrive { canary: 1, max_failures: 0, then_rate, selection: DeadSelection::All };

@@ -9,10 +9,15 @@ use std::time::Duration;
 
 /// A run that cancels what is in `queue`, as a server that went down in good order leaves it.
 pub(crate) async fn left(backstop: &Backstop, id: &str, queue: &str) {
+    kept(backstop, id, "grace", queue, Value::Null).await;
+}
+
+/// A run of somebody as its cell keeps it.
+async fn kept(backstop: &Backstop, id: &str, who: &str, queue: &str, ended_at: Value) {
     let now = serde_json::to_value(backstop.now()).unwrap();
     let which = json!({ "jobs": { "queue": queue, "kind": null, "state": null, "fingerprint": null } });
     let report = json!({
-        "id": id, "who": "grace", "expected": null, "back": "", "started_at": now, "ended_at": null, "seen_at": now,
+        "id": id, "who": who, "expected": null, "back": "", "started_at": now, "ended_at": ended_at, "seen_at": now,
         "target": { "what": "job cancel", "deed": "cancel", "to": null, "which": which },
         "count": 0, "refused": 0, "refusals": [], "error": null, "is_stop_asked": false, "is_left": true,
         "cursor": null, "runner": 1,
@@ -187,4 +192,21 @@ async fn running_jobs_are_listed_by_their_worker() {
     assert_eq!(found["jobs"][0]["id"], held["id"]);
     assert_eq!(api.get("/v1/jobs?worker=w2&state=running").await.ok()["jobs"], json!([]));
     api.get("/v1/jobs?worker=w1&state=ready").await.problem(400);
+}
+
+#[tokio::test]
+async fn a_flood_of_runs_pushes_out_nobody_elses() {
+    let api = given();
+    let now = serde_json::to_value(api.backstop.now()).unwrap();
+    kept(&api.backstop, "0-first", "grace", "mail", now.clone()).await;
+    for number in 0..60 {
+        kept(&api.backstop, &format!("1-{number:02}"), "flood", "mail", now.clone()).await;
+    }
+    let start = json!({ "action": "cancel", "matching": { "queue": "mail" } });
+    api.post("/v1/bulk", start).await.ok();
+    let runs = api.get("/v1/bulk").await.ok();
+    let ids: Vec<&str> =
+        runs["runs"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap()).collect();
+    assert!(ids.contains(&"0-first") && ids.contains(&"1-59") && !ids.contains(&"1-00"), "{ids:?}");
+    assert_eq!(ids.len(), 51, "fifty that ended, and the new one");
 }

@@ -12,6 +12,7 @@ mod gone;
 mod hostile;
 mod jobs;
 mod kinds;
+mod large;
 mod openapi;
 mod push;
 mod queues;

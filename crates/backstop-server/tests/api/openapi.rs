@@ -187,3 +187,34 @@ async fn schedules_groups_and_runs_of_sweeps_are_written_as_they_are_described()
     check_shape(&document, "SweepPastRun", &sweeps["sweeps"]["changes"]["runs"][0]);
     check_shape(&document, "Capabilities", &api.get("/v1/capabilities").await.ok());
 }
+
+#[tokio::test]
+async fn texts_that_stand_for_something_say_what_they_can_be() {
+    let document = given().get("/openapi.json").await.ok();
+    let parameter = |path: &str, name: &str| {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+        parameters.iter().find(|one| one["name"] == name).unwrap()["schema"].clone()
+    };
+    assert_eq!(parameter("/v1/jobs", "queue")["pattern"], "^[A-Za-z0-9._-]+$");
+    assert_eq!(parameter("/v1/jobs", "state")["enum"].as_array().unwrap().len(), 7);
+    assert_eq!(parameter("/v1/jobs", "limit")["type"], "integer");
+    assert_eq!(parameter("/v1/kinds", "window")["enum"], json!(["5m", "1h", "24h", "7d"]));
+    assert_eq!(parameter("/v1/dead", "fingerprint")["pattern"], "^[0-9a-fA-F]{16}$");
+    assert_eq!(parameter("/v1/streams/{s}/keys", "s")["maxLength"], 120);
+}
+
+#[tokio::test]
+async fn what_a_change_of_dead_letters_takes_is_described_and_no_more() {
+    let document = given().get("/openapi.json").await.ok();
+    let schema = |method: &str, path: &str| {
+        let body = &document["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"];
+        body["$ref"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
+    };
+    assert_eq!(schema("delete", "/v1/dead"), "DeadSelection");
+    assert_eq!(schema("post", "/v1/dead/requeue"), "DeadSelection");
+    assert_eq!(schema("post", "/v1/dead/move"), "DeadMove");
+    assert_eq!(schema("post", "/v1/dead/redrive"), "DeadRedrive");
+    let fields = document["components"]["schemas"]["DeadSelection"]["properties"].as_object().unwrap();
+    let fields: BTreeSet<&str> = fields.keys().map(String::as_str).collect();
+    assert_eq!(fields, BTreeSet::from(["all", "ids", "matching", "oldest", "queue"]));
+}

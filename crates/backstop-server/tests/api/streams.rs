@@ -53,7 +53,7 @@ async fn what_is_wrong_with_a_record_is_named() {
         (r#"{"key":"a","position":1,"step":1,"colour":1}"#, "unknown field `colour`"),
         (r#"{"records":[{"key":"a","position":1}]}"#, "record 0"),
         (r#"{"records":[{"key":"a","position":1,"step":1}],"x":1}"#, "unknown field `x`"),
-        (r#"{"records":7}"#, "expected a sequence"),
+        (r#"{"records":7}"#, "expected a list, found integer `7`"),
     ];
     for (body, part) in checks {
         let told = api.ask(Method::POST, "/v1/streams/s/records", body).await.problem(400);

@@ -484,7 +484,7 @@ async fn what_is_wrong_with_a_request_for_work_is_named() {
         ("/v1/lease", r#"{"queues":[]}"#, "1 to 256 queues"),
         ("/v1/lease", r#"{"queues":["a b"]}"#, "not a queue name"),
         ("/v1/lease", r#"{"queue":"q"}"#, "unknown field `queue`"),
-        ("/v1/lease", r#"{"queues":["q"],"max":"many"}"#, "invalid type"),
+        ("/v1/lease", r#"{"queues":["q"],"max":"many"}"#, "expected a number, found string"),
         (
             "/v1/settle",
             r#"{"settle":[{"id":"a","lease":"x","outcome":"finished"}]}"#,

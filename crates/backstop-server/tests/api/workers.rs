@@ -7,7 +7,7 @@ use serde_json::json;
 #[tokio::test]
 async fn workers_are_listed_with_what_they_hold_until_they_are_long_gone() {
     let api = given();
-    assert_eq!(api.get("/v1/workers").await.ok(), json!({ "workers": [] }));
+    assert_eq!(api.get("/v1/workers").await.ok(), json!({ "workers": [], "next": null }));
     api.push("q", "a").await;
     let leased = api.lease("q", 1).await.remove(0);
     let beat = json!({ "worker": "w1", "leases": [{ "id": leased["id"], "lease": leased["lease"] }] });
@@ -21,7 +21,7 @@ async fn workers_are_listed_with_what_they_hold_until_they_are_long_gone() {
     api.clock.advance(Span::minutes(2));
     assert_eq!(api.get("/v1/workers").await.ok()["workers"][0]["live"], false);
     api.clock.advance(Span::hours(1));
-    assert_eq!(api.get("/v1/workers").await.ok(), json!({ "workers": [] }));
+    assert_eq!(api.get("/v1/workers").await.ok(), json!({ "workers": [], "next": null }));
 }
 
 #[tokio::test]

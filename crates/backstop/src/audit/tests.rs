@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::{Test, start};
-use backstop_core::port::Swap;
+use backstop_core::QueueName;
+use backstop_core::port::{Gate, Swap};
 use backstop_core::redact::{REDACTED, Redaction};
 
 fn reason(text: &str) -> Reason {
@@ -15,7 +16,7 @@ async fn newest(test: &Test) -> AuditEntry {
 async fn a_reason_stands_in_every_entry_from_there_on_and_in_no_other() {
     let test = start();
     let ada = test.backstop.changes("ada");
-    let queue = "q".parse().unwrap();
+    let queue: QueueName = "q".parse().unwrap();
     for (changes, expected) in [
         (ada.clone().because(reason("down until noon")), Some("down until noon")),
         (ada.clone().because(None), None),
@@ -23,6 +24,7 @@ async fn a_reason_stands_in_every_entry_from_there_on_and_in_no_other() {
         (ada, None),
     ] {
         test.clock.advance(backstop_core::Span::secs(1));
+        test.backstop.store().set_gate(queue.clone(), Gate::Open, test.backstop.now()).await.unwrap();
         changes.pause(&queue).await.unwrap();
         assert_eq!(newest(&test).await.reason.as_deref(), expected);
     }
@@ -68,4 +70,29 @@ async fn entries_without_a_reason_read_and_are_written_as_before() {
     let entry = newest(&test).await;
     assert_eq!((entry.who.as_str(), entry.count, entry.reason.clone()), ("ada", Some(3), None));
     assert_eq!(serde_json::to_vec(&entry).unwrap(), old);
+}
+
+#[tokio::test]
+async fn a_flood_of_entries_by_one_caller_leaves_those_of_others() {
+    let test = start();
+    let now = test.backstop.now();
+    let write = |who: &str, number: usize| {
+        let at = now.after(backstop_core::Span::micros(number as i64));
+        let entry = json!({ "at": at, "who": who, "what": "queue pause", "selection": null, "count": 1 });
+        let name = format!("{PREFIX}-{:019}-{number:016x}", i64::MAX - at.as_micros());
+        Swap { name, seen: None, version: 1, value: Some(serde_json::to_vec(&entry).unwrap()) }
+    };
+    let swaps: Vec<Swap> = std::iter::once(write("ada", 0))
+        .chain((1..=AUDIT_RECENT_MAX + 500).map(|number| write("flood", number)))
+        .collect();
+    for part in swaps.chunks(CELLS_MAX) {
+        test.backstop.store().swap(part.to_vec()).await.unwrap();
+    }
+    for _ in 0..2 {
+        share::trim(&test.backstop, now).await.unwrap();
+    }
+    let audit = test.backstop.audit("");
+    let entries = audit.journal().newest::<AuditEntry>(usize::MAX).await.unwrap();
+    assert_eq!(entries.len(), AUDIT_RECENT_MAX);
+    assert_eq!(entries.last().unwrap().who, "ada", "the oldest of all is still there");
 }

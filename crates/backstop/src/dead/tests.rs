@@ -208,7 +208,7 @@ async fn every_change_is_written_down_the_newest_first() {
 }
 
 #[tokio::test]
-async fn the_audit_keeps_the_newest() {
+async fn a_journal_keeps_the_newest() {
     let test = start();
     for count in 0..250 {
         test.clock.advance(Span::secs(1));

@@ -28,6 +28,9 @@ impl Changes {
         let queues = self.backstop.store().queues(self.backstop.now()).await?;
         let open = queues.into_iter().filter(|queue| queue.gate == Gate::Open).map(|queue| queue.name);
         let open: Vec<QueueName> = open.collect();
+        if open.is_empty() {
+            return Ok(open);
+        }
         let change = async {
             self.note_paused(&open).await?;
             self.set_gates(&open, Gate::Paused).await?;
@@ -42,6 +45,9 @@ impl Changes {
         let noted = cells(&self.backstop, PREFIX).await?;
         let named = noted.iter().filter_map(|cell| QueueName::new(&cell.name[PREFIX.len()..]).ok());
         let named: Vec<QueueName> = named.collect();
+        if noted.is_empty() {
+            return Ok(named);
+        }
         let change = async {
             self.set_gates(&named, Gate::Open).await?;
             // Opened first: killed in between, this is asked for once more and opens what is open.
@@ -52,11 +58,12 @@ impl Changes {
         Ok(named)
     }
 
-    /// Somebody means this queue: what becomes of all others no longer counts for it.
-    pub(super) async fn single_out(&self, queue: &QueueName) -> Answer<()> {
+    /// Somebody means this queue: what becomes of all others no longer counts for it. Whether it did.
+    pub(super) async fn single_out(&self, queue: &QueueName) -> Answer<bool> {
         let name = format!("{PREFIX}{queue}");
-        let noted = self.backstop.store().cells(vec![name]).await?.into_iter().flatten();
-        shared::remove(&self.backstop, &noted.collect::<Vec<_>>()).await
+        let noted: Vec<_> = self.backstop.store().cells(vec![name]).await?.into_iter().flatten().collect();
+        shared::remove(&self.backstop, &noted).await?;
+        Ok(!noted.is_empty())
     }
 
     async fn set_gates(&self, queues: &[QueueName], gate: Gate) -> Answer<()> {

@@ -66,3 +66,31 @@ async fn a_reset_of_nothing_is_told_as_done_to_nothing() {
         assert!(counts.contains(&(entry.0.to_owned(), entry.1)), "{counts:?}");
     }
 }
+
+#[tokio::test]
+async fn what_is_already_so_leaves_no_entry() {
+    let test = given(&["a"]).await;
+    let (changes, queue) = (test.backstop.changes("ada"), QueueName::new("q").unwrap());
+    let guard: GuardName = "q".parse().unwrap();
+    test.backstop.breakers().open(&guard, "maintenance").await.unwrap();
+    for _ in 0..3 {
+        changes.pause(&queue).await.unwrap();
+        changes.reset(&guard).await.unwrap();
+    }
+    changes.resume(&queue).await.unwrap();
+    changes.resume(&queue).await.unwrap();
+    assert!(changes.resume_all().await.unwrap().is_empty());
+    let mut told: Vec<String> = told(&test).await.into_iter().map(|(what, ..)| what).collect();
+    told.sort_unstable();
+    assert_eq!(told, ["breaker reset", "queue pause", "queue resume"]);
+}
+
+#[tokio::test]
+async fn a_pause_by_hand_of_a_queue_that_was_paused_with_all_is_told() {
+    let test = given(&["a"]).await;
+    let (changes, queue) = (test.backstop.changes("ada"), QueueName::new("q").unwrap());
+    changes.pause_all().await.unwrap();
+    changes.pause(&queue).await.unwrap();
+    assert_eq!(told(&test).await.len(), 2);
+    assert!(changes.resume_all().await.unwrap().is_empty(), "it is paused by itself now");
+}

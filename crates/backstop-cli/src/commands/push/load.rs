@@ -4,7 +4,7 @@
 mod report;
 
 use super::line::{self, Defaults};
-use super::lines::{LINE_BYTES_MAX, Line, LineReader};
+use super::lines::{Line, LineReader};
 use super::open_bounded;
 use super::same::{self, Meant};
 use super::source::Source;
@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
+use backstop::core::limits::PAYLOAD_BYTES_MAX;
 use backstop::core::port::{Answer, Enqueued};
 use backstop::{Backstop, JobId, NewJob};
 use indicatif::ProgressBar;
@@ -127,6 +128,13 @@ fn read_in_background(input: Box<dyn BufRead + Send>, defaults: Defaults, backst
     receiver
 }
 
+/// Names the bound that is documented, not the room for what stands around it.
+fn too_long() -> String {
+    format!(
+        "the payload has more than {PAYLOAD_BYTES_MAX} bytes; store large data elsewhere and push its address"
+    )
+}
+
 /// The next lines, enough for one call; `None` at the end.
 fn read_batch(
     reader: &mut LineReader<impl BufRead>,
@@ -140,7 +148,7 @@ fn read_batch(
         let Some(line) = reader.next(&mut buffer)? else { break };
         let read = match line {
             Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now, || backstop.new_id()),
-            Line::TooLong => Err(format!("longer than {LINE_BYTES_MAX} bytes")),
+            Line::TooLong => Err(too_long()),
         };
         match read {
             Ok(job) => {

@@ -1,0 +1,60 @@
+//! Lists, searches and pages of one caller: a few at once, so that one caller does not keep the store busy for all.
+
+use crate::App;
+use crate::access::{Caller, Refusal, inner_path, is_expensive};
+use crate::turns::Turn;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use backstop_core::limits::LARGE_BYTES_MIN;
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Lets a read through when it is its caller's turn.
+pub(crate) async fn few_at_once(State(app): State<App>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let route = inner_path(&app, route).to_owned();
+    let caller = request.extensions().get::<Caller>().map(|caller| caller.key().clone());
+    let Some(caller) = caller.filter(|_| is_expensive(request.method(), &route)) else {
+        return next.run(request).await;
+    };
+    match app.reads().enter(&caller).await {
+        Ok(turn) => holding(turn, next.run(request).await),
+        Err(_) => Refusal::TooManyReads.at(&route, app.base()),
+    }
+}
+
+/// The turn lasts until a large answer is taken: whoever does not read its answers gets no more of them.
+fn holding(turn: Turn, response: Response) -> Response {
+    if response.body().size_hint().lower() < LARGE_BYTES_MIN as u64 {
+        return response;
+    }
+    response.map(|body| Body::new(Held { body, _turn: turn }))
+}
+
+struct Held {
+    body: Body,
+    _turn: Turn,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,199 @@
+//! Turns: a few at once, a short queue behind them, and a refusal for whoever comes after that.
+
+use backstop_core::limits::{
+    CALLER_READS_MAX, CALLER_READS_WAITING_MAX, CALLERS_MAX, LARGE_AT_ONCE_MAX, LARGE_BYTES_MIN,
+    LARGE_WAITING_MAX,
+};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// How long somebody waits for a turn: well within the time a request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The right to be under way; dropping it lets the next one go on.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// There are as many under way, and as many waiting, as there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Crowded;
+
+/// A few at once, the others in a queue.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+impl Turns {
+    fn new(at_once: usize, waiting_max: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(at_once)), waiting: AtomicUsize::new(0), waiting_max }
+    }
+
+    /// Waits for a turn, unless too many wait already.
+    pub(crate) async fn enter(&self) -> Result<Turn, Crowded> {
+        if let Ok(turn) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(turn);
+        }
+        let _waiting = Waiting::join(&self.waiting, self.waiting_max)?;
+        let turn = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or(Crowded)
+    }
+}
+
+/// One place in a queue, free again when dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn join(count: &'a AtomicUsize, max: usize) -> Result<Self, Crowded> {
+        let place = Self(count);
+        if count.fetch_add(1, Ordering::Relaxed) < max { Ok(place) } else { Err(Crowded) }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The reads of each caller that take the store or the server long.
+#[derive(Debug, Default)]
+pub(crate) struct CallerReads(Mutex<BTreeMap<Arc<str>, Arc<Turns>>>);
+
+impl CallerReads {
+    /// Waits for a turn of this caller.
+    pub(crate) async fn enter(&self, caller: &Arc<str>) -> Result<Turn, Crowded> {
+        self.of(caller).enter().await
+    }
+
+    fn of(&self, caller: &Arc<str>) -> Arc<Turns> {
+        // One map, always whole.
+        let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if callers.len() >= CALLERS_MAX && !callers.contains_key(caller) {
+            callers.retain(|_, turns| turns.places.available_permits() < CALLER_READS_MAX);
+        }
+        let new = || Arc::new(Turns::new(CALLER_READS_MAX, CALLER_READS_WAITING_MAX));
+        Arc::clone(callers.entry(Arc::clone(caller)).or_insert_with(new))
+    }
+}
+
+/// Large bodies and answers: parsed and written off the serving threads, a few at once.
+#[derive(Debug)]
+pub(crate) struct LargeWork {
+    bodies: Turns,
+    answers: Turns,
+    /// Leases have turns of their own: they never wait behind lists.
+    leases: Turns,
+}
+
+impl Default for LargeWork {
+    fn default() -> Self {
+        let turns = || Turns::new(LARGE_AT_ONCE_MAX, LARGE_WAITING_MAX);
+        Self { bodies: turns(), answers: turns(), leases: turns() }
+    }
+}
+
+impl LargeWork {
+    /// Parses a body of so many bytes.
+    pub(crate) async fn body<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        parse: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Crowded> {
+        done(&self.bodies, bytes, parse).await
+    }
+
+    /// Writes an answer of about so many bytes.
+    pub(crate) async fn answer<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        write: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Crowded> {
+        done(&self.answers, bytes, write).await
+    }
+
+    /// Writes a lease of about so many bytes.
+    pub(crate) async fn lease<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        write: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Crowded> {
+        done(&self.leases, bytes, write).await
+    }
+}
+
+async fn done<T: Send + 'static>(
+    turns: &Turns,
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Crowded> {
+    if bytes < LARGE_BYTES_MIN {
+        return Ok(work());
+    }
+    let turn = turns.enter().await?;
+    let working = tokio::task::spawn_blocking(move || {
+        // Held to the end, also where the caller leaves before.
+        let _turn = turn;
+        work()
+    });
+    match working.await {
+        Ok(done) => Ok(done),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that goes down cancels it.
+            Err(_) => Err(Crowded),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_go_at_once_a_few_wait_and_the_next_is_refused() {
+        let turns = Turns::new(2, 1);
+        let (first, _second) = (turns.enter().await.unwrap(), turns.enter().await.unwrap());
+        assert_eq!(turns.enter().await.err(), Some(Crowded), "nobody waits for ever");
+        let (third, refused) = tokio::join!(turns.enter(), async {
+            let refused = turns.enter().await.err();
+            drop(first);
+            refused
+        });
+        assert_eq!((third.is_ok(), refused), (true, Some(Crowded)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_do_not_wait_for_each_other_and_are_forgotten() {
+        let reads = CallerReads::default();
+        let mut held = Vec::new();
+        for _ in 0..CALLER_READS_MAX {
+            held.push(reads.enter(&"token a".into()).await.unwrap());
+        }
+        assert_eq!(reads.enter(&"token a".into()).await.err(), Some(Crowded));
+        for n in 0..2 * CALLERS_MAX {
+            assert!(reads.enter(&format!("token {n}").into()).await.is_ok());
+        }
+        assert!(reads.0.lock().unwrap().len() <= CALLERS_MAX);
+        assert_eq!(reads.enter(&"token a".into()).await.err(), Some(Crowded), "its turns are still held");
+    }
+
+    #[tokio::test]
+    async fn what_is_large_runs_elsewhere_and_what_is_small_at_once() {
+        let (large, here) = (LargeWork::default(), std::thread::current().id());
+        let thread = || std::thread::current().id();
+        assert_eq!(large.body(LARGE_BYTES_MIN - 1, thread).await, Ok(here));
+        for elsewhere in [
+            large.body(LARGE_BYTES_MIN, thread).await,
+            large.answer(LARGE_BYTES_MIN, thread).await,
+            large.lease(LARGE_BYTES_MIN, thread).await,
+        ] {
+            assert_ne!(elsewhere.unwrap(), here);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 mod orders;
 mod parts;
+mod poison;
 
 use super::*;
 use crate::config::{Overrides, Written, resolve};

@@ -7,7 +7,7 @@ use crate::engine::meters;
 use crate::shared::{read, update};
 use backstop_core::blame::is_suspect;
 use backstop_core::breaker::{Admission, Breaker, Sign, Signal};
-use backstop_core::gate::{Gate, GateSettings};
+use backstop_core::gate::{Gate, GateNews, GateSettings};
 use backstop_core::plan::Want;
 use backstop_core::port::{Answer, StoreError};
 use backstop_core::rate::RateLimit;
@@ -33,13 +33,6 @@ pub(super) struct News {
     gates: BTreeMap<(QueueName, Kind), GateNews>,
 }
 
-#[derive(Default)]
-struct GateNews {
-    deaths: u32,
-    is_full: bool,
-    signals: Vec<Signal>,
-}
-
 impl News {
     pub(super) fn of_breaker(&mut self, queue: &QueueName, signal: Signal) {
         self.breakers.entry(queue.clone()).or_default().push(signal);
@@ -47,15 +40,12 @@ impl News {
 
     /// A run that was a probe of its kind's gate did not die.
     pub(super) fn of_probe(&mut self, queue: &QueueName, kind: &Kind, signal: Signal) {
-        self.gates.entry((queue.clone(), kind.clone())).or_default().signals.push(signal);
+        self.gates.entry((queue.clone(), kind.clone())).or_default().lived(signal);
     }
 
     /// A job died, or there was no room for its death.
     pub(super) fn of_death(&mut self, queue: &QueueName, kind: &Kind, probe: Option<u64>, had_room: bool) {
-        let news = self.gates.entry((queue.clone(), kind.clone())).or_default();
-        news.deaths += u32::from(had_room);
-        news.is_full |= !had_room;
-        news.signals.extend(probe.map(|epoch| Signal { epoch, sign: Sign::Failure }));
+        self.gates.entry((queue.clone(), kind.clone())).or_default().died(probe, had_room);
     }
 }
 
@@ -301,11 +291,7 @@ impl Remote<'_> {
         let absent = SharedGate { settings, state: Gate::default() };
         update(self.backstop, &name, absent, |gate| {
             gate.settings = settings;
-            gate.state.record(&settings, &told.signals, now);
-            gate.state.died(&settings, told.deaths, now);
-            if told.is_full {
-                gate.state.full(now);
-            }
+            gate.state.hear(&settings, told, now);
         })
         .await
         .map(drop)

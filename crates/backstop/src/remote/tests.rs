@@ -1,3 +1,4 @@
+mod gates;
 mod orders;
 mod parts;
 mod poison;

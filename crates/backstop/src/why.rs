@@ -19,7 +19,7 @@ use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
 use backstop_core::job::Claimant;
 use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
-use backstop_core::rate::RateLimit;
+use backstop_core::rate::{BACK_MIN, RateLimit};
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, JobId, Kind, Span, State, StreamKey, StreamName, Time, WorkerName};
@@ -276,14 +276,21 @@ fn next_probe(facts: Facts<'_>) -> Time {
 /// What leave that was refused and the return of its job may be apart.
 const A_MOMENT: Span = Span::secs(10);
 
-/// The limit it was one too many for, if it was: it waits for as long as such jobs go back for, and somebody was refused then.
+/// The limit it was one too many for, if it was: somebody was refused while it was there, and it waits for as long as such jobs go
+/// back for.
 fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
-    let since = job.run_at.before(rate.limit.over);
-    let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
-    let was_refused = rate.refused_at.is_some_and(|refused_at| around.contains(&refused_at));
-    let was_there = job.inserted_at <= since && since <= facts.now;
-    (was_refused && was_there).then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
+    let refused_at = rate.refused_at?;
+    let is_put_off = match rate.limit.over {
+        Some(over) => {
+            let since = job.run_at.before(over);
+            let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
+            around.contains(&refused_at) && job.inserted_at <= since && since <= facts.now
+        }
+        // Whatever put it off, the limit lets nothing start before.
+        None => job.inserted_at <= refused_at && job.run_at <= rate.room_at.after(BACK_MIN),
+    };
+    is_put_off.then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
 }
 
 /// A job that ended, and whether it could come back.

@@ -50,22 +50,27 @@ impl News {
 }
 
 impl Remote<'_> {
-    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met.
-    pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<Vec<Allowed>> {
-        let mut allowed = Vec::with_capacity(wants.len());
+    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met. And how long until a limit that is met
+    /// has room again.
+    pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<(Vec<Allowed>, Option<Span>)> {
+        let (mut allowed, mut room_in) = (Vec::with_capacity(wants.len()), None::<Span>);
         for mut want in wants {
             let (epoch, probes, max) = self.admitted(&want).await?;
             want.max = max;
             let limit = self.settings(&want.queue).and_then(|settings| settings.rate_limit);
             if let Some(limit) = limit.filter(|_| max > 0) {
                 let wanted = u32::try_from(max).unwrap_or(u32::MAX);
-                want.max = self.backstop.ask_leave(&want.queue, &limit, wanted).await?.taken as usize;
+                let leave = self.backstop.ask_leave(&want.queue, &limit, wanted).await?;
+                want.max = leave.taken as usize;
+                if leave.taken == 0 {
+                    room_in = Some(room_in.map_or(leave.free_in, |room_in| room_in.min(leave.free_in)));
+                }
             }
             if want.max > 0 {
                 allowed.push(Allowed { want, epoch, probes, leave: limit });
             }
         }
-        Ok(allowed)
+        Ok((allowed, room_in))
     }
 
     /// What the breaker of a queue lets through: the epoch, whether they are probes, and how many.

@@ -166,6 +166,27 @@ fn a_job_over_the_rate_limit_says_until_when() {
 }
 
 #[test]
+fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
+    let limit = RateLimit::new(1, Span::minutes(1));
+    let full = RateStatus { limit, room_at: at(20), refused_at: Some(at(-10)) };
+    let gate = |job: &Job, rate: &RateStatus| answer_limited(Some(job), Around::Served, Some(rate)).gate();
+    let put_off = job(State::Scheduled, 20);
+    assert_eq!(gate(&put_off, &full), "rate_limited");
+    assert_eq!(gate(&job(State::Scheduled, 21), &full), "not_due");
+    assert_eq!(gate(&put_off, &RateStatus { refused_at: None, ..full }), "not_due");
+    assert_eq!(gate(&Job { inserted_at: at(-1), ..put_off.clone() }, &full), "not_due");
+    let step = |job: &Job, limit| {
+        let rate = RateStatus { limit, ..full };
+        answer_limited(Some(job), Around::Served, Some(&rate)).next_step(Some(job)).expect("a step")
+    };
+    let ready = job(State::Ready, 0);
+    assert!(step(&put_off, limit).starts_with("a higher rate_limit for emails"));
+    assert!(step(&ready, limit.over(Span::secs(30))).starts_with("a higher rate_limit for emails"));
+    let long = step(&put_off, limit.over(Span::secs(30)));
+    assert!(long.starts_with("remove `over` (30s) from the rate_limit of emails"), "{long}");
+}
+
+#[test]
 fn a_ready_job_needs_a_worker_that_serves_its_queue() {
     let sentence = "it is ready, but no live worker serves its queue";
     for ready in [job(State::Ready, 0), job(State::Scheduled, -1), job(State::Retrying, 0)] {

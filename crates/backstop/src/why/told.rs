@@ -4,9 +4,10 @@ use super::{DeadRecord, Why};
 use crate::streams::letters_of;
 use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
+use backstop_core::rate::RateLimit;
 use backstop_core::redact::Redaction;
 use backstop_core::verdict::Reason;
-use backstop_core::{Job, QueueName, WorkerName};
+use backstop_core::{Job, QueueName, State, WorkerName};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -95,6 +96,13 @@ impl Why {
             Self::GateShut { shut: Shut::Full, .. } => make_room(queue),
             Self::GateShut { gate, .. } => {
                 format!("backstop dead groups --queue {queue}, then backstop breaker reset {gate}")
+            }
+            Self::RateLimited { limit: RateLimit { over: Some(over), .. }, .. }
+                if job.state == State::Scheduled =>
+            {
+                format!(
+                    "remove `over` ({over}) from the rate_limit of {queue}: a job over the limit then waits only until there is room"
+                )
             }
             Self::RateLimited { .. } => {
                 format!("a higher rate_limit for {queue}, if what is behind it can take more")

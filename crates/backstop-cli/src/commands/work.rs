@@ -44,7 +44,8 @@ The service behind --http gets the payload as the JSON body of a POST, the same 
 retry policy says, with the status and the beginning of the body on record. Redirects are not followed, proxies of the
 environment are not used, and link-local addresses need `allow_link_local = true` in the configuration.
 
-Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
+Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one, at least a second later, calls them off and gives
+them back.")]
 pub(crate) struct WorkArgs {
     /// The queues [default: those with a handler in the configuration]
     #[arg(value_name = "QUEUE")]

@@ -65,10 +65,10 @@ pub(crate) struct WorkArgs {
     /// How long one run may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// When a failed job is tried again, as JSON; see `backstop policy preview`
+    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the configuration's, or exponential from 1s to 1h]
     #[arg(long, value_name = "JSON")]
     retry: Option<String>,
-    /// All runs a job may have, the first included
+    /// All runs a job may have, the first included [default: the configuration's, or 20, which take about 9 hours]
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
     /// How long a job stays with a worker that gives no sign of life [default: 15s]

@@ -223,3 +223,14 @@ fn many_lines_all_arrive() {
     let list = place.json(["job", "list", "--all"]);
     assert_eq!(list["jobs"].as_array().unwrap().len(), 25_000);
 }
+
+#[test]
+fn a_policy_that_names_no_kind_is_put_over_the_usual_one() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "usual"]);
+    place.json(["push", "q", "1", "--id", "five", "--max-attempts", "5"]);
+    place.json(["push", "q", "1", "--id", "six", "--retry", r#"{"max_attempts":6}"#]);
+    place.json(["push", "q", "1", "--id", "two", "--retry", r#"{"kind":"polynomial"}"#, "--max-attempts", "2"]);
+    let max = ["usual", "five", "six", "two"].map(|name| place.job(name)["max_attempts"].as_u64());
+    assert_eq!(max, [20, 5, 6, 2].map(Some));
+}

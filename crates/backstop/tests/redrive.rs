@@ -94,6 +94,23 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_redrive_says_which_queues_nobody_serves() {
+    let scene = scene(&[true; 3]).await;
+    let id = scene.start(0, "100/s").await;
+    let left = scene.dead().run_redrive(&id, |report| {
+        if report.open > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let report = left.await.unwrap();
+    let unserved = async |report: &RedriveReport| scene.dead().unserved(report).await.unwrap();
+    assert_eq!(unserved(&report).await, [QueueName::new("q").unwrap()]);
+    let worker = scene.worker();
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!(unserved(&report).await, [], "{report:?}");
+    worker.stop();
+    worker.stopped().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_good_canary_lets_all_others_follow() {
     let scene = scene(&[true; 100]).await;
     let worker = scene.worker();

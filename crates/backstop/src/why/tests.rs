@@ -103,6 +103,7 @@ const FACTS: Facts<'static> = Facts {
     job: None,
     queue: None,
     workers: &[],
+    holder_seen_at: None,
     guards: &[],
     rate: None,
     strangers: &[],
@@ -210,8 +211,34 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
         answer(Some(&since(-7, held(5))), Around::Served).details().get("since"),
         Some(&serde_json::json!("2025-12-31T23:59:53Z"))
     );
-    let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker takes the job over";
+    let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker \
+                    that serves its queue runs it again within 3s of that";
     check(&held(-1), Around::NobodyWorks, "lost", sentence);
+}
+
+#[test]
+fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
+    let silence = |seen_secs: i64, job: &Job| {
+        match why(Facts { job: Some(job), holder_seen_at: Some(at(seen_secs)), ..FACTS }) {
+            Why::Running { silence, .. } => silence,
+            other => unreachable!("{other:?}"),
+        }
+    };
+    assert_eq!(silence(-5, &held(10)), None, "one heartbeat is due now");
+    assert_eq!(silence(-7, &held(8)), None);
+    let told = Silence { seen_at: at(-9), lasts: Span::secs(9), reruns_by: at(9) };
+    assert_eq!(silence(-9, &held(6)), Some(told));
+    let why = why(Facts { job: Some(&held(6)), holder_seen_at: Some(at(-9)), ..FACTS });
+    assert_eq!(
+        (why.gate(), why.to_string().as_str()),
+        (
+            "running",
+            "it is running on host/1, which was last heard of at 2025-12-31T23:59:51Z, 9s ago; if that worker stays silent, \
+             the job runs again by 2026-01-01T00:00:09Z, where another worker is free"
+        )
+    );
+    assert_eq!(why.details()["silent_since"], "2025-12-31T23:59:51Z");
+    assert_eq!(why.details()["reruns_by"], "2026-01-01T00:00:09Z");
 }
 
 #[test]
@@ -393,7 +420,7 @@ fn every_answer_has_its_fields() {
     assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
     assert_eq!(
         fields(&held(5), Around::Served),
-        r#"{"since":null,"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
+        r#"{"reruns_by":null,"silent_since":null,"since":null,"strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
     );
     assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

@@ -138,8 +138,12 @@ async fn live_through(world: &World, poison: JobId, takes: Duration, name: fn(u6
             }
         };
         let settings = QueueSettings { concurrency: 4, prefetch: Some(4), ..QueueSettings::default() };
-        let worker =
-            process.worker(&name(deaths)).handle_raw("q", handler).queue("q", settings).start().expect("started");
+        let worker = process
+            .worker(&name(deaths))
+            .handle_raw("q", handler)
+            .queue("q", settings)
+            .start()
+            .expect("started");
         let drained = async {
             while world.live().await > 0 {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -37,8 +37,9 @@ Examples:
 An id stands for its job as long as the store has that job: live and dead ones, and done ones for `keep_done` (1h, at most 100,000 a
 queue). If that job has another payload, or is in another queue, a warning says that nothing was pushed; of a file, it also exits 1.
 
-A job without a policy of its own has its queue's. One without a kind, such as {\"max_attempts\":5}, is put over the usual one: exponential
-from 1s to 1h, 20 runs in about 9 hours; see `backstop policy preview`.
+A job without --retry has its queue's policy. A policy that names no kind, such as {\"max_attempts\":5},
+is put over the usual one: exponential from 1s to 1h, 20 runs in about 9 hours. One that names its kind
+has 3 runs unless it says otherwise; see `backstop policy preview`.
 
 A line of a file is a payload; or, if it is an object with a \"payload\" and otherwise only keys of
   {\"queue\",\"kind\",\"payload\",\"run_at\",\"delay\",\"unique_key\",\"priority\",\"retry\",\"id\"}

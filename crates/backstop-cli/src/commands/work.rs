@@ -44,8 +44,11 @@ The service behind --http gets the payload as the JSON body of a POST, the same 
 retry policy says, with the status and the beginning of the body on record. Redirects are not followed, proxies of the
 environment are not used, and link-local addresses need `allow_link_local = true` in the configuration.
 
-Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one, at least a second later, calls them off and gives
-them back.")]
+Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one, at least a second
+later, calls them off and gives them back.
+
+A job without a policy has its queue's `retry`; a queue without one tries exponentially from 1s to 1h,
+20 runs in about 9 hours. A policy that names its kind has 3 runs unless it says otherwise.")]
 pub(crate) struct WorkArgs {
     /// The queues [default: those with a handler in the configuration]
     #[arg(value_name = "QUEUE")]
@@ -65,10 +68,10 @@ pub(crate) struct WorkArgs {
     /// How long one run may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the configuration's, or exponential from 1s to 1h]
+    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the configuration's]
     #[arg(long, value_name = "JSON")]
     retry: Option<String>,
-    /// All runs a job may have, the first included [default: the configuration's, or 20, which take about 9 hours]
+    /// All runs a job may have, the first included [default: the policy's, or 20]
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
     /// How long a job stays with a worker that gives no sign of life [default: 15s]

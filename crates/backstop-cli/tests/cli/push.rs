@@ -230,7 +230,17 @@ fn a_policy_that_names_no_kind_is_put_over_the_usual_one() {
     place.json(["push", "q", "1", "--id", "usual"]);
     place.json(["push", "q", "1", "--id", "five", "--max-attempts", "5"]);
     place.json(["push", "q", "1", "--id", "six", "--retry", r#"{"max_attempts":6}"#]);
-    place.json(["push", "q", "1", "--id", "two", "--retry", r#"{"kind":"polynomial"}"#, "--max-attempts", "2"]);
+    place.json([
+        "push",
+        "q",
+        "1",
+        "--id",
+        "two",
+        "--retry",
+        r#"{"kind":"polynomial"}"#,
+        "--max-attempts",
+        "2",
+    ]);
     let max = ["usual", "five", "six", "two"].map(|name| place.job(name)["max_attempts"].as_u64());
     assert_eq!(max, [20, 5, 6, 2].map(Some));
 }

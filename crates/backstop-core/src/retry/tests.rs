@@ -139,7 +139,8 @@ fn old_age_ends_it() {
 
 #[test]
 fn a_policy_that_names_its_kind_ends_after_three_runs_and_one_that_does_not_outlives_an_outage() {
-    let written = r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"1h","jitter":0.25,"max_attempts":20}"#;
+    let written =
+        r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"1h","jitter":0.25,"max_attempts":20}"#;
     let of_queues = RetryPolicy::of_queues();
     assert_eq!(policy(written), of_queues);
     assert_eq!(policy("{}"), of_queues);

@@ -287,10 +287,7 @@ fn attempts(job: &Job, config: &Config) -> String {
 fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
     let mut facts = vec![
         ("Priority", Fact::Text(job.priority.to_string())),
-        (
-            "Attempt",
-            Fact::Text(attempts(job, &view.app().config())),
-        ),
+        ("Attempt", Fact::Text(attempts(job, &view.app().config()))),
         ("Came in", Fact::When(When::new(job.inserted_at, now))),
         (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
     ];

@@ -128,9 +128,8 @@ impl Engine {
     /// For how many jobs there is leave, and how long the others go back for.
     async fn leave_for(&self, queue: &QueueName, jobs: usize, term: Span) -> (usize, Span) {
         let wanted = u32::try_from(jobs).unwrap_or(u32::MAX);
-        let back_for = |leave: &Leave| {
-            self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.back_for(leave.free_in))
-        };
+        let back_for =
+            |leave: &Leave| self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.back_for(leave.free_in));
         let asked = tokio::time::timeout(term.scaled(0.3).into(), self.ask_leave(queue, wanted)).await;
         let asked =
             asked.unwrap_or_else(|_| Err(StoreError::unavailable("asking leave", "no answer in time")));

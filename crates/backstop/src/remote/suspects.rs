@@ -114,8 +114,7 @@ impl Remote<'_> {
         let (queue, now) = (taken.queue.clone(), self.backstop.now());
         let job = self.backstop.store().find(queue, vec![taken.job], now).await?.pop().flatten();
         let holder = job.filter(|job| job.state == State::Running).and_then(|job| job.held_by);
-        Ok(holder.is_some_and(|holder| {
-            holder.worker.as_str() == taken.worker && !is_expired(holder.until, now)
-        }))
+        Ok(holder
+            .is_some_and(|holder| holder.worker.as_str() == taken.worker && !is_expired(holder.until, now)))
     }
 }

@@ -218,11 +218,13 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
 
 #[test]
 fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
-    let silence = |seen_secs: i64, job: &Job| {
-        match why(Facts { job: Some(job), holder_seen_at: Some(at(seen_secs)), ..FACTS }) {
-            Why::Running { silence, .. } => silence,
-            other => unreachable!("{other:?}"),
-        }
+    let silence = |seen_secs: i64, job: &Job| match why(Facts {
+        job: Some(job),
+        holder_seen_at: Some(at(seen_secs)),
+        ..FACTS
+    }) {
+        Why::Running { silence, .. } => silence,
+        other => unreachable!("{other:?}"),
     };
     assert_eq!(silence(-5, &held(10)), None, "one heartbeat is due now");
     assert_eq!(silence(-7, &held(8)), None);

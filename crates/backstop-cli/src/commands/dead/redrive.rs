@@ -6,11 +6,11 @@ use crate::output::progress;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::{QueueName, Time};
 use backstop::dead::redrive::{
     CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport, THEN_RATE_USUAL,
 };
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use backstop::{QueueName, Time};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -132,7 +132,8 @@ async fn tell_waiting(
 }
 
 fn waiting(report: &RedriveReport, unserved: &[QueueName]) -> String {
-    let requeued = format!("{} requeued; waiting for {} of them to run", count(report.requeued), count(report.open));
+    let requeued =
+        format!("{} requeued; waiting for {} of them to run", count(report.requeued), count(report.open));
     if unserved.is_empty() {
         return requeued;
     }

@@ -6,7 +6,11 @@ use backstop_core::Bounds;
 
 async fn set_dead_max(test: &Test, dead_max: u64) {
     let bounds = Bounds { dead_max, ..Bounds::default() };
-    test.backstop.store().set_bounds(QueueName::new("q").unwrap(), bounds, test.backstop.now()).await.unwrap();
+    test.backstop
+        .store()
+        .set_bounds(QueueName::new("q").unwrap(), bounds, test.backstop.now())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

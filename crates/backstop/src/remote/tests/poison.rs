@@ -31,12 +31,9 @@ async fn leased_after(test: &Test, attendance: &Attendance, restart: Restart, de
 
 #[tokio::test]
 async fn three_lost_leases_bury_a_poison_job_whatever_its_worker_is_called() {
-    for restart in [
-        Restart::SameName,
-        Restart::SameNameWithStart,
-        Restart::SameNameAfterABeat,
-        Restart::NewName,
-    ] {
+    for restart in
+        [Restart::SameName, Restart::SameNameWithStart, Restart::SameNameAfterABeat, Restart::NewName]
+    {
         let test = pushed(&["poison"]).await;
         let servers = [Attendance::default(), Attendance::default()];
         for death in 0..LOST_LEASES_MAX as usize {

@@ -7,7 +7,7 @@ use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
+    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
@@ -97,10 +97,10 @@ impl Scene {
 async fn a_redrive_says_which_queues_nobody_serves() {
     let scene = scene(&[true; 3]).await;
     let id = scene.start(0, "100/s").await;
-    let left = scene.dead().run_redrive(&id, |report| {
+    let is_waiting = |report: &RedriveReport| {
         if report.open > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    let report = left.await.unwrap();
+    };
+    let report = scene.dead().run_redrive(&id, is_waiting).await.unwrap();
     let unserved = async |report: &RedriveReport| scene.dead().unserved(report).await.unwrap();
     assert_eq!(unserved(&report).await, [QueueName::new("q").unwrap()]);
     let worker = scene.worker();

@@ -14,7 +14,7 @@ mod settings;
 
 pub use settings::{BadGate, GateSettings};
 
-use crate::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Signal};
+use crate::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Sign, Signal};
 use crate::time::Time;
 use deaths::Deaths;
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,45 @@ impl Shut {
 impl fmt::Display for Shut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+/// What workers tell a gate.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GateNews {
+    /// Deaths that found room.
+    pub deaths: u32,
+    /// Whether a death found none.
+    pub is_refused: bool,
+    /// How probes ended, in this order.
+    pub probes: Vec<ProbeEnd>,
+}
+
+/// How a run ended that was a probe of a shut gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProbeEnd {
+    /// It did not die.
+    Lived(Signal),
+    /// It died.
+    Died {
+        /// The epoch it was admitted under.
+        epoch: u64,
+        /// Whether its death found room.
+        had_room: bool,
+    },
+}
+
+impl GateNews {
+    /// A job died, or there was no room for its death; `probe` is the epoch of a probe.
+    pub fn died(&mut self, probe: Option<u64>, had_room: bool) {
+        self.deaths += u32::from(had_room);
+        self.is_refused |= !had_room;
+        self.probes.extend(probe.map(|epoch| ProbeEnd::Died { epoch, had_room }));
+    }
+
+    /// A probe ended and did not die.
+    pub fn lived(&mut self, signal: Signal) {
+        self.probes.push(ProbeEnd::Lived(signal));
     }
 }
 
@@ -156,6 +195,24 @@ impl Gate {
                 self.deaths = Deaths::default();
             }
             self.shut = None;
+        }
+    }
+
+    /// Takes note of all that workers tell. To a gate that lack of room shut, a probe whose death found room is a success.
+    pub fn hear(&mut self, settings: &GateSettings, news: &GateNews, now: Time) {
+        let lacked_room = self.shut == Some(Shut::Full);
+        let signal = |end: &ProbeEnd| match *end {
+            ProbeEnd::Lived(signal) => signal,
+            ProbeEnd::Died { epoch, had_room } if had_room && lacked_room => {
+                Signal { epoch, sign: Sign::Success }
+            }
+            ProbeEnd::Died { epoch, .. } => Signal { epoch, sign: Sign::Failure },
+        };
+        let signals: Vec<Signal> = news.probes.iter().map(signal).collect();
+        self.record(settings, &signals, now);
+        self.died(settings, news.deaths, now);
+        if news.is_refused {
+            self.full(now);
         }
     }
 

@@ -29,17 +29,16 @@ pub struct RateLimit {
     pub count: u32,
     /// … in this time.
     pub per: Span,
-    /// How long a job that is over the limit goes back for.
-    #[serde(default = "over_usual")]
-    pub over: Span,
+    /// How long a job that is over the limit goes back for; `None` for until there is room again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Span>,
     /// How many may start at once; `None` means `count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
 
-const fn over_usual() -> Span {
-    Span::minutes(5)
-}
+/// A job that is over the limit goes back for no shorter than this, unless `over` says so.
+pub const BACK_MIN: Span = Span::millis(50);
 
 /// A limit that cannot work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,15 +58,20 @@ pub enum BadRate {
 }
 
 impl RateLimit {
-    /// So many in so long; what is over goes back for five minutes.
+    /// So many in so long; what is over goes back until there is room again.
     pub const fn new(count: u32, per: Span) -> Self {
-        Self { count, per, over: over_usual(), burst: None }
+        Self { count, per, over: None, burst: None }
     }
 
     /// With jobs that are over the limit going back for `over`.
     #[must_use]
     pub const fn over(self, over: Span) -> Self {
-        Self { over, ..self }
+        Self { over: Some(over), ..self }
+    }
+
+    /// How long a job that is over the limit goes back for, when there is room for one in `free_in`.
+    pub fn back_for(&self, free_in: Span) -> Span {
+        self.over.unwrap_or_else(|| free_in.max(BACK_MIN))
     }
 
     /// With at most so many at once.
@@ -83,8 +87,8 @@ impl RateLimit {
             Err(BadRate::Count(self.count))
         } else if self.per < RATE_PER_MIN || self.per > RATE_PER_MAX {
             Err(BadRate::Per(self.per))
-        } else if self.over.is_zero() || self.over > DELAY_MAX {
-            Err(BadRate::Over(self.over))
+        } else if let Some(over) = self.over.filter(|over| over.is_zero() || *over > DELAY_MAX) {
+            Err(BadRate::Over(over))
         } else if !(1..=RATE_COUNT_MAX).contains(&burst) {
             Err(BadRate::Burst(burst))
         } else {

@@ -7,8 +7,8 @@
 mod preview;
 mod written;
 
-pub use preview::{Preview, preview};
-pub use written::BadPolicy;
+pub use preview::{Preview, preview, shortest_life};
+pub use written::{BadPolicy, deserialize_for_stream};
 
 use crate::limits::DELAY_MAX;
 use crate::time::Span;
@@ -132,7 +132,8 @@ pub enum Next {
 }
 
 impl Default for RetryPolicy {
-    /// Three runs; after 1 s and 2 s, up to a quarter more.
+    /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three runs; after 1 s and 2 s, up to a
+    /// quarter more. Queues begin with [`RetryPolicy::of_queues`].
     fn default() -> Self {
         let curve = Curve::Exponential { base: Span::secs(1), factor: 2.0, cap: Span::secs(30) };
         Self { curve, jitter: Jitter::Add(0.25), max_attempts: Some(3), max_age: None }
@@ -140,6 +141,13 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine hours, so that jobs outlive the
+    /// restart, and the outage, of the service behind them.
+    pub const fn of_queues() -> Self {
+        let curve = Curve::Exponential { base: Span::secs(1), factor: 2.0, cap: Span::hours(1) };
+        Self { curve, jitter: Jitter::Add(0.25), max_attempts: Some(20), max_age: None }
+    }
+
     /// A policy of your own: what `curve` answers for failure count, age and a random draw is the wait, at most ten years;
     /// `None` ends the job. It must answer the same for the same arguments. Three attempts, unless changed.
     pub fn custom(curve: impl Fn(u32, Span, Roll) -> Option<Span> + Send + Sync + 'static) -> Self {

@@ -69,6 +69,7 @@ impl Backlog for MemoryStore {
                 claimed.by.until = extended(claimed.by.until, beat.until, now);
             }
         }
+        let lost = lost.into_iter().filter(|lease| !shelves.is_settled(lease)).collect();
         Ok(Beaten::whole(lost))
     }
 
@@ -187,6 +188,13 @@ impl Shelves {
     fn is_current(&mut self, lease: &Lease) -> bool {
         self.record(lease.job)
             .is_some_and(|(_, record)| record.queue == lease.queue && lease.wins(record.lease))
+    }
+
+    /// Whether the job's last settlement was made under this lease.
+    fn is_settled(&mut self, lease: &Lease) -> bool {
+        self.record(lease.job).is_some_and(|(_, record)| {
+            record.queue == lease.queue && record.settled.is_some_and(|(number, _)| number == lease.number)
+        })
     }
 
     fn held_under(&self, number: LeaseNumber) -> Vec<Arrival> {

@@ -29,7 +29,7 @@ macro_rules! scripts {
 
 scripts! {
     AMEND: "record" "payloads" "places" "runs" "deaths" "unique" "claims" => "amend";
-    BEAT: => "beat";
+    BEAT: "record" => "beat";
     BEGIN: => "begin";
     BURY: "record" "payloads" => "bury";
     CARRY: "record" => "carry";

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 const BEAT_WORKER: &str = include_str!("sql/beat_worker.sql");
 const BEAT_EXTEND: &str = include_str!("sql/beat_extend.sql");
+const BEAT_SETTLED: &str = include_str!("sql/beat_settled.sql");
 const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
 
 /// Keeps claims alive, and tells which leases are lost.
@@ -20,10 +21,11 @@ pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Le
     work.db.prepare_cached(BEAT_WORKER)?.execute(worker)?;
     let (mut alive, mut lost) = (BTreeSet::<LeaseNumber>::new(), Vec::new());
     let mut find = work.db.prepare_cached(SETTLE_FIND)?;
+    let mut settled = work.db.prepare_cached(BEAT_SETTLED)?;
     for lease in &beat.leases {
         if is_current(work, &mut find, lease)? {
             alive.insert(lease.number);
-        } else {
+        } else if !is_settled(work, &mut settled, lease)? {
             lost.push(lease.clone());
         }
     }
@@ -39,6 +41,11 @@ fn is_current(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease
     let Some(queue) = work.queue(&lease.queue)? else { return Ok(false) };
     let named = params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id];
     find.exists(named)
+}
+
+fn is_settled(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
+    let Some(queue) = work.queue(&lease.queue)? else { return Ok(false) };
+    find.exists(params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id])
 }
 
 /// The queues of a worker's row.

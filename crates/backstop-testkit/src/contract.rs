@@ -122,6 +122,7 @@ macro_rules! store_contract {
             }
             lease: run {
                 beat_reports_lost
+                a_settled_lease_keeps_no_claim_alive
                 a_beat_of_no_leases_is_a_sign_of_life
                 a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten
                 a_late_beat_never_shortens_a_claim

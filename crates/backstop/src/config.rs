@@ -79,7 +79,8 @@ pub struct Config {
 impl Config {
     /// The retry policy of a queue: its own, or the usual one.
     pub fn retry_of(&self, queue: &QueueName) -> RetryPolicy {
-        self.queues.get(queue).map(|queue| queue.settings.retry.clone()).unwrap_or_default()
+        let own = self.queues.get(queue).map(|queue| queue.settings.retry.clone());
+        own.unwrap_or_else(|| QueueSettings::usual(queue).retry)
     }
 
     /// How long leases of a queue are: by its entry, or the usual.

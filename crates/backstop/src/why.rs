@@ -14,12 +14,13 @@ pub use ask::Explained;
 use crate::breakers::{GuardName, GuardStatus};
 use crate::engine::execute::UNKNOWN_KIND_WAIT;
 use crate::rates::RateStatus;
+use crate::worker::Timing;
 use backstop_core::blame::strikes;
 use backstop_core::breaker::Admission;
 use backstop_core::gate::Shut;
 use backstop_core::job::Claimant;
 use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
-use backstop_core::rate::RateLimit;
+use backstop_core::rate::{BACK_MIN, RateLimit};
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, JobId, Kind, Span, State, StreamKey, StreamName, Time, WorkerName};
@@ -37,6 +38,8 @@ pub struct Facts<'a> {
     pub queue: Option<&'a QueueStatus>,
     /// All workers that beat within [`LIVE_WITHIN`].
     pub workers: &'a [WorkerStatus],
+    /// When the worker that has the job last gave a sign of life, if it was within the hour.
+    pub holder_seen_at: Option<Time>,
     /// The breakers and gates that stand before it.
     pub guards: &'a [GuardStatus],
     /// The rate limit of its queue, if it has one.
@@ -66,6 +69,17 @@ pub struct DeadRecord {
     pub position: i64,
     /// Records of the key that wait behind it because it halted the key; none if the key went on.
     pub halted: Option<u64>,
+}
+
+/// A worker that has a job and is late with its heartbeats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Silence {
+    /// When it last gave a sign of life.
+    pub seen_at: Time,
+    /// How long ago that is.
+    pub lasts: Span,
+    /// The latest time at which the job runs again if the worker stays silent, and another one is free.
+    pub reruns_by: Time,
 }
 
 /// Why a job does not run.
@@ -127,6 +141,8 @@ pub enum Why {
         until: Time,
         /// So many workers vanished with it lately: it begins there when no other such job runs.
         strikes: u64,
+        /// Its worker is late with its heartbeats.
+        silence: Option<Silence>,
     },
     /// It ran, and its worker gives no sign of life.
     Lost {
@@ -222,7 +238,7 @@ pub fn why(facts: Facts<'_>) -> Why {
             ended(job, facts, Why::Dead { reason: job.reason, at: job.finished_at, error, record })
         }
         State::Cancelled => ended(job, facts, Why::Cancelled { reason: job.reason, at: job.finished_at }),
-        State::Running => held(job, facts.now),
+        State::Running => held(job, facts),
         State::Scheduled | State::Retrying | State::Ready => {
             let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
             let is_paused = facts.queue.is_some_and(|queue| queue.gate == Gate::Paused);
@@ -276,14 +292,21 @@ fn next_probe(facts: Facts<'_>) -> Time {
 /// What leave that was refused and the return of its job may be apart.
 const A_MOMENT: Span = Span::secs(10);
 
-/// The limit it was one too many for, if it was: it waits for as long as such jobs go back for, and somebody was refused then.
+/// The limit it was one too many for, if it was: somebody was refused while it was there, and it waits for as long as such jobs go
+/// back for.
 fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
-    let since = job.run_at.before(rate.limit.over);
-    let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
-    let was_refused = rate.refused_at.is_some_and(|refused_at| around.contains(&refused_at));
-    let was_there = job.inserted_at <= since && since <= facts.now;
-    (was_refused && was_there).then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
+    let refused_at = rate.refused_at?;
+    let is_put_off = match rate.limit.over {
+        Some(over) => {
+            let since = job.run_at.before(over);
+            let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
+            around.contains(&refused_at) && job.inserted_at <= since && since <= facts.now
+        }
+        // Whatever put it off, the limit lets nothing start before.
+        None => job.inserted_at <= refused_at && job.run_at <= rate.room_at.after(BACK_MIN),
+    };
+    is_put_off.then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
 }
 
 /// A job that ended, and whether it could come back.
@@ -314,7 +337,8 @@ fn is_all_quiet(serving: &[&WorkerStatus], facts: Facts<'_>) -> bool {
     serving.iter().all(|worker| facts.quiet.contains(&worker.name))
 }
 
-fn held(job: &Job, now: Time) -> Why {
+fn held(job: &Job, facts: Facts<'_>) -> Why {
+    let now = facts.now;
     let lost = strikes(job.lost_leases, &job.history, now);
     match &job.held_by {
         Some(claimant) if claimant.until < now => {
@@ -325,10 +349,28 @@ fn held(job: &Job, now: Time) -> Why {
             since: Some(*since),
             until: *until,
             strikes: lost.len() as u64,
+            silence: facts.holder_seen_at.and_then(|seen_at| silence(seen_at, *until, now)),
         },
         // Settled between the reading of the job and of its claim.
-        None => Why::Running { worker: WorkerName::new("unknown"), since: None, until: now, strikes: 0 },
+        None => Why::Running {
+            worker: WorkerName::new("unknown"),
+            since: None,
+            until: now,
+            strikes: 0,
+            silence: None,
+        },
     }
+}
+
+/// Three heartbeats fit into a lease: a worker that let half of it pass without one is late.
+fn silence(seen_at: Time, until: Time, now: Time) -> Option<Silence> {
+    let (lasts, left) = (now.since(seen_at), until.since(now));
+    (lasts > left).then(|| Silence { seen_at, lasts, reruns_by: until.after(takeover_bound()) })
+}
+
+/// The longest time from a lease's end to the next run of its job, where a worker is free for it.
+fn takeover_bound() -> Span {
+    Timing::default().recovery_bound(Span::ZERO)
 }
 
 fn ready(job: &Job, facts: Facts<'_>) -> Why {

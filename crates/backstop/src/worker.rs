@@ -3,6 +3,7 @@
 use crate::client::Backstop;
 use crate::engine::{self, Engine};
 use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
+use crate::streams::letters_of;
 use crate::sweeps::Sweep;
 use crate::tables::Table;
 use backstop_core::breaker::BreakerSettings;
@@ -26,7 +27,7 @@ pub struct QueueSettings {
     pub concurrency: usize,
     /// How many more are claimed ahead; `None` means as many as run at once.
     pub prefetch: Option<usize>,
-    /// When a failed job is tried again.
+    /// When a failed job is tried again; [`RetryPolicy::of_queues`] unless changed.
     pub retry: RetryPolicy,
     /// How long one run may take.
     pub timeout: Option<Span>,
@@ -51,6 +52,13 @@ impl QueueSettings {
         Self { rate_limit: Some(limit), ..self }
     }
 
+    /// What holds for a queue that nothing is said about. A dead letter of a stream that is requeued has the policy of streams.
+    pub(crate) fn usual(queue: &QueueName) -> Self {
+        let retry = letters_of(queue).map(|_| RetryPolicy::default());
+        let usual = Self::default();
+        Self { retry: retry.unwrap_or(usual.retry), ..usual }
+    }
+
     /// How many jobs are claimed ahead.
     pub(crate) fn prefetch_usual(&self) -> usize {
         self.prefetch.unwrap_or(self.concurrency)
@@ -62,7 +70,7 @@ impl Default for QueueSettings {
         Self {
             concurrency: 8,
             prefetch: None,
-            retry: RetryPolicy::default(),
+            retry: RetryPolicy::of_queues(),
             timeout: None,
             lease: Span::secs(15),
             shelf: Shelf::default(),
@@ -295,7 +303,7 @@ impl WorkerBuilder {
         for ((queue, kind), handler) in self.handlers {
             let queue = QueueName::new(&queue)?;
             let kind = kind.map(|kind| Kind::new(&kind)).transpose()?;
-            settings.entry(queue.clone()).or_insert_with(QueueSettings::default);
+            settings.entry(queue.clone()).or_insert_with(|| QueueSettings::usual(&queue));
             handlers.insert((queue, kind), handler);
         }
         let (mut shelves, mut minded) = (BTreeMap::new(), BTreeMap::new());

@@ -5,8 +5,8 @@
 //!
 //! | a worker | shown as |
 //! |---|---|
-//! | is not heard, and holds jobs | not heard: they are taken over once its leases are over |
-//! | is not heard, or has said goodbye, and holds nothing | stopped |
+//! | missed two heartbeats, and holds jobs | not heard: they are taken over once its leases are over |
+//! | missed two heartbeats, or has said goodbye, and holds nothing | stopped |
 //! | was told to stop, or stops by itself | stopping |
 //! | was asked to take no new jobs | quiet |
 //! | anything else | live |
@@ -31,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const LISTED: Span = Span::hours(1);
 /// What is said to who asks for something of a worker that does not listen.
 pub const UNHEARD: &str = "it has told nothing of itself; if it is of a version that hears no orders, it works on. End its process instead";
+/// What a heartbeat may be late by: as long as a store may take for it.
+const BEAT_SLACK: Span = Span::secs(1);
 /// Cells that are read for each worker of a list: card, order, kinds.
 const CELLS_EACH: usize = 3;
 
@@ -76,6 +78,8 @@ pub struct WorkerInfo {
     has_card: bool,
     /// Whether it is a worker of a process, which takes its card away when it ends.
     is_of_process: bool,
+    /// How often it sends heartbeats, where it tells that.
+    beats_every: Option<Span>,
 }
 
 /// Some of the workers, by name.
@@ -134,7 +138,7 @@ impl WorkerInfo {
     fn new(status: WorkerStatus, card: Option<Card>, order: Option<Standing>, known: kinds::Known) -> Self {
         let has_card = card.is_some();
         let card = card.unwrap_or_default();
-        let is_of_process = card.is_of_process();
+        let (is_of_process, beats_every) = (card.is_of_process(), card.beats_every);
         let asked = order.filter(|order| card.run.as_ref().is_none_or(|run| order.is_for(run)));
         Self {
             // The card may be older than the beats.
@@ -146,6 +150,7 @@ impl WorkerInfo {
             asked,
             has_card,
             is_of_process,
+            beats_every,
         }
     }
 
@@ -156,7 +161,9 @@ impl WorkerInfo {
 
     /// How it is at `now`.
     pub fn health(&self, now: Time) -> Health {
-        let is_heard = is_heard(&self.status, now);
+        // Two missed heartbeats, and a moment for the next one to arrive.
+        let silence_max = self.beats_every.map_or(LIVE_WITHIN, |period| period.times(2).plus(BEAT_SLACK));
+        let is_heard = now.since(self.status.seen_at) <= silence_max;
         // A worker that stops takes its card away, and its last beat names no queue.
         let has_left = !self.is_of_process && self.status.queues.is_empty();
         let asked = self.asked.as_ref().filter(|_| self.has_card).map(|asked| asked.asked);

@@ -84,7 +84,8 @@ async fn a_failure_waits_and_is_tried_again_until_it_dies() {
     let setup = setup();
     let id = setup.push("a").await;
     let failing = |run: Run| async move { Err(Fail::retry(format!("boom {}", run.attempt()))) };
-    let worker = setup.worker("w").handle_raw("q", failing).start().expect("started");
+    let settings = QueueSettings { retry: RetryPolicy::default(), ..QueueSettings::default() };
+    let worker = setup.worker("w").handle_raw("q", failing).queue("q", settings).start().expect("started");
     let waiting = setup.state_becomes(id, State::Retrying).await;
     let wait = waiting.run_at.since(setup.backstop.now());
     assert!(wait <= Span::millis(1_250), "after 1 s and up to a quarter more: {wait}");
@@ -93,6 +94,25 @@ async fn a_failure_waits_and_is_tried_again_until_it_dies() {
     let messages: Vec<_> = job.history.failures().into_iter().map(|failure| failure.error.message).collect();
     assert_eq!(messages, ["boom 1", "boom 2", "boom 3"]);
     stopped(worker).await;
+}
+
+#[tokio::test]
+async fn a_job_of_a_queue_that_is_told_nothing_outlives_an_outage_of_an_hour() {
+    let test = backstop::testing::start();
+    let began_at = test.backstop.now();
+    let id = test.backstop.draft("q").push().await.expect("pushed").id;
+    let job = async || test.backstop.job(id).await.expect("memory answers").expect("the job is there");
+    while job().await.state != State::Done {
+        let is_back = test.backstop.now().since(began_at) >= Span::hours(1);
+        let handler = move |_: Run| async move {
+            if is_back { Ok(()) } else { Err(Fail::retry("the service is down")) }
+        };
+        test.backstop.worker().handle_raw("q", handler).drain().await.expect("drained");
+        let now = job().await;
+        assert_ne!(now.state, State::Dead, "after {} runs", now.attempt);
+        test.clock.advance(now.run_at.since(test.backstop.now()));
+    }
+    assert!(test.backstop.now().since(began_at) < Span::hours(3), "it runs soon after the service is back");
 }
 
 #[tokio::test(start_paused = true)]

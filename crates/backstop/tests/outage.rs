@@ -59,6 +59,7 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
     let bounds = Some(Bounds { dead_max: u64::from(u32::MAX), ..Bounds::default() });
     let settings =
         QueueSettings { concurrency: CONCURRENCY, breaker, gate, shelf, bounds, ..QueueSettings::default() };
+    let settings = QueueSettings { retry: RetryPolicy::default(), ..settings };
     let worker = backstop.worker().services(Services::CallersRuntime);
     let worker = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
     let (queue, kind) = (QueueName::new("q").expect("a name"), Kind::new("call").expect("a kind"));

@@ -61,6 +61,27 @@ async fn what_is_over_the_limit_goes_back_and_is_not_charged() {
 }
 
 #[tokio::test]
+async fn without_over_a_job_over_the_limit_goes_back_until_there_is_room() {
+    let test = testing::start();
+    push(&test.backstop, 40).await;
+    let limit = RateLimit::new(5, Span::secs(1));
+    let began_at = test.backstop.now();
+    let mut done = 0;
+    for round in 0..=7_000 / 200 {
+        done += drained(&test, limited(limit)).await;
+        assert_eq!(done, 5 + round, "{} ms after the start", round * 200);
+        let room_at = test.backstop.now().after(Span::millis(200));
+        for n in 0..40 {
+            let job = job(&test.backstop, n).await;
+            assert!(job.state == State::Done || job.run_at <= room_at, "{job:?}");
+            assert_eq!(job.lost_leases, 0);
+        }
+        test.clock.advance(Span::millis(200));
+    }
+    assert_eq!((done, test.backstop.now().since(began_at)), (40, Span::millis(7_200)));
+}
+
+#[tokio::test]
 async fn two_workers_share_one_limit() {
     let test = testing::start();
     push(&test.backstop, 3).await;

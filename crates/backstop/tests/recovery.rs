@@ -117,8 +117,8 @@ async fn stopped(worker: Running) -> backstop::Progress {
 }
 
 /// Lets processes work, one after the other, until nothing is left to do: `poison` kills each it runs in at once, everything else takes
-/// its time. Answers how many died.
-async fn live_through(world: &World, poison: JobId, takes: Duration) -> u64 {
+/// its time. Answers how many died. `name` is that of the worker that comes after so many deaths.
+async fn live_through(world: &World, poison: JobId, takes: Duration, name: fn(u64) -> String) -> u64 {
     let crashed = Arc::new(Notify::new());
     let mut dead = Vec::new();
     let mut deaths = 0;
@@ -138,9 +138,12 @@ async fn live_through(world: &World, poison: JobId, takes: Duration) -> u64 {
             }
         };
         let settings = QueueSettings { concurrency: 4, prefetch: Some(4), ..QueueSettings::default() };
-        let name = format!("worker-{deaths}");
-        let worker =
-            process.worker(&name).handle_raw("q", handler).queue("q", settings).start().expect("started");
+        let worker = process
+            .worker(&name(deaths))
+            .handle_raw("q", handler)
+            .queue("q", settings)
+            .start()
+            .expect("started");
         let drained = async {
             while world.live().await > 0 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -157,6 +160,15 @@ async fn live_through(world: &World, poison: JobId, takes: Duration) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
+    check_poison(|deaths| format!("worker-{deaths}"), ["worker-0", "worker-1", "worker-2"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_job_dies_also_where_each_worker_is_restarted_under_its_name() {
+    check_poison(|_| "worker".to_owned(), ["worker"; 3]).await;
+}
+
+async fn check_poison(name: fn(u64) -> String, lost_workers: [&str; 3]) {
     const INNOCENTS: usize = 30;
     let world = World::new();
     let mut innocents = Vec::new();
@@ -167,11 +179,11 @@ async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
     for n in 0..INNOCENTS / 2 {
         innocents.push(world.push(&format!("after-{n}")).await);
     }
-    let deaths = live_through(&world, poison, Duration::from_millis(200)).await;
+    let deaths = live_through(&world, poison, Duration::from_millis(200), name).await;
     let killer = world.job(poison).await;
     assert_eq!((killer.state, killer.reason, deaths), (State::Dead, Some(Reason::CrashedWorker), 3));
     let context = killer.history.failures().pop().expect("it says why").context.expect("it is known");
-    assert_eq!(context.lost_workers, ["worker-0", "worker-1", "worker-2"], "whom it took along");
+    assert_eq!(context.lost_workers, lost_workers, "whom it took along");
     for id in innocents {
         let job = world.job(id).await;
         assert_eq!(job.state, State::Done);
@@ -189,7 +201,7 @@ async fn who_was_suspected_before_does_not_die_of_what_runs_beside_it() {
     // A restart of its worker, nobody's fault.
     world.claim_and_vanish(3).await;
     let poison = world.push("poison").await;
-    live_through(&world, poison, Duration::from_secs(2)).await;
+    live_through(&world, poison, Duration::from_secs(2), |deaths| format!("worker-{deaths}")).await;
     let killer = world.job(poison).await;
     assert_eq!((killer.state, killer.reason), (State::Dead, Some(Reason::CrashedWorker)));
     for id in suspects {

@@ -7,7 +7,7 @@ use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
+    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
@@ -91,6 +91,23 @@ impl Scene {
     async fn dead_now(&self) -> u64 {
         self.dead().stats().await.unwrap().total
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_says_which_queues_nobody_serves() {
+    let scene = scene(&[true; 3]).await;
+    let id = scene.start(0, "100/s").await;
+    let is_waiting = |report: &RedriveReport| {
+        if report.open > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let report = scene.dead().run_redrive(&id, is_waiting).await.unwrap();
+    let unserved = async |report: &RedriveReport| scene.dead().unserved(report).await.unwrap();
+    assert_eq!(unserved(&report).await, [QueueName::new("q").unwrap()]);
+    let worker = scene.worker();
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!(unserved(&report).await, [], "{report:?}");
+    worker.stop();
+    worker.stopped().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,7 @@ Examples:
   backstop policy preview --policy '{\"kind\":\"steps\",\"delays\":[\"10s\",\"20s\",\"30s\",\"60s\",\"60s\"]}' --attempts 5
   backstop policy preview --policy '{\"kind\":\"progressive\"}'
   backstop policy preview --policy '{\"kind\":\"exponential\",\"base\":\"1s\",\"factor\":2.0,\"cap\":\"30s\",\"jitter\":0.25,\"max_attempts\":3}'
+  backstop policy preview --policy '{}' --attempts 20            what a queue without a policy has
   backstop policy preview --policy '{\"kind\":\"polynomial\",\"max_attempts\":25}' --attempts 25
   backstop policy preview --policy '{\"kind\":\"constant\",\"every\":\"1m\",\"max_attempts\":\"unlimited\"}' --json
 
@@ -51,7 +52,7 @@ success_threshold (2); for policies see `backstop policy preview --help`.")]
 /// Which policy, and how far.
 #[derive(Args, Debug)]
 pub(crate) struct PreviewArgs {
-    /// The policy, as JSON [default: the usual one]
+    /// The policy, as JSON [default: {"kind":"exponential"}]
     #[arg(long, value_name = "JSON")]
     policy: Option<String>,
     /// After how many failures to stop

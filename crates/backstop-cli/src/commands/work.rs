@@ -52,7 +52,11 @@ environment are not used, and link-local addresses need `allow_link_local = true
 
 A run that failed is one line on stderr, with its error and the time of the next try; --quiet leaves these out.
 
-Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one calls them off and gives them back.")]
+Ctrl-C or SIGTERM lets running jobs end, for `grace` (30s) at most; a second one, at least a second
+later, calls them off and gives them back.
+
+A job without a policy has its queue's `retry`; a queue without one tries exponentially from 1s to 1h,
+20 runs in about 9 hours. A policy that names its kind has 3 runs unless it says otherwise.")]
 pub(crate) struct WorkArgs {
     /// The queues [default: those with a handler in the configuration]
     #[arg(value_name = "QUEUE")]
@@ -72,10 +76,10 @@ pub(crate) struct WorkArgs {
     /// How long one run may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// When a failed job is tried again, as JSON; see `backstop policy preview`
+    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the configuration's]
     #[arg(long, value_name = "JSON")]
     retry: Option<String>,
-    /// All runs a job may have, the first included
+    /// All runs a job may have, the first included [default: the policy's, or 20]
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
     /// How long a job stays with a worker that gives no sign of life [default: 15s]

@@ -15,6 +15,7 @@ on_every_store! {
     bad_lines_are_named_and_the_good_ones_taken_in,
     a_bad_canary_stops_a_redrive,
     a_good_canary_lets_the_others_follow,
+    a_redrive_that_nobody_serves_says_so,
     picked_letters_are_redriven_and_stopping_is_noted,
 }
 
@@ -241,6 +242,17 @@ fn a_good_canary_lets_the_others_follow(place: &Place) {
     ended(worker).succeeded();
     let requeues = ["a", "b", "c", "d", "e"].map(|name| place.job(name)["requeues"].as_u64().unwrap());
     assert_eq!(requeues, [1; 5]);
+}
+
+fn a_redrive_that_nobody_serves_says_so(place: &Place) {
+    die(place, "q", &[("a", "boom"), ("b", "boom")]);
+    let stderr = std::fs::File::create(place.path("stderr")).unwrap();
+    let args = ["dead", "redrive", "--queue", "q"];
+    let child = place.command(args).stdout(std::process::Stdio::piped()).stderr(stderr).spawn().unwrap();
+    let told = "2 requeued; waiting for 2 of them to run; nobody serves q";
+    wait_until("a word about it", || place.read("stderr").contains(told));
+    signal(&child, "INT");
+    ended(child).exits(1);
 }
 
 /// Words of the audit, the newest first.

@@ -33,7 +33,7 @@ fn a_job_has_its_shape() {
         (&job["state"], &job["kind"], &job["attempt"]),
         (&json!("ready"), &json!("default"), &json!(0))
     );
-    assert_eq!((&job["unique_key"], &job["max_attempts"]), (&json!("u"), &json!(3)));
+    assert_eq!((&job["unique_key"], &job["max_attempts"]), (&json!("u"), &json!(20)));
     assert!(job["inserted_at"].as_str().unwrap().ends_with('Z'), "{job}");
 }
 
@@ -203,7 +203,7 @@ fn why_names_the_gate() {
     let sentence = place.run(["job", "why", "a"]).succeeded().stdout;
     crate::place::signal(&child, "TERM");
     ended(child).succeeded();
-    assert!(sentence.contains("run 2 of 3") && sentence.contains("exited with code 1"), "{sentence}");
+    assert!(sentence.contains("run 2 of 20") && sentence.contains("exited with code 1"), "{sentence}");
     place.json(["job", "cancel", "a"]);
     assert_eq!(gate("a"), "cancelled");
     let answer = place.run(["job", "why", "nobody"]).exits(1);

@@ -234,3 +234,24 @@ fn a_job_that_a_full_queue_refused_has_no_id_to_be_looked_for() {
     assert!(answer.stderr.contains("q is full and did not take it"), "{answer:#?}");
     assert_eq!(place.run(["push", "q", "2", "--json"]).exits(1).json()["result"], "full");
 }
+
+#[test]
+fn a_policy_that_names_no_kind_is_put_over_the_usual_one() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "usual"]);
+    place.json(["push", "q", "1", "--id", "five", "--max-attempts", "5"]);
+    place.json(["push", "q", "1", "--id", "six", "--retry", r#"{"max_attempts":6}"#]);
+    place.json([
+        "push",
+        "q",
+        "1",
+        "--id",
+        "two",
+        "--retry",
+        r#"{"kind":"polynomial"}"#,
+        "--max-attempts",
+        "2",
+    ]);
+    let max = ["usual", "five", "six", "two"].map(|name| place.job(name)["max_attempts"].as_u64());
+    assert_eq!(max, [20, 5, 6, 2].map(Some));
+}

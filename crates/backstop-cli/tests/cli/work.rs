@@ -89,13 +89,29 @@ fn a_signal_lets_running_jobs_end() {
 }
 
 #[test]
+fn two_signals_at_once_are_one() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let child = place.start(["work", "q", "--exec", "touch started; while [ ! -e go ]; do sleep 0.05; done"]);
+    wait_until("a run", || place.path("started").exists());
+    // As coreutils' `timeout` does, to its child and to the child's group.
+    for name in ["TERM", "INT", "TERM"] {
+        signal(&child, name);
+    }
+    place.write("go", "");
+    let answer = ended(child).succeeded();
+    assert!(answer.stderr.contains("running jobs may end"), "{answer:#?}");
+    assert_eq!(place.job("a")["state"], "done");
+}
+
+#[test]
 fn a_second_signal_gives_running_jobs_back() {
     let place = Place::new();
     place.json(["push", "q", "1", "--id", "a"]);
     let child = place.start(["work", "q", "--exec", "touch started; exec sleep 60"]);
     wait_until("a run", || place.path("started").exists());
     signal(&child, "TERM");
-    // Two signals that come together may arrive as one; the second is sent until it has an effect.
+    // Signals that come together count as one; the second is sent until it has an effect.
     let mut child = child;
     wait_until("the end", || {
         if child.try_wait().unwrap().is_none() {

@@ -201,6 +201,44 @@ fn no_death_is_no_news() {
     assert_eq!(rig.gate, before);
 }
 
+/// What becomes of a gate whose two probes died.
+fn check_probes_died(shut: &str, had_room: bool, expected: Option<Shut>) {
+    let mut rig = Rig::new();
+    for step in [shut, "+60s", "a2"] {
+        rig.step(step);
+    }
+    let mut news = GateNews::default();
+    for _ in 0..2 {
+        news.died(Some(rig.epoch), had_room);
+    }
+    rig.gate.hear(&rig.settings, &news, rig.now);
+    assert_eq!(rig.gate.shut(), expected, "{shut}, room: {had_room}");
+}
+
+#[test]
+fn a_probe_whose_death_finds_room_is_a_success_where_room_lacked() {
+    check_probes_died("full", true, None);
+    check_probes_died("full", false, Some(Shut::Full));
+    check_probes_died("d10", true, Some(Shut::Deaths));
+}
+
+#[test]
+fn a_gate_hears_of_deaths_refusals_and_probes_that_lived() {
+    let mut rig = Rig::new();
+    rig.gate.hear(&rig.settings, &GateNews { deaths: 10, ..GateNews::default() }, rig.now);
+    assert_eq!(rig.gate.shut(), Some(Shut::Deaths));
+    rig.step("+60s");
+    rig.step("a2");
+    let mut news = GateNews::default();
+    for _ in 0..2 {
+        news.lived(Signal { epoch: rig.epoch, sign: Sign::Success });
+    }
+    rig.gate.hear(&rig.settings, &news, rig.now);
+    assert_eq!(rig.gate.shut(), None);
+    rig.gate.hear(&rig.settings, &GateNews { is_refused: true, ..GateNews::default() }, rig.now);
+    assert_eq!(rig.gate.shut(), Some(Shut::Full));
+}
+
 proptest! {
     #[test]
     fn deaths_count_for_their_time_to_one_part(

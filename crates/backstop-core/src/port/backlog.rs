@@ -69,7 +69,8 @@ pub struct Beat {
 /// What came of a beat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Beaten {
-    /// Which of the named leases are no longer the current ones.
+    /// Which of the named leases were lost: they are no longer the current ones, and their jobs were not settled under them. A job that
+    /// is gone remembers no settlement, so its lease is lost.
     pub lost: Vec<Lease>,
     /// Queues that did not answer while others did: whether their leases are kept is not known.
     pub unanswered: Vec<QueueName>,
@@ -160,7 +161,7 @@ pub trait Backlog: Send + Sync {
     /// accepted, to recognise its repetition; one that is gone at once remembers nothing.
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
 
-    /// Keeps claims alive, and tells which of the named leases are no longer the current ones.
+    /// Keeps claims alive, and tells which of the named leases were lost.
     async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten>;
 
     /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which they came in.

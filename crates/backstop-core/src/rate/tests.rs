@@ -114,6 +114,18 @@ fn a_limit_that_was_lowered_is_met_at_once_and_blocks_no_longer_than_its_own_buc
 }
 
 #[test]
+fn what_is_over_the_limit_goes_back_until_there_is_room_unless_over_says_how_long() {
+    let check =
+        |limit: RateLimit, free_in: Span, expected: Span| assert_eq!(limit.back_for(free_in), expected);
+    check(limit(5, "1s"), Span::millis(200), Span::millis(200));
+    check(limit(5, "1s"), Span::millis(3), BACK_MIN);
+    check(limit(5, "1s").over(Span::minutes(5)), Span::millis(200), Span::minutes(5));
+    let written = |json: &str| serde_json::from_str::<RateLimit>(json).expect(json);
+    assert_eq!(written(r#"{"count":5,"per":"1s"}"#), limit(5, "1s"));
+    assert_eq!(written(r#"{"count":5,"per":"1s","over":"5m"}"#), limit(5, "1s").over(Span::minutes(5)));
+}
+
+#[test]
 fn limits_that_cannot_work_are_refused() {
     let check = |limit: RateLimit, expected: &str| {
         assert!(limit.check().expect_err("refused").to_string().contains(expected), "{limit:?}");

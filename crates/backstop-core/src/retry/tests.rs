@@ -1,6 +1,7 @@
 use super::*;
 use crate::limits::RETRY_STEPS_MAX;
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 
 fn policy(json: &str) -> RetryPolicy {
     RetryPolicy::from_json(json.as_bytes()).expect(json)
@@ -135,6 +136,37 @@ fn old_age_ends_it() {
     let policy = policy(r#"{"kind":"constant","every":"1s","max_attempts":"unlimited","max_age":"1h"}"#);
     assert_eq!(policy.next(1_000_000, Span::minutes(59), Roll::LOWEST), Next::In(Span::secs(1)));
     assert_eq!(policy.next(1, Span::hours(1), Roll::LOWEST), Next::TooOld);
+}
+
+#[test]
+fn a_policy_that_names_its_kind_ends_after_three_runs_and_one_that_does_not_outlives_an_outage() {
+    let written =
+        r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"1h","jitter":0.25,"max_attempts":20}"#;
+    let of_queues = RetryPolicy::of_queues();
+    assert_eq!(policy(written), of_queues);
+    assert_eq!(policy("{}"), of_queues);
+    let lasts = shortest_life(&of_queues).expect("its runs have a bound");
+    assert_eq!(shortest_life(&RetryPolicy::default()), Some(Span::secs(3)));
+    assert_eq!(shortest_life(&policy(r#"{"max_attempts":"unlimited"}"#)), None);
+    assert!(lasts > Span::hours(8) && lasts < Span::hours(10), "{lasts}");
+    let five = NonZeroU32::new(5).expect("not zero");
+    assert_eq!(policy(r#"{"max_attempts":5}"#), of_queues.clone().with_max_attempts(five));
+    let slow = policy(r#"{"base":"10s","jitter":"none","max_age":"1d"}"#);
+    assert_eq!((slow.max_attempts(), slow.max_age()), (Some(20), Some(Span::days(1))));
+    assert_eq!(slow.wait(2, Span::ZERO, Roll::HIGHEST), Some(Span::secs(20)));
+    assert_eq!(policy(r#"{"kind":"exponential"}"#), RetryPolicy::default());
+    assert_eq!(policy(r#"{"kind":"constant","every":"1s"}"#).max_attempts(), Some(3));
+    check_refused(r#"{"every":"1s"}"#, "`every` does not belong to a policy of kind exponential");
+}
+
+#[test]
+fn a_policy_of_a_stream_that_names_no_kind_ends_after_three_runs() {
+    let read = |json: &str| deserialize_for_stream(&mut serde_json::Deserializer::from_str(json));
+    assert_eq!(read("null").expect("read"), None);
+    assert_eq!(read("{}").expect("read"), Some(RetryPolicy::default()));
+    let slow = read(r#"{"base":"10s"}"#).expect("read").expect("a policy");
+    assert_eq!((slow.max_attempts(), slow.jitter()), (Some(3), Jitter::Add(0.25)));
+    assert_eq!(read(r#"{"kind":"polynomial"}"#).expect("read"), Some(policy(r#"{"kind":"polynomial"}"#)));
 }
 
 #[test]

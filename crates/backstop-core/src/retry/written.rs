@@ -20,7 +20,7 @@ pub enum BadPolicy {
     )]
     UnknownKind(String),
     /// A setting of another curve.
-    #[error("`{field}` does not belong to a policy of kind {kind}; remove it")]
+    #[error("`{field}` does not belong to a policy of kind {kind}; remove it, or name another `kind`")]
     Foreign {
         /// The setting.
         field: &'static str,
@@ -49,7 +49,8 @@ pub enum BadPolicy {
 #[derive(Deserialize, Serialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     base: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,11 +102,11 @@ const UNLIMITED: &str = "unlimited";
 const CUSTOM: &str = "custom";
 
 impl RetryPolicy {
-    /// The policy that this JSON describes.
+    /// The policy that this JSON describes. One that names no kind is put over [`RetryPolicy::of_queues`].
     pub fn from_json(json: &[u8]) -> Result<Self, BadPolicy> {
         let written =
             serde_json::from_slice(json).map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
-        checked(written)
+        checked(written, &Self::of_queues())
     }
 
     /// This policy as JSON.
@@ -122,12 +123,38 @@ impl Serialize for RetryPolicy {
 
 impl<'de> Deserialize<'de> for RetryPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        checked(Written::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        checked(Written::deserialize(deserializer)?, &Self::of_queues()).map_err(serde::de::Error::custom)
     }
 }
 
-fn checked(mut written: Written) -> Result<RetryPolicy, BadPolicy> {
-    let kind = std::mem::take(&mut written.kind);
+/// The policy of a stream. One that names no kind is put over [`RetryPolicy::default`]: a record that fails blocks its key, and must not
+/// do so for hours.
+pub fn deserialize_for_stream<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<RetryPolicy>, D::Error> {
+    let read = Option::<Written>::deserialize(deserializer)?;
+    read.map(|read| checked(read, &RetryPolicy::default())).transpose().map_err(serde::de::Error::custom)
+}
+
+/// What was written, with the rest as `usual` has it.
+fn put_over(usual: Written, written: Written) -> Written {
+    Written {
+        kind: usual.kind,
+        base: written.base.or(usual.base),
+        factor: written.factor.or(usual.factor),
+        cap: written.cap.or(usual.cap),
+        jitter: written.jitter.or(usual.jitter),
+        max_attempts: written.max_attempts.or(usual.max_attempts),
+        max_age: written.max_age.or(usual.max_age),
+        ..written
+    }
+}
+
+/// Checks a policy; one that names no kind is put over `unnamed`.
+fn checked(written: Written, unnamed: &RetryPolicy) -> Result<RetryPolicy, BadPolicy> {
+    let mut written =
+        if written.kind.is_none() { put_over(self::written(unnamed), written) } else { written };
+    let kind = written.kind.take().unwrap_or_default();
     let jitter = written.jitter.take();
     let max_attempts = checked_attempts(written.max_attempts.take(), &kind)?;
     let max_age = written.max_age.take().map(|age| positive("max_age", age)).transpose()?;
@@ -284,7 +311,7 @@ fn written(policy: &RetryPolicy) -> Written {
 }
 
 fn written_curve(curve: &Curve, rest: Written) -> Written {
-    let kind = |kind: &str| kind.to_owned();
+    let kind = |kind: &str| Some(kind.to_owned());
     match curve {
         Curve::Exponential { base, factor, cap } => Written {
             kind: kind("exponential"),

@@ -1,5 +1,5 @@
--- Keeps claims alive; answers which of the named leases are lost, by number from 1 on. The end of a claim follows
--- `backstop_core::lease::extended`.
+-- Keeps claims alive; answers which of the named leases are lost, by number from 1 on: those that are not current, and under which
+-- their jobs were not settled. The end of a claim follows `backstop_core::lease::extended`.
 -- worker, its queues, per lease: id, queue, number; the new end, the last end that is not cut short, now
 CREATE FUNCTION beat(p_worker text, p_served text, p_ids uuid[], p_queues text[], p_numbers bigint[], p_until bigint,
   p_longest bigint, p_now bigint)
@@ -18,7 +18,7 @@ BEGIN
   UPDATE lease l SET until = CASE WHEN l.until > p_longest THEN p_until ELSE greatest(l.until, p_until) END
   WHERE l.number = ANY (ARRAY(SELECT DISTINCT number FROM unnest(p_numbers) WITH ORDINALITY u(number, o)
     WHERE NOT o IN (SELECT unnest(v_lost))));
-  RETURN QUERY SELECT unnest(v_lost);
+  RETURN QUERY SELECT u FROM unnest(v_lost) u WHERE NOT is_settled(p_ids[u], p_queues[u], p_numbers[u], NULL);
 END $$;
 
 -- Notes that runs have begun; answers which leases are lost, by number from 1 on.

@@ -26,9 +26,9 @@ BEGIN
   ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
     RAISE EXCEPTION 'a unique key has 1 to 512 bytes; hash what is longer' USING ERRCODE = 'invalid_parameter_value';
   -- The worker reads the rest, and would fall back to the policy of the queue without a word.
-  ELSIF retry IS NOT NULL AND (json_typeof(retry) <> 'object' OR coalesce(retry ->> 'kind', '') NOT IN
+  ELSIF retry IS NOT NULL AND (json_typeof(retry) <> 'object' OR coalesce(retry ->> 'kind', 'exponential') NOT IN
       ('exponential', 'fibonacci', 'steps', 'progressive', 'constant', 'polynomial')) THEN
-    RAISE EXCEPTION '% is not a retry policy; its kind is exponential, fibonacci, steps, progressive, constant or polynomial',
+    RAISE EXCEPTION '% is not a retry policy; its kind, if it names one, is exponential, fibonacci, steps, progressive, constant or polynomial',
       quote_literal(left(retry::text, 128)) USING ERRCODE = 'invalid_parameter_value';
   ELSIF id IS NULL THEN
     RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';

@@ -15,13 +15,16 @@ BEGIN
   WHERE j.queue = (SELECT q.id FROM queue q WHERE q.name = u.queue);
 END $$;
 
--- Whether a settlement was accepted before, and nothing after it. A job that was moved since has left the queue of the lease.
+-- Whether a settlement was accepted before, and nothing after it; with no tag, whichever it was. A job that was moved since has left the queue of the lease.
 CREATE FUNCTION is_settled(p_id uuid, p_queue text, p_number bigint, p_tag smallint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (SELECT q.id FROM queue q WHERE q.name = p_queue);
 BEGIN
-  RETURN EXISTS (SELECT 1 FROM job j WHERE j.id = p_id AND j.queue + 0 = v_queue AND j.settled_lease = p_number AND j.settled_tag = p_tag)
-    OR EXISTS (SELECT 1 FROM waiting w WHERE w.id = p_id AND w.queue = v_queue AND w.settled_lease = p_number AND w.settled_tag = p_tag)
-    OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.queue + 0 = v_queue AND f.settled_lease = p_number AND f.settled_tag = p_tag);
+  RETURN EXISTS (SELECT 1 FROM job j WHERE j.id = p_id AND j.queue + 0 = v_queue AND j.settled_lease = p_number
+      AND (p_tag IS NULL OR j.settled_tag = p_tag))
+    OR EXISTS (SELECT 1 FROM waiting w WHERE w.id = p_id AND w.queue = v_queue AND w.settled_lease = p_number
+      AND (p_tag IS NULL OR w.settled_tag = p_tag))
+    OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.queue + 0 = v_queue AND f.settled_lease = p_number
+      AND (p_tag IS NULL OR f.settled_tag = p_tag));
 END $$;
 
 -- Removes those of these leases that hold nothing any more. One that somebody else settles at this moment stays, and is removed by

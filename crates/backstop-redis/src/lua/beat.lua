@@ -3,20 +3,27 @@
 -- ARGV[2] a claim that ends later than this was made before the clock was set back, and gives way
 -- ARGV[3] how many claims follow that are alive for what they hold in other queues
 -- then their numbers; then id number for each lease
--- Answers: the leases that are not current; then for each claim that is alive by a lease: number, its holder.
+-- Answers: the leases that are lost, neither current nor settled under; then for each claim that is alive by a lease: number, its holder.
 
 -- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
 local till, kept, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local alive, seen, ids, lost = {}, {}, {}, {}
+
+-- Whether the last settlement of a job was made under this lease.
+local function is_settled(id, number)
+  local record = record_of(id)
+  return record and sub(record, 10, 17) == number
+end
+
 for at = 4 + count, #ARGV do ids[#ids + 1] = sub(ARGV[at], 1, 16) end
 local leases = read(LEASES, ids)
 for i = 1, #ids do
   local named = ARGV[3 + count + i]
   local number = sub(named, 17)
   if not leases[i] or sub(leases[i], 1, 8) ~= number then
-    lost[#lost + 1] = named
+    if not is_settled(ids[i], number) then lost[#lost + 1] = named end
   elseif not seen[number] then
     seen[number] = true
     alive[#alive + 1] = number

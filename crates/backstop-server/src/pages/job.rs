@@ -9,14 +9,17 @@ use super::payload::ShownPayload;
 use super::pick::Pick;
 use super::{Frame, PageFailure, Posted, Section, View, text};
 use crate::App;
+use crate::words::about;
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use backstop::config::Config;
 use backstop::why::Why;
 use backstop_core::failure::Context;
 use backstop_core::port::{Answer, KeyHolder};
+use backstop_core::retry::shortest_life;
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time};
 use timeline::Moment;
 
@@ -279,16 +282,20 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
     })
 }
 
+/// How many runs it had, may have, and how long these take if all of them fail.
+fn attempts(job: &Job, config: &Config) -> String {
+    let policy = job.terms.retry().unwrap_or_else(|| config.retry_of(&job.queue));
+    match (policy.max_attempts(), shortest_life(&policy)) {
+        (Some(max), Some(life)) => format!("{} of {max}, spread over at least {}", job.attempt, about(life)),
+        (Some(max), None) => format!("{} of {max}", job.attempt),
+        (None, _) => format!("{}, without a limit", job.attempt),
+    }
+}
+
 fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
     let mut facts = vec![
         ("Priority", Fact::Text(job.priority.to_string())),
-        (
-            "Attempt",
-            Fact::Text(match view.app().config().max_attempts(job) {
-                Some(max) => format!("{} of {max}", job.attempt),
-                None => format!("{}, without a limit", job.attempt),
-            }),
-        ),
+        ("Attempt", Fact::Text(attempts(job, &view.app().config()))),
         ("Came in", Fact::When(When::new(job.inserted_at, now))),
         (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
     ];

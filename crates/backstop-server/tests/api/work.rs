@@ -85,6 +85,19 @@ async fn a_jobs_own_policy_wins_and_retry_in_wins_over_both() {
 }
 
 #[tokio::test]
+async fn a_jobs_policy_that_names_no_kind_is_put_over_the_usual_one() {
+    let api = given();
+    let push = async |id: &str, retry: Value| {
+        let job = json!({ "queue": "q", "payload": 1, "id": id, "retry": retry });
+        api.post("/v1/jobs", job).await.ok();
+        api.get(&format!("/v1/jobs/{id}")).await.ok()["max_attempts"].clone()
+    };
+    assert_eq!(push("usual", json!({})).await, 20);
+    assert_eq!(push("five", json!({ "max_attempts": 5 })).await, 5);
+    assert_eq!(push("named", json!({ "kind": "exponential" })).await, 3);
+}
+
+#[tokio::test]
 async fn a_released_job_comes_back_after_a_second_with_its_attempt() {
     let api = given();
     api.push("q", "a").await;

@@ -26,7 +26,7 @@ async fn a_job_says_why_it_waits() {
 
 /// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as it is kept.
 fn worker(backstop: &Backstop) -> Running {
-    let limit = RateLimit { count: 1, per: Span::hours(1), over: Span::minutes(5), burst: None };
+    let limit = RateLimit { count: 1, per: Span::hours(1), over: Some(Span::minutes(5)), burst: None };
     let worker = backstop.worker().name("w").handle_kind("strange", "ours", Exec::shell("true"));
     let worker = worker.handle_raw("limited", |_| async { Ok(()) });
     worker.queue("limited", QueueSettings::default().rate_limited(limit)).start().unwrap()

@@ -3,6 +3,7 @@
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
 use backstop_core::port::{Beat, Claim, Seize, Seized, Settled, Store, StoreError};
+use backstop_core::verdict::Keep;
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -12,21 +13,41 @@ fn expired() -> Time {
     at(0).after(LEASE).after(Span::micros(1))
 }
 
-/// A worker learns which of its runs are no longer its own.
+/// A worker learns which of its runs are no longer its own. What it settled itself was not lost.
 pub async fn beat_reports_lost(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
-    let runs = scene.claim("q", 3).await;
+    scene.insert(["a", "b", "c", "d", "e", "f"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 6).await;
     let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).collect();
     assert_eq!(scene.beat(&leases, at(60)).await, []);
-    scene.settle(&leases[1], retry_at(scene.now)).await;
+    scene.settle(&leases[1], retry_at(scene.now.after(Span::secs(5)))).await;
+    scene.settle(&leases[2], DONE).await;
+    scene.settle(&leases[3], Outcome::Released { at: scene.now }).await;
+    scene.settle(&leases[4], Outcome::Done(Keep::Gone)).await;
     let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..leases[0].clone() };
-    let named = [&leases[0], &leases[1], &invented, &leases[2]].map(Clone::clone);
+    let named: Vec<Lease> = leases.iter().chain([&invented]).cloned().collect();
     let mut lost = scene.beat(&named, at(61)).await;
     lost.sort();
-    let mut expected = [leases[1].clone(), invented];
+    let mut expected = [leases[4].clone(), invented];
     expected.sort();
-    assert_eq!(lost, expected);
+    assert_eq!(lost, expected, "what is gone remembers no settlement");
+    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(61)));
+    // It is given out, and ends, once more.
+    let again = scene.claim_one("q").await.lease;
+    assert_eq!(scene.beat(&leases[3..4], at(61)).await, [], "until another settlement is remembered");
+    scene.settle(&again, DONE).await;
+    assert_eq!(scene.beat(&leases[3..4], at(61)).await, [leases[3].clone()]);
+}
+
+/// A lease that its job was settled under keeps nothing alive.
+pub async fn a_settled_lease_keeps_no_claim_alive(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b"].map(|name| job("q", name))).await;
+    let runs = scene.claim("q", 2).await;
+    scene.settle(&runs[0].lease, DONE).await;
+    assert_eq!(scene.beat(&[runs[0].lease.clone()], at(90)).await, []);
+    scene.now = expired();
+    assert_eq!(seized_names(&scene.seize("rescuer").await), ["b"]);
 }
 
 /// A beat with nothing to keep alive is still a sign of life.

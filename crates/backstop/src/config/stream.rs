@@ -3,6 +3,7 @@
 use super::HandlerConfig;
 use super::raw::RawHandler;
 use crate::streams::{Drain, Fields, Late, OnDead, Rollout, Rules, StepField, StreamSettings};
+use backstop_core::retry::deserialize_for_stream;
 use backstop_core::{RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub(super) struct RawStream {
     late: Option<Late>,
     on_dead: Option<OnDead>,
     rollout: Option<Rollout>,
+    #[serde(deserialize_with = "deserialize_for_stream")]
     retry: Option<RetryPolicy>,
     concurrency: Option<usize>,
     lease: Option<Span>,

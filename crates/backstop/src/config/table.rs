@@ -87,6 +87,9 @@ impl RawTable {
 
 /// The policy that was written. A job's is over after three attempts unless it says otherwise; a row is tried until it is too old.
 fn strategy(mut written: toml::Table) -> Result<RetryPolicy, String> {
+    if !written.contains_key("kind") {
+        return Err("`strategy` names no `kind`; write { kind = \"fibonacci\" }, or leave it out".to_owned());
+    }
     written.entry("max_attempts").or_insert_with(|| "unlimited".into());
     toml::Value::Table(written).try_into::<RetryPolicy>().map_err(|error| format!("`strategy`: {error}"))
 }

@@ -285,7 +285,7 @@ fn a_rate_limit_arrives_and_one_that_cannot_work_is_refused() {
         of(r#"{ count = 21600, per = "60s", over = "1s", burst = 3 }"#),
         limit.over(Span::secs(1)).burst(3)
     );
-    assert_eq!(of(r#"{ count = 21600, per = "60s" }"#).over, Span::minutes(5));
+    assert_eq!(of(r#"{ count = 21600, per = "60s" }"#).over, None);
     check_refused(
         "[queues.q]\nrate_limit = { count = 0, per = \"60s\" }",
         &["[queues.q]", "rate_limit", "`count`"],

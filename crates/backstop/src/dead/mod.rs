@@ -25,6 +25,7 @@ pub mod redrive;
 
 use crate::audit::{Audit, AuditEntry, Reason};
 use crate::client::Backstop;
+use crate::worker::QueueSettings;
 use backstop_core::amend::Filter;
 use backstop_core::port::Answer;
 use backstop_core::redact::Redaction;
@@ -183,7 +184,8 @@ impl DeadLetters {
 
     fn max_attempts(&self, job: &Job) -> Option<u32> {
         let of_queue = || self.policies.get(&job.queue).cloned();
-        job.terms.retry().or_else(of_queue).unwrap_or_default().max_attempts()
+        let policy = job.terms.retry().or_else(of_queue);
+        policy.unwrap_or_else(|| QueueSettings::usual(&job.queue).retry).max_attempts()
     }
 }
 

@@ -23,13 +23,14 @@ mod letters;
 mod rate;
 mod record;
 mod run;
+mod unserved;
 mod watch;
 
 use super::DeadSelection;
 use super::change::IDS_SHOWN;
 use backstop_core::port::StoreError;
 use backstop_core::redact::Redaction;
-use backstop_core::{Span, Time};
+use backstop_core::{QueueName, Span, Time};
 pub use rate::{NotARate, Rate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -302,6 +303,15 @@ fn too_many() -> RedriveError {
 }
 
 impl Redrive {
+    /// The queue that all its letters are of, where one was named.
+    fn queue(&self) -> Option<&QueueName> {
+        match &self.selection {
+            DeadSelection::Within { queue, .. } | DeadSelection::Oldest { queue, .. } => Some(queue),
+            DeadSelection::Matching(filter) => filter.queue.as_ref(),
+            DeadSelection::Ids(_) | DeadSelection::All => None,
+        }
+    }
+
     /// Refuses one that makes no sense.
     fn check(&self) -> Result<(), RedriveError> {
         let bad = |problem: &str| Err(RedriveError::BadPlan(problem.to_owned()));

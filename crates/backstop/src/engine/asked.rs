@@ -193,7 +193,7 @@ async fn get_leave(engine: &Engine, asked: &mut Asked) -> Answer<()> {
     for want in &mut asked.claim.wants {
         if engine.rates.is_over(&want.queue) && !asked.leave.contains_key(&want.queue) {
             let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
-            let leave = engine.ask_leave(&want.queue, wanted).await?;
+            let leave = engine.ask_leave(&want.queue, wanted).await?.taken;
             asked.leave.insert(want.queue.clone(), leave);
             want.max = leave as usize;
         }

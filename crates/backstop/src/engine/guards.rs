@@ -8,7 +8,7 @@ use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of};
 use crate::shared::{cells, read, update};
 use crate::worker::QueueSettings;
 use backstop_core::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Sign, Signal};
-use backstop_core::gate::{Gate, GateSettings, Shut};
+use backstop_core::gate::{Gate, GateNews, GateSettings, Shut};
 use backstop_core::port::Answer;
 use backstop_core::{Kind, Lease, Outcome, QueueName, Span, State, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,13 +59,6 @@ struct News {
     gates: BTreeMap<KindOf, GateNews>,
 }
 
-#[derive(Default, Clone)]
-struct GateNews {
-    deaths: u32,
-    refused: bool,
-    signals: Vec<Signal>,
-}
-
 /// The way through a kind's gate.
 pub(crate) enum Way {
     /// Open; the epoch is a probe's.
@@ -96,7 +89,7 @@ impl Guards {
             | Outcome::Reran { .. }
             | Outcome::Lost { .. } => Sign::Neutral,
         };
-        self.tell_gate((queue.clone(), kind.clone()), |news| news.signals.push(Signal { epoch, sign }));
+        self.tell_gate((queue.clone(), kind.clone()), |news| news.lived(Signal { epoch, sign }));
     }
 
     /// The store took a job in among the dead letters, or had no room for it.
@@ -107,13 +100,7 @@ impl Guards {
 
     /// As [`Self::died`], for a job that this worker did not run.
     pub(crate) fn died_of(&self, of: KindOf, probe: Option<u64>, had_room: bool) {
-        let lacked_room = self.lock().gates.get(&of).and_then(|gate| gate.state.shut()) == Some(Shut::Full);
-        let sign = if had_room && lacked_room { Sign::Success } else { Sign::Failure };
-        self.tell_gate(of, |news| {
-            news.signals.extend(probe.map(|epoch| Signal { epoch, sign }));
-            news.deaths += u32::from(had_room);
-            news.refused |= !had_room;
-        });
+        self.tell_gate(of, |news| news.died(probe, had_room));
     }
 
     /// The lease was lost: what was to become of its job is not for us to tell.
@@ -473,9 +460,9 @@ async fn tell(engine: &Engine) {
             let mut known = engine.guards.lock();
             let later = known.news.gates.entry(of).or_default();
             later.deaths = later.deaths.saturating_add(told.deaths);
-            later.refused |= told.refused;
-            later.signals.splice(0..0, told.signals);
-            later.signals.truncate(SIGNALS_MAX);
+            later.is_refused |= told.is_refused;
+            later.probes.splice(0..0, told.probes);
+            later.probes.truncate(SIGNALS_MAX);
         }
     }
 }
@@ -504,11 +491,7 @@ async fn tell_one_gate(engine: &Engine, of: &KindOf, told: &GateNews) -> Answer<
     let (gate, before) = update_gate(engine, &name, |gate| {
         let before = phase(gate);
         gate.settings = settings;
-        gate.state.record(&settings, &told.signals, engine.now());
-        gate.state.died(&settings, told.deaths, engine.now());
-        if told.refused {
-            gate.state.full(engine.now());
-        }
+        gate.state.hear(&settings, told, engine.now());
         before
     })
     .await?;

@@ -4,6 +4,7 @@
 //! store a tenth of a write a second for each worker, and at rest none.
 
 use super::Engine;
+use super::beat::period;
 use crate::workers::About;
 use crate::workers::card::{Card, put_card, read_order, withdraw};
 use backstop_core::order::{Asked, Duty};
@@ -183,6 +184,7 @@ impl Engine {
             memory: resident_bytes(),
         };
         Card::here(about, self.run.clone(), self.held.running(), self.orders.duty())
+            .beating_every(period(self))
     }
 }
 

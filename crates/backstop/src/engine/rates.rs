@@ -2,7 +2,7 @@
 //!
 //! | the queue | a claim | what is too much |
 //! |---|---|---|
-//! | is within its limit | takes jobs, then asks leave for them | goes back for `over`, not charged; the queue is over its limit |
+//! | is within its limit | takes jobs, then asks leave for them | goes back for `over`, or until there is room again, not charged; the queue is over its limit |
 //! | is over its limit | waits until there is room again, then asks leave first and takes no more than it got | stays where it is |
 //! | cannot be asked about, because the store does not answer | | goes back for a moment: nothing runs without leave |
 //!
@@ -11,6 +11,7 @@
 
 use super::Engine;
 use super::meters;
+use crate::rates::Leave;
 use backstop_core::port::{Answer, StoreError};
 use backstop_core::rate::RateLimit;
 use backstop_core::verdict::Settlement;
@@ -70,16 +71,18 @@ impl Engine {
         self.queues.get(queue)?.rate_limit
     }
 
-    /// Asks leave for runs of a queue that is over its limit, before they are claimed; answers for how many.
-    pub(crate) async fn ask_leave(&self, queue: &QueueName, wanted: u32) -> Answer<u32> {
-        let Some(limit) = self.limit_of(queue) else { return Ok(wanted) };
+    /// Asks leave for runs of a queue that is over its limit, before they are claimed.
+    pub(crate) async fn ask_leave(&self, queue: &QueueName, wanted: u32) -> Answer<Leave> {
+        let Some(limit) = self.limit_of(queue) else {
+            return Ok(Leave { taken: wanted, free_in: Span::ZERO });
+        };
         let leave = self.backstop.ask_leave(queue, &limit, wanted).await?;
         if leave.taken == wanted {
             self.rates.open(queue);
         } else {
             self.rates.shut(queue, leave.free_in.max(LOOK_GAP));
         }
-        Ok(leave.taken)
+        Ok(leave)
     }
 
     /// Gives back leave that was not used: there were fewer jobs.
@@ -125,12 +128,13 @@ impl Engine {
     /// For how many jobs there is leave, and how long the others go back for.
     async fn leave_for(&self, queue: &QueueName, jobs: usize, term: Span) -> (usize, Span) {
         let wanted = u32::try_from(jobs).unwrap_or(u32::MAX);
-        let over = self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.over);
+        let back_for =
+            |leave: &Leave| self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.back_for(leave.free_in));
         let asked = tokio::time::timeout(term.scaled(0.3).into(), self.ask_leave(queue, wanted)).await;
         let asked =
             asked.unwrap_or_else(|_| Err(StoreError::unavailable("asking leave", "no answer in time")));
         match asked {
-            Ok(taken) => (taken as usize, over),
+            Ok(leave) => (leave.taken as usize, back_for(&leave)),
             Err(error) => {
                 tracing::warn!(%error, %queue, "its rate limit could not be asked; nothing runs without leave");
                 self.rates.shut(queue, UNKNOWN_WAIT);

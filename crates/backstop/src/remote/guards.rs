@@ -7,7 +7,7 @@ use crate::engine::meters;
 use crate::shared::{read, update};
 use backstop_core::blame::is_suspect;
 use backstop_core::breaker::{Admission, Breaker, Sign, Signal};
-use backstop_core::gate::{Gate, GateSettings};
+use backstop_core::gate::{Gate, GateNews, GateSettings};
 use backstop_core::plan::Want;
 use backstop_core::port::{Answer, StoreError};
 use backstop_core::rate::RateLimit;
@@ -33,13 +33,6 @@ pub(super) struct News {
     gates: BTreeMap<(QueueName, Kind), GateNews>,
 }
 
-#[derive(Default)]
-struct GateNews {
-    deaths: u32,
-    is_full: bool,
-    signals: Vec<Signal>,
-}
-
 impl News {
     pub(super) fn of_breaker(&mut self, queue: &QueueName, signal: Signal) {
         self.breakers.entry(queue.clone()).or_default().push(signal);
@@ -47,35 +40,37 @@ impl News {
 
     /// A run that was a probe of its kind's gate did not die.
     pub(super) fn of_probe(&mut self, queue: &QueueName, kind: &Kind, signal: Signal) {
-        self.gates.entry((queue.clone(), kind.clone())).or_default().signals.push(signal);
+        self.gates.entry((queue.clone(), kind.clone())).or_default().lived(signal);
     }
 
     /// A job died, or there was no room for its death.
     pub(super) fn of_death(&mut self, queue: &QueueName, kind: &Kind, probe: Option<u64>, had_room: bool) {
-        let news = self.gates.entry((queue.clone(), kind.clone())).or_default();
-        news.deaths += u32::from(had_room);
-        news.is_full |= !had_room;
-        news.signals.extend(probe.map(|epoch| Signal { epoch, sign: Sign::Failure }));
+        self.gates.entry((queue.clone(), kind.clone())).or_default().died(probe, had_room);
     }
 }
 
 impl Remote<'_> {
-    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met.
-    pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<Vec<Allowed>> {
-        let mut allowed = Vec::with_capacity(wants.len());
+    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met. And how long until a limit that is met
+    /// has room again.
+    pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<(Vec<Allowed>, Option<Span>)> {
+        let (mut allowed, mut room_in) = (Vec::with_capacity(wants.len()), None::<Span>);
         for mut want in wants {
             let (epoch, probes, max) = self.admitted(&want).await?;
             want.max = max;
             let limit = self.settings(&want.queue).and_then(|settings| settings.rate_limit);
             if let Some(limit) = limit.filter(|_| max > 0) {
                 let wanted = u32::try_from(max).unwrap_or(u32::MAX);
-                want.max = self.backstop.ask_leave(&want.queue, &limit, wanted).await?.taken as usize;
+                let leave = self.backstop.ask_leave(&want.queue, &limit, wanted).await?;
+                want.max = leave.taken as usize;
+                if leave.taken == 0 {
+                    room_in = Some(room_in.map_or(leave.free_in, |room_in| room_in.min(leave.free_in)));
+                }
             }
             if want.max > 0 {
                 allowed.push(Allowed { want, epoch, probes, leave: limit });
             }
         }
-        Ok(allowed)
+        Ok((allowed, room_in))
     }
 
     /// What the breaker of a queue lets through: the epoch, whether they are probes, and how many.
@@ -301,11 +296,7 @@ impl Remote<'_> {
         let absent = SharedGate { settings, state: Gate::default() };
         update(self.backstop, &name, absent, |gate| {
             gate.settings = settings;
-            gate.state.record(&settings, &told.signals, now);
-            gate.state.died(&settings, told.deaths, now);
-            if told.is_full {
-                gate.state.full(now);
-            }
+            gate.state.hear(&settings, told, now);
         })
         .await
         .map(drop)

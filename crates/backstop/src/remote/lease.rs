@@ -52,6 +52,14 @@ pub struct Handed {
     pub ticket: Ticket,
 }
 
+/// What is left of a look after some of its rounds.
+struct Left {
+    /// Queues that may have more.
+    queues: Vec<QueueName>,
+    /// How long until a rate limit that is met has room again.
+    room_in: Option<Span>,
+}
+
 impl Remote<'_> {
     /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused queues, behind open breakers and
     /// shut gates, over a rate limit, or to a worker that is asked to take no new jobs.
@@ -78,7 +86,7 @@ impl Remote<'_> {
                 return Ok(Vec::new());
             }
             takes_jobs = !is_asked;
-            let handed = if is_asked { Vec::new() } else { self.look(ask, term).await? };
+            let (handed, room_in) = if is_asked { (Vec::new(), None) } else { self.look(ask, term).await? };
             if !handed.is_empty() {
                 return Ok(handed);
             }
@@ -94,11 +102,13 @@ impl Remote<'_> {
             if Instant::now() >= deadline || closing.is_cancelled() {
                 return Ok(Vec::new());
             }
+            let room_at = room_in.map(|span| Instant::now() + Duration::from(span).max(PROMOTE_GAP));
+            let next = room_at.map_or(promote_at, |room_at| promote_at.min(room_at));
             tokio::select! {
                 biased;
                 () = closing.cancelled() => return Ok(Vec::new()),
                 () = hinted(hints.as_mut()) => {}
-                () = tokio::time::sleep_until(promote_at.min(deadline)) => {}
+                () = tokio::time::sleep_until(next.min(deadline)) => {}
             }
         }
     }
@@ -136,17 +146,18 @@ impl Remote<'_> {
         Ok((promoted.moved > 0, next))
     }
 
-    /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already.
-    async fn look(&self, ask: &Ask, term: Span) -> Answer<Vec<Handed>> {
+    /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already. And how long until
+    /// a rate limit that is met has room again.
+    async fn look(&self, ask: &Ask, term: Span) -> Answer<(Vec<Handed>, Option<Span>)> {
         let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
         let mut handed: Vec<Handed> = Vec::new();
-        let mut queues = ask.queues.clone();
+        let mut left = Left { queues: ask.queues.clone(), room_in: None };
         for _ in 0..ROUNDS_MAX {
             let now = self.backstop.now();
             let has_suspect = handed.iter().any(|one| is_suspect(&one.run, now));
             // Beside a suspect there are likely more, and they would only go back.
             let room = if has_suspect { 1 } else { max - handed.len() };
-            match self.round(ask, term, &mut queues, room, has_suspect).await {
+            match self.round(ask, term, &mut left, room, has_suspect).await {
                 Ok(more) => handed.extend(more),
                 Err(error) if handed.is_empty() => return Err(error),
                 Err(error) => {
@@ -154,33 +165,34 @@ impl Remote<'_> {
                     break;
                 }
             }
-            if queues.is_empty() || ask.queues.len() == 1 || handed.len() >= max {
+            if left.queues.is_empty() || ask.queues.len() == 1 || handed.len() >= max {
                 break;
             }
         }
-        Ok(handed)
+        Ok((handed, left.room_in))
     }
 
-    /// One claim of at most `room` jobs. Leaves of `queues` those that may have more.
+    /// One claim of at most `room` jobs. Leaves of the queues those that may have more.
     async fn round(
         &self,
         ask: &Ask,
         term: Span,
-        queues: &mut Vec<QueueName>,
+        left: &mut Left,
         room: usize,
         has_suspect: bool,
     ) -> Answer<Vec<Handed>> {
         let turn = self.backstop.random().bits() as usize;
-        let allowed = self.allowed(wants(&lanes(queues, room), room, turn)).await?;
+        let (allowed, room_in) = self.allowed(wants(&lanes(&left.queues, room), room, turn)).await?;
+        left.room_in = left.room_in.or(room_in);
         if allowed.is_empty() {
-            queues.clear();
+            left.queues.clear();
             return Ok(Vec::new());
         }
         let runs = self.claim(ask, term, &allowed).await?;
         let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
         // A queue that gave all it was asked for may have more.
         let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
-        *queues = more.map(|want| want.queue.clone()).collect();
+        left.queues = more.map(|want| want.queue.clone()).collect();
         let passed = self.through_gates(runs, &ask.worker, has_suspect).await;
         self.return_unused(passed.as_deref().unwrap_or_default(), &allowed).await;
         Ok(self.with_tickets(passed?, &allowed, term))

@@ -180,7 +180,7 @@ impl Remote<'_> {
         let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
         let (probe, began_at, attempt) =
             (ticket.past.probe.checked_sub(1), ticket.past.began_at, ticket.attempt);
-        let usual = QueueSettings::default();
+        let usual = QueueSettings::usual(&ticket.queue);
         let settings = self.settings(&ticket.queue).unwrap_or(&usual);
         let (rules, now) = (Engine::rules(settings), self.backstop.now());
         let outcome = match &ending {

@@ -1,16 +1,18 @@
 //! Workers elsewhere run suspects alone, too: of the jobs that have lost a worker lately, as [`backstop_core::blame`] says, each of them has one
 //! at a time, however many requests it makes and whichever process answers them. When it dies, there is one name.
 //!
-//! Which one it has is written in a cell, `suspects/WORKER`, before it is handed out. The place is free again when the job is no longer that
-//! worker's: nobody has to give it back, and nobody can leave it taken.
+//! Which one it has is written in a cell, `suspects/WORKER`, before it is handed out. The place is free again when that lease has ended or
+//! expired: nobody has to give it back, and nobody can leave it taken. A worker that is started anew under the same name may be handed the
+//! very job it died with: the store has just leased it, so its earlier lease is over.
 
 use super::Remote;
 use crate::idempotence::cell_name;
 use crate::shared::{read, update};
 use backstop_core::blame::is_suspect;
+use backstop_core::lease::is_expired;
 use backstop_core::port::{Answer, Cell};
 use backstop_core::verdict::Settlement;
-use backstop_core::{JobId, Leased, Outcome, QueueName, Span, State, WorkerName};
+use backstop_core::{JobId, Lease, Leased, Outcome, QueueName, Span, State, WorkerName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -28,6 +30,23 @@ struct Taken {
     worker: String,
     queue: QueueName,
     job: JobId,
+    /// So that each lease writes the cell: of two requests that found the same place free, one is refused.
+    lease: i64,
+}
+
+impl Taken {
+    fn by(worker: &WorkerName, lease: &Lease) -> Self {
+        Self {
+            worker: worker.to_string(),
+            queue: lease.queue.clone(),
+            job: lease.job,
+            lease: lease.number.as_i64(),
+        }
+    }
+
+    fn is_of(&self, lease: &Lease) -> bool {
+        self.queue == lease.queue && self.job == lease.job
+    }
 }
 
 impl Place {
@@ -49,11 +68,12 @@ impl Remote<'_> {
     ) -> Answer<(Vec<Leased>, Vec<Settlement>)> {
         let now = self.backstop.now();
         let (suspects, mut may): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| is_suspect(run, now));
+        let leases: Vec<Lease> = suspects.iter().map(|run| run.lease.clone()).collect();
         let mut suspects = suspects.into_iter();
         let first = if has_suspect { None } else { suspects.next() };
         let (mut back, mut wait) = (Vec::new(), Span::ZERO);
         match first {
-            Some(run) if self.take_place(worker, &run).await? => may.push(run),
+            Some(run) if self.take_place(worker, &run.lease, &leases).await? => may.push(run),
             Some(run) => {
                 wait = WAIT;
                 back.push(run);
@@ -66,18 +86,18 @@ impl Remote<'_> {
         Ok((may, back.collect()))
     }
 
-    /// Takes the one place for suspects of this worker, unless it has one.
-    async fn take_place(&self, worker: &WorkerName, run: &Leased) -> Answer<bool> {
+    /// Takes the one place for suspects of this worker, unless it has one. `claimed`: the leases of all suspects of this claim.
+    async fn take_place(&self, worker: &WorkerName, lease: &Lease, claimed: &[Lease]) -> Answer<bool> {
         let name = cell_name(SUSPECTS, worker.as_str());
         let cell = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten();
         let seen = cell.as_ref().and_then(read::<Place>).unwrap_or_default();
         if let Some(taken) = &seen.0
+            && !claimed.iter().any(|lease| taken.is_of(lease))
             && self.is_held(taken).await?
         {
             return Ok(false);
         }
-        let (queue, job) = (run.lease.queue.clone(), run.lease.job);
-        let mine = Place(Some(Taken { worker: worker.to_string(), queue, job }));
+        let mine = Place(Some(Taken::by(worker, lease)));
         let take = |place: &mut Place| {
             // Another request of this worker was faster.
             let is_free = *place == seen;
@@ -93,10 +113,8 @@ impl Remote<'_> {
     async fn is_held(&self, taken: &Taken) -> Answer<bool> {
         let (queue, now) = (taken.queue.clone(), self.backstop.now());
         let job = self.backstop.store().find(queue, vec![taken.job], now).await?.pop().flatten();
-        let is_theirs = |job: &backstop_core::Job| {
-            let holder = job.held_by.as_ref().map(|holder| holder.worker.as_str());
-            job.state == State::Running && holder == Some(taken.worker.as_str())
-        };
-        Ok(job.as_ref().is_some_and(is_theirs))
+        let holder = job.filter(|job| job.state == State::Running).and_then(|job| job.held_by);
+        Ok(holder
+            .is_some_and(|holder| holder.worker.as_str() == taken.worker && !is_expired(holder.until, now)))
     }
 }

@@ -1,11 +1,14 @@
+mod gates;
 mod orders;
 mod parts;
+mod poison;
 
 use super::*;
 use crate::config::{Overrides, Written, resolve};
 use crate::testing::{Test, start};
 use crate::{ManualClock, Random};
 use backstop_core::State;
+use backstop_core::amend::{Action, Selection};
 use backstop_core::failure::{Cause, ErrorReport};
 use backstop_core::verdict::{Advice, Ending};
 use backstop_memory::MemoryStore;
@@ -261,6 +264,23 @@ async fn a_run_that_ends_at_another_server_counts_for_its_queue_and_not_for_its_
     let queue = crate::spreads::Subject::Queue(QueueName::new("q").unwrap());
     let rows = here.spreads().of(&queue, grain, from, now).await.unwrap();
     assert_eq!(rows.iter().map(|(_, spread)| spread.runs()).sum::<u64>(), 4);
+}
+
+#[tokio::test]
+async fn a_beat_calls_no_settled_job_lost() {
+    let test = pushed(&["done", "failed", "cancelled", "runs"]).await;
+    let (config, attendance) = (config(""), Attendance::default());
+    let remote = test.backstop.remote(&config, &attendance);
+    let handed = remote.lease(&ask(4)).await.unwrap();
+    let failed = Ended { ending: Ending::failed(ErrorReport::message("no")), ..done(&handed[1]) };
+    assert_eq!(remote.settle(vec![done(&handed[0]), failed]).await.unwrap(), [Said::Applied; 2]);
+    let cancelled = handed[2].run.lease.job;
+    let selection = Selection::Ids(vec![cancelled]);
+    test.backstop.changes("ada").amend(&selection, &Action::Cancel).await.unwrap();
+    let held = handed.iter().map(|one| (one.run.lease.job, Some(one.ticket.clone()))).collect();
+    let worker = WorkerName::new("elsewhere");
+    let beaten = remote.beat(&worker, &About::default(), held, None).await.unwrap();
+    assert_eq!(beaten.lost, [cancelled]);
 }
 
 #[tokio::test]

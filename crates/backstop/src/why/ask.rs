@@ -1,9 +1,10 @@
 //! Asking for what the answer needs.
 
-use super::{DeadRecord, Facts, LIVE_WITHIN, Why, why};
+use super::{DeadRecord, Facts, Why, why};
 use crate::client::Backstop;
 use crate::kinds;
 use crate::streams::{Stream, letters_of};
+use crate::workers::{LISTED, is_heard};
 use backstop_core::port::{Answer, KeyHolder, WorkerStatus};
 use backstop_core::stream::Standing;
 use backstop_core::{Job, JobId, State, StreamKey, Time, WorkerName};
@@ -45,7 +46,11 @@ impl Backstop {
     ) -> Answer<Explained> {
         let (store, now) = (self.store(), self.now());
         let queues = store.queues(now).await?;
-        let workers = store.workers(LIVE_WITHIN, now).await?;
+        let mut workers = store.workers(LISTED, now).await?;
+        let holder = job.held_by.as_ref().map(|holder| &holder.worker);
+        let holder_seen_at =
+            workers.iter().find(|worker| Some(&worker.name) == holder).map(|worker| worker.seen_at);
+        workers.retain(|worker| is_heard(worker, now));
         let guards = self.breakers().before(&job.queue, &job.kind).await?;
         let rate = self.rate_of(&job.queue).await?;
         let serving: Vec<_> = workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect();
@@ -56,6 +61,7 @@ impl Backstop {
             job: Some(&job),
             queue: queues.iter().find(|queue| queue.name == job.queue),
             workers: &workers,
+            holder_seen_at,
             guards: &guards,
             rate: rate.as_ref(),
             strangers: &strangers,

@@ -98,6 +98,7 @@ const FACTS: Facts<'static> = Facts {
     job: None,
     queue: None,
     workers: &[],
+    holder_seen_at: None,
     guards: &[],
     rate: None,
     strangers: &[],
@@ -161,6 +162,27 @@ fn a_job_over_the_rate_limit_says_until_when() {
 }
 
 #[test]
+fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
+    let limit = RateLimit::new(1, Span::minutes(1));
+    let full = RateStatus { limit, room_at: at(20), refused_at: Some(at(-10)) };
+    let gate = |job: &Job, rate: &RateStatus| answer_limited(Some(job), Around::Served, Some(rate)).gate();
+    let put_off = job(State::Scheduled, 20);
+    assert_eq!(gate(&put_off, &full), "rate_limited");
+    assert_eq!(gate(&job(State::Scheduled, 21), &full), "not_due");
+    assert_eq!(gate(&put_off, &RateStatus { refused_at: None, ..full }), "not_due");
+    assert_eq!(gate(&Job { inserted_at: at(-1), ..put_off.clone() }, &full), "not_due");
+    let step = |job: &Job, limit| {
+        let rate = RateStatus { limit, ..full };
+        answer_limited(Some(job), Around::Served, Some(&rate)).next_step(Some(job)).expect("a step")
+    };
+    let ready = job(State::Ready, 0);
+    assert!(step(&put_off, limit).starts_with("a higher rate_limit for emails"));
+    assert!(step(&ready, limit.over(Span::secs(30))).starts_with("a higher rate_limit for emails"));
+    let long = step(&put_off, limit.over(Span::secs(30)));
+    assert!(long.starts_with("remove `over` (30s) from the rate_limit of emails"), "{long}");
+}
+
+#[test]
 fn a_ready_job_needs_a_worker_that_serves_its_queue() {
     let sentence = "it is ready, but no live worker serves its queue";
     for ready in [job(State::Ready, 0), job(State::Scheduled, -1), job(State::Retrying, 0)] {
@@ -177,8 +199,36 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
                     by its beats";
     check(&held(5), Around::Served, "running", sentence);
     check(&held(5), Around::Paused, "running", sentence);
-    let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker takes the job over";
+    let sentence = "worker host/1 vanished with it: its lease ended at 2025-12-31T23:59:59Z; any live worker \
+                    that serves its queue runs it again within 3s of that";
     check(&held(-1), Around::NobodyWorks, "lost", sentence);
+}
+
+#[test]
+fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
+    let silence = |seen_secs: i64, job: &Job| match why(Facts {
+        job: Some(job),
+        holder_seen_at: Some(at(seen_secs)),
+        ..FACTS
+    }) {
+        Why::Running { silence, .. } => silence,
+        other => unreachable!("{other:?}"),
+    };
+    assert_eq!(silence(-5, &held(10)), None, "one heartbeat is due now");
+    assert_eq!(silence(-7, &held(8)), None);
+    let told = Silence { seen_at: at(-9), lasts: Span::secs(9), reruns_by: at(9) };
+    assert_eq!(silence(-9, &held(6)), Some(told));
+    let why = why(Facts { job: Some(&held(6)), holder_seen_at: Some(at(-9)), ..FACTS });
+    assert_eq!(
+        (why.gate(), why.to_string().as_str()),
+        (
+            "running",
+            "it is running on host/1, which was last heard of at 2025-12-31T23:59:51Z, 9s ago; if that worker stays silent, \
+             the job runs again by 2026-01-01T00:00:09Z, where another worker is free"
+        )
+    );
+    assert_eq!(why.details()["silent_since"], "2025-12-31T23:59:51Z");
+    assert_eq!(why.details()["reruns_by"], "2026-01-01T00:00:09Z");
 }
 
 #[test]
@@ -360,7 +410,7 @@ fn every_answer_has_its_fields() {
     assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
     assert_eq!(
         fields(&held(5), Around::Served),
-        r#"{"since":"2025-12-31T23:59:53Z","strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
+        r#"{"reruns_by":null,"silent_since":null,"since":"2025-12-31T23:59:53Z","strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
     );
     assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
 }

@@ -1,13 +1,14 @@
 //! The answer in words, in fields, and with what to do.
 
-use super::{DeadRecord, Why};
+use super::{DeadRecord, Silence, Why, takeover_bound};
 use crate::streams::letters_of;
 use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
+use backstop_core::rate::RateLimit;
 use backstop_core::redact::Redaction;
 use backstop_core::terminal::shell_word;
 use backstop_core::verdict::Reason;
-use backstop_core::{Job, QueueName, WorkerName};
+use backstop_core::{Job, QueueName, Span, State, WorkerName};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -58,9 +59,14 @@ impl Why {
             Self::Retrying { attempt, max_attempts, at, error } => {
                 json!({ "attempt": attempt, "max_attempts": max_attempts, "at": at, "error": error })
             }
-            Self::Running { worker, since, until, strikes } => {
-                json!({ "worker": worker.as_str(), "since": since, "until": until, "strikes": strikes })
-            }
+            Self::Running { worker, since, until, strikes, silence } => json!({
+                "worker": worker.as_str(),
+                "since": since,
+                "until": until,
+                "strikes": strikes,
+                "silent_since": silence.map(|silence| silence.seen_at),
+                "reruns_by": silence.map(|silence| silence.reruns_by),
+            }),
             Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
             Self::Quiet { workers, first } => json!({ "workers": workers, "first": first.as_str() }),
             Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
@@ -98,6 +104,13 @@ impl Why {
                 format!(
                     "backstop dead groups --queue {queue}, then backstop breaker reset {}",
                     shell_word(gate)
+                )
+            }
+            Self::RateLimited { limit: RateLimit { over: Some(over), .. }, .. }
+                if job.state == State::Scheduled =>
+            {
+                format!(
+                    "remove `over` ({over}) from the rate_limit of {queue}: a job over the limit then waits only until there is room"
                 )
             }
             Self::RateLimited { .. } => {
@@ -194,7 +207,16 @@ impl fmt::Display for Why {
                 }
                 suffix(f, "; the last error was:", error.as_ref())
             }
-            Self::Running { worker, since, until, strikes } => {
+            Self::Running { worker, silence: Some(silence), .. } => {
+                let Silence { seen_at, lasts, reruns_by } = silence;
+                write!(
+                    f,
+                    "it is running on {worker}, which was last heard of at {seen_at}, {} ago; if that worker stays silent, the \
+                     job runs again by {reruns_by}, where another worker is free",
+                    Span::secs(lasts.as_micros() / 1_000_000),
+                )
+            }
+            Self::Running { worker, since, until, strikes, silence: None } => {
                 write!(f, "it is running on {worker}")?;
                 match since {
                     Some(since) => write!(f, " since {since}; the lease")?,
@@ -205,7 +227,9 @@ impl fmt::Display for Why {
             Self::Lost { worker, since } => {
                 write!(
                     f,
-                    "worker {worker} vanished with it: its lease ended at {since}; any live worker takes the job over"
+                    "worker {worker} vanished with it: its lease ended at {since}; any live worker that serves its queue runs it again \
+                     within {} of that",
+                    takeover_bound(),
                 )
             }
             Self::NoWorker => f.write_str("it is ready, but no live worker serves its queue"),

@@ -33,6 +33,9 @@ pub(crate) struct Card {
     /// How many of its places are taken. Only workers of a process tell this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<u32>,
+    /// How often it sends heartbeats. Only workers of a process tell this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beats_every: Option<Span>,
     #[serde(default)]
     pub(crate) duty: Duty,
     /// When it was written.
@@ -48,7 +51,12 @@ impl Card {
     /// The card of a worker of this process.
     pub(crate) fn here(about: About, run: RunOf, taken: usize, duty: Duty) -> Self {
         let taken = Some(u32::try_from(taken).unwrap_or(u32::MAX));
-        Self { about: about.bounded(), run: Some(run), taken, duty, at: None }
+        Self { about: about.bounded(), run: Some(run), taken, beats_every: None, duty, at: None }
+    }
+
+    /// With heartbeats this often.
+    pub(crate) fn beating_every(self, period: Span) -> Self {
+        Self { beats_every: Some(period), ..self }
     }
 
     /// The card of a worker elsewhere, as far as it tells. One that tells nothing has a card, too: whoever speaks for it heeds its orders.

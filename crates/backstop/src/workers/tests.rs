@@ -170,3 +170,20 @@ fn what_a_worker_left_is_forgotten_once_it_is_gone() {
     assert!(card::OrderCell::is_over(&cell("orders/gone", order(Some(standing))), &living));
     assert!(card::OrderCell::is_over(&cell("orders/alive", order(None)), &living), "nothing stands");
 }
+
+#[tokio::test]
+async fn a_worker_that_missed_two_heartbeats_is_not_shown_as_live() {
+    let test = start();
+    beat(&test, &["q"]).await;
+    let run = RunOf { id: "a".to_owned(), since: test.backstop.now() };
+    let card = Card::here(About::default(), run, 2, Duty::Working).beating_every(Span::secs(5));
+    card::put_card(&test.backstop, &worker(), &card).await.unwrap();
+    test.clock.advance(Span::secs(11));
+    assert_eq!(health(&test).await, Health::Live);
+    test.clock.advance(Span::secs(1));
+    assert_eq!(health(&test).await, Health::Stopped, "it holds nothing");
+    let slow = card.beating_every(Span::secs(20));
+    card::put_card(&test.backstop, &worker(), &slow).await.unwrap();
+    test.clock.advance(Span::secs(29));
+    assert_eq!(health(&test).await, Health::Live, "its lease is longer, and it beats less often");
+}

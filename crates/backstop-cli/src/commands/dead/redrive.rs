@@ -6,21 +6,25 @@ use crate::output::progress;
 use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
-use backstop::Time;
 use backstop::dead::redrive::{
     CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport, THEN_RATE_USUAL,
 };
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
+use backstop::{QueueName, Time};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 const BAR: &str = "{bar:32.cyan/dim} {pos}/{len}  {msg}";
 const SPINNER: &str = "{spinner} {msg}";
+/// Between two looks at what a redrive waits for.
+const WAITING_GAP: Duration = Duration::from_secs(3);
 
 /// Which letters, how carefully; or which redrive.
 #[derive(Args, Debug)]
@@ -83,18 +87,58 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
     let enough = listen()?;
     let bar = bar(dead, id, context).await?;
     let shown = bar.clone();
-    let progress = move |report: &RedriveReport| {
+    let latest = Mutex::new(None);
+    let progress = |report: &RedriveReport| {
         shown.set_position(report.requeued);
         shown.set_message(words(report));
+        // One value, always whole.
+        *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
         if enough.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let report = dead.run_redrive(id, progress).await;
+    let report = tokio::select! {
+        report = dead.run_redrive(id, progress) => report,
+        never = tell_waiting(dead, &latest, context) => match never {},
+    };
     bar.finish_and_clear();
     let report = report.map_err(told)?;
     if !report.phase.is_ended() {
         context.output.note(format!("left in the middle; try: backstop dead redrive --resume {id}"));
     }
     tell(&report, verdict(&report), context)
+}
+
+/// Tells what a redrive waits for whenever that changes: every few seconds at most, and beside a bar only that nobody runs its jobs.
+async fn tell_waiting(
+    dead: &DeadLetters,
+    latest: &Mutex<Option<RedriveReport>>,
+    context: &Context,
+) -> Infallible {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(WAITING_GAP).await;
+        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(report) = report.filter(|report| report.open > 0) else { continue };
+        // What the store does not tell now is asked again.
+        let Ok(unserved) = dead.unserved(&report).await else { continue };
+        if unserved.is_empty() && context.output.shows_progress() {
+            continue;
+        }
+        let waiting = waiting(&report, &unserved);
+        if waiting != told {
+            context.output.note(&waiting);
+            told = waiting;
+        }
+    }
+}
+
+fn waiting(report: &RedriveReport, unserved: &[QueueName]) -> String {
+    let requeued =
+        format!("{} requeued; waiting for {} of them to run", count(report.requeued), count(report.open));
+    if unserved.is_empty() {
+        return requeued;
+    }
+    let names: Vec<&str> = unserved.iter().map(QueueName::as_str).collect();
+    format!("{requeued}; nobody serves {}", names.join(", "))
 }
 
 /// One that is done is fine, unless there were letters and none of them went.

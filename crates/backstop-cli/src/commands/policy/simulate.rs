@@ -20,7 +20,7 @@ const WIDTH_USUAL: usize = 100;
 /// Which policy, which outage.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// The policy, as JSON [default: the usual one]
+    /// The policy, as JSON [default: {"kind":"exponential"}]
     #[arg(long, value_name = "JSON")]
     policy: Option<String>,
     /// With a breaker; its settings as JSON, if not the usual ones

@@ -87,22 +87,47 @@ impl Stage {
     }
 }
 
-/// The signals that ask for an end.
+/// The signals that ask for an end. One within [`SAME_WITHIN`] of another is the same one: coreutils' `timeout` signals its child and
+/// then the child's group, and the first would otherwise leave running jobs no time.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    heard: Heard,
+}
+
+const SAME_WITHIN: Duration = Duration::from_secs(1);
+
+/// When the last signal came that counted.
+#[derive(Default)]
+struct Heard(Option<Instant>);
+
+impl Heard {
+    /// Whether a signal that comes at `now` counts.
+    fn counts(&mut self, now: Instant) -> bool {
+        let is_same = self.0.is_some_and(|last| now.saturating_duration_since(last) < SAME_WITHIN);
+        if !is_same {
+            self.0 = Some(now);
+        }
+        !is_same
+    }
 }
 
 impl Signals {
     /// Listens from now on. A signal that comes before would end the process, and every run with it.
     pub(crate) fn listen() -> Result<Self, Trouble> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, heard: Heard::default() })
     }
 
     pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            if self.heard.counts(Instant::now()) {
+                return;
+            }
         }
     }
 }
@@ -173,5 +198,18 @@ impl<'a> Watch<'a> {
             }
         }
         Ok(live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_within_a_second_of_another_is_the_same_one() {
+        let (start, mut heard) = (Instant::now(), Heard::default());
+        let mut counts = |millis| heard.counts(start + Duration::from_millis(millis));
+        let counted = [0, 1, 999, 1_000, 1_500, 1_999, 2_000].map(&mut counts);
+        assert_eq!(counted, [true, false, false, true, false, false, true]);
     }
 }

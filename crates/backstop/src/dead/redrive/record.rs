@@ -240,6 +240,13 @@ impl DeadLetters {
         Ok(cells.iter().filter_map(read::<Part>).flat_map(|part| part.0).collect())
     }
 
+    /// Those of them that were requeued last, of `requeued` in all.
+    pub(super) async fn latest_redriven(&self, id: &str, requeued: u64) -> Answer<Vec<Redriven>> {
+        let number = requeued.saturating_sub(1) / PART_MAX as u64;
+        let cells = self.backstop.store().cells(vec![format!("{}{number:06}", parts_of(id))]).await?;
+        Ok(cells.iter().flatten().filter_map(read::<Part>).flat_map(|part| part.0).collect())
+    }
+
     /// Adds to them. `before` is how many there were: it says which cell has room.
     pub(super) async fn add_redriven(&self, id: &str, before: usize, mut added: &[Redriven]) -> Answer<()> {
         let mut number = before / PART_MAX;

@@ -242,11 +242,7 @@ impl<'a> Run<'a> {
 
     /// The queue that all its letters are of, where one was named: on Redis another may have a job of the same id.
     fn queue(&self) -> Option<&QueueName> {
-        match &self.record.report.plan.selection {
-            DeadSelection::Within { queue, .. } | DeadSelection::Oldest { queue, .. } => Some(queue),
-            DeadSelection::Matching(filter) => filter.queue.as_ref(),
-            DeadSelection::Ids(_) | DeadSelection::All => None,
-        }
+        self.record.report.plan.queue()
     }
 
     /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.

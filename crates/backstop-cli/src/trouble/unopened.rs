@@ -25,6 +25,9 @@ pub(crate) fn unopened(error: OpenError, address: &Address) -> Trouble {
 /// Whatever a server says while it is opened, nothing was asked of it yet that could be wrong use.
 fn unanswered(error: StoreError, address: &Address) -> Trouble {
     let advice = match (address.kind(), &error) {
+        (_, StoreError::Misuse { cause, .. }) if is_unknown_schema(cause) => {
+            "another --store, or the program that made this one"
+        }
         (Some(StoreKind::Postgres), StoreError::Misuse { .. }) => {
             "backstop migrate as the owner of the schema; the first time: GRANT CREATE ON DATABASE … TO …"
         }
@@ -47,4 +50,12 @@ fn unanswered(error: StoreError, address: &Address) -> Trouble {
         (Some(StoreKind::Sqlite | StoreKind::Memory) | None, _) => return error.into(),
     };
     Trouble::new(format!("{address}: {error}")).advise(advice)
+}
+
+/// Whether the store has a schema that this program does not know, as
+/// [`SchemaMark::check`](backstop::core::port::SchemaMark::check) says it.
+fn is_unknown_schema(cause: &str) -> bool {
+    ["made by a pre-release of backstop", "this program knows versions up to"]
+        .iter()
+        .any(|part| cause.contains(part))
 }

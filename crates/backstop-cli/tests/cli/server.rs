@@ -68,6 +68,25 @@ fn a_role_that_may_not_migrate_is_told_what_it_takes() {
 }
 
 #[test]
+fn a_store_of_a_pre_release_is_refused_with_what_to_do() {
+    let (database, server) = (postgres().fresh_url(), redis().fresh_url());
+    let schema = database.split_once("schema=").expect("a schema of its own").1;
+    postgres().sql(&format!(
+        "CREATE SCHEMA {schema} AUTHORIZATION backstop; CREATE TABLE {schema}.version (number int)"
+    ));
+    let prefix = server.split_once("prefix=").expect("a prefix of its own").1;
+    redis().cli(&["set", &format!("{prefix}:schema"), "4"]);
+    for address in [&database, &server] {
+        for command in [vec!["migrate"], vec!["push", "q", "1"], vec!["queue", "list"]] {
+            Place::at(address.clone()).run(command).complains(
+                1,
+                &["made by a pre-release of backstop. Export what you need", "try: another --store"],
+            );
+        }
+    }
+}
+
+#[test]
 fn a_password_is_never_shown() {
     let address = postgres().fresh_url().replace("backstop@", "backstop:secret@");
     let place = Place::at(address.clone());

@@ -73,6 +73,12 @@ fn lines(args: &KeyArgs, stored: &StoredKey, standing: &Standing, now: Time) -> 
             counted(count, "position")
         ));
     }
+    for record in &standing.off_step {
+        let became =
+            if record.is_handled { "handled; the steps go on from it" } else { "dropped as a duplicate" };
+        let at = relative(Time::from_micros(record.at), now);
+        lines.push(format!("  off the step: {}, {became}, {at}", record.place));
+    }
     for (position, at) in &standing.late {
         lines.push(format!("  came late: {position}, {}", relative(Time::from_micros(*at), now)));
     }

@@ -28,7 +28,8 @@ impl Clock for WrongClock {
     }
 }
 
-/// A process whose clock was right when it opened the store, and is an hour behind the store's by now.
+/// A process whose clock was right when it opened the store, and is an hour behind the store's by
+/// now.
 async fn an_hour_behind(store: Arc<dyn Store>) -> Backstop {
     let clock = WrongClock(ManualClock::at(store.time().await.expect("a time").before(Span::hours(1))));
     let backstop = Backstop::on(store, Arc::new(clock), Random::seeded(7));

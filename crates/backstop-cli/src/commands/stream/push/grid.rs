@@ -1,5 +1,5 @@
-//! Whether the records that are pushed are on the grid of their keys. Whoever serves the stream decides what becomes
-//! of them; whoever pushes is told before that.
+//! Whether the records that are pushed are on the grid of their keys. Whoever serves the stream
+//! decides what becomes of them; whoever pushes is told before that.
 
 use backstop::StreamKey;
 use backstop::core::stream::OffStep;
@@ -21,7 +21,8 @@ struct Grid {
 }
 
 impl Grids {
-    /// Where a record is, if that is off the grid of its key. A key that cannot be read keeps nobody from pushing.
+    /// Where a record is, if that is off the grid of its key. A key that cannot be read keeps
+    /// nobody from pushing.
     pub(super) async fn off_step(&mut self, stream: &Stream, record: &Record) -> Option<OffStep> {
         if !self.0.contains_key(&record.key) {
             if self.0.len() >= KEYS_MAX {

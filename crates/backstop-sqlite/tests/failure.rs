@@ -118,3 +118,18 @@ async fn whoever_opens_a_file_after_a_failure_recovers_it_first() {
     assert!(!place.marker().exists(), "recovered");
     assert_eq!(names(&store).await, ["before"]);
 }
+
+/// The writer does it itself, because SQLite would not say that an fsync failed meanwhile.
+#[tokio::test]
+async fn a_log_that_is_long_enough_is_folded_into_the_file_and_begins_anew() {
+    let place = Place::new();
+    let options = SqliteOptions { log_pages: 40, ..SqliteOptions::default() };
+    let store = SqliteStore::open(place.path(), options).expect("the file opens");
+    store.migrate().await.expect("it migrates");
+    for n in 0..200 {
+        push(&store, &n.to_string()).await.expect("pushed");
+    }
+    let log = place.0.path().join("store.db-wal").metadata().expect("a log").len();
+    // Each push adds at least three pages.
+    assert!(log < 250 * 4_120, "{log} bytes");
+}

@@ -24,17 +24,16 @@ impl Grids {
     /// Where a record is, if that is off the grid of its key. A key that cannot be read keeps
     /// nobody from pushing.
     pub(super) async fn off_step(&mut self, stream: &Stream, record: &Record) -> Option<OffStep> {
-        if !self.0.contains_key(&record.key) {
-            if self.0.len() >= KEYS_MAX {
-                return None;
-            }
-            self.0.insert(record.key.clone(), read(stream, &record.key).await);
-        }
-        let grid = self.0.get_mut(&record.key)?;
+        let mut grid = match self.0.get(&record.key) {
+            Some(grid) => *grid,
+            None if self.0.len() >= KEYS_MAX => return None,
+            None => read(stream, &record.key).await,
+        };
         let off_step = OffStep::of(record.position, record.step, grid.from, grid.step);
         if grid.from.is_none_or(|from| record.position > from) {
-            (grid.from, grid.step) = (Some(record.position), Some(record.step));
+            grid = Grid { from: Some(record.position), step: Some(record.step) };
         }
+        self.0.insert(record.key.clone(), grid);
         off_step
     }
 }

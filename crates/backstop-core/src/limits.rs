@@ -71,6 +71,17 @@ pub const SCAN_MAX: usize = 50_000;
 /// A page of a store that is shared takes no further look after this time: whoever reads on says so, and others work meanwhile.
 pub const LOOK_FOR: Span = Span::millis(60);
 
+/// How old a comparison of a process's clock with the store's may be where it is asked for the time.
+pub const CLOCK_COMPARED_EVERY: Span = Span::secs(10);
+
+/// How long a file whose disk failed stays closed before it is recovered once more, at first …
+pub const FILE_RECOVERY_WAIT_MIN: Span = Span::millis(50);
+/// … and at most.
+pub const FILE_RECOVERY_WAIT_MAX: Span = Span::secs(5);
+
+/// How long an attempt to recover a file waits for the reads of it that run.
+pub const READS_ENDED_WITHIN: Span = Span::millis(100);
+
 /// Characters of a queue name.
 pub const QUEUE_NAME_MAX: usize = 128;
 /// Bytes of a kind.
@@ -158,6 +169,8 @@ pub const MISSED_RUNS_MAX: usize = 100;
 pub const ISLANDS_MAX: usize = 50;
 /// Late records remembered for each key.
 pub const LATE_MAX: usize = 20;
+/// Records off the grid remembered for each key.
+pub const OFF_STEP_MAX: usize = 20;
 /// Waits of a stream's rules.
 pub const WAITS_MAX: usize = 100;
 /// The most records of a key that the rules may let wait.

@@ -11,7 +11,7 @@
 //! | any position | is new | handled: the baseline |
 //! | any position | is disabled | ignored |
 //! | or below the watermark | had declared it missed | late: dropped, or handled as a correction |
-//! | or below the watermark | had not | a duplicate |
+//! | or below the watermark | had not | a duplicate; one that is off the grid of its key is told and counted as such, too |
 //! | a position that is held | | a duplicate |
 //! | up to watermark + step | holds nothing | handled |
 //! | up to watermark + step | waits for a later gap or, `drain = "scheduled"`, for its turn | handled with its run; or held |
@@ -32,6 +32,7 @@
 mod alarm;
 mod call;
 mod counts;
+mod grid;
 mod missed;
 mod record;
 pub mod replay;
@@ -44,11 +45,12 @@ mod window;
 pub use alarm::{Alarm, Watch, lately};
 pub use call::{Call, Note, Step};
 pub use counts::{Count, Counts};
+pub use grid::OffStep;
 pub use missed::Missed;
 pub use record::{BadRecord, Held, Record};
 pub use rollout::Rollout;
 pub use rules::{BadRules, Drain, Late, OnDead, Rules};
-pub use standing::{Ahead, Failing, NotAStanding, Standing, Wait};
+pub use standing::{Ahead, Failing, NotAStanding, OffStepRecord, Standing, Wait};
 pub use stored::{Change, StoredKey, StoredRecord};
 pub use window::{Done, Failed, Failure, Known, Resume, Window};
 

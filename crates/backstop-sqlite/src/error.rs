@@ -1,7 +1,10 @@
 //! What SQLite says, in the words of the port.
 
 use backstop_core::port::StoreError;
-use rusqlite::{Error, ErrorCode};
+use rusqlite::{Error, ErrorCode, ffi};
+
+/// How the cause of every failed write or fsync begins.
+const DISK_FAILED: &str = "the disk failed";
 
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
@@ -18,8 +21,11 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             StoreError::unavailable(doing, format!("the file cannot be written; check its rights ({error})"))
         }
+        Some(ErrorCode::SystemIoFailure) if is_harmless(error) => {
+            StoreError::unavailable(doing, format!("the disk could not be read; check it ({error})"))
+        }
         Some(ErrorCode::SystemIoFailure) => {
-            StoreError::unavailable(doing, format!("the disk failed; check it ({error})"))
+            StoreError::unavailable(doing, format!("{DISK_FAILED}; free space on it, or check it ({error})"))
         }
         Some(
             ErrorCode::OutOfMemory
@@ -34,10 +40,20 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     }
 }
 
+/// Whether a write or fsync failed, so that what was written before may not be on the disk.
+pub(crate) fn is_disk_failure(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable { cause, .. } if cause.starts_with(DISK_FAILED))
+}
+
+/// A read that fails loses nothing that was written.
+fn is_harmless(error: &Error) -> bool {
+    const READS: [i32; 3] = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_NOMEM];
+    error.sqlite_error().is_some_and(|error| READS.contains(&error.extended_code))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rusqlite::ffi;
 
     fn check(code: i32, expected: &str) {
         let error = store_error("testing", &Error::SqliteFailure(ffi::Error::new(code), None));
@@ -67,6 +83,23 @@ mod tests {
             check(code, "corrupt");
         }
         check(ffi::SQLITE_TOOBIG, "misuse");
+    }
+
+    #[test]
+    fn only_a_write_or_fsync_that_failed_makes_the_file_unreliable() {
+        let check = |code, expected| {
+            let error = store_error("testing", &Error::SqliteFailure(ffi::Error::new(code), None));
+            assert_eq!(is_disk_failure(&error), expected, "{code}: {error}");
+        };
+        for code in
+            [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_TRUNCATE, ffi::SQLITE_IOERR]
+        {
+            check(code, true);
+        }
+        for code in [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_FULL, ffi::SQLITE_BUSY]
+        {
+            check(code, false);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod promote;
 mod prune;
 mod queues;
 mod readers;
+mod recovery;
 mod room;
 mod row;
 mod seize;
@@ -66,7 +67,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use work::Work;
-use writer::{Effort, Task, Writer};
+use writer::{Effort, Task, Writer, WriterFile};
 
 /// Bytes of a page of the file.
 const PAGE_BYTES: usize = 4_096;
@@ -88,8 +89,10 @@ impl SqliteStore {
         let opened = open::open(path.as_ref(), options.readers.max(1))?;
         let bell = Bell::new();
         let moored = Arc::new(Moored::at(&opened.path)?);
-        let readers = Readers::start(opened.readers, &moored).map_err(OpenError::Threads)?;
-        let writer = Writer::start(opened.writer, options.durability, bell.clone(), moored);
+        let slots = Arc::default();
+        let readers = Readers::start(opened.readers, &moored, &slots).map_err(OpenError::Threads)?;
+        let file = WriterFile::new(opened.writer, moored, slots);
+        let writer = Writer::start(file, options, bell.clone());
         let writer = writer.map_err(OpenError::Threads)?;
         let leftovers = Arc::default();
         Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer, leftovers })

@@ -25,6 +25,11 @@ impl Moored {
         Ok(Self { path: path.to_owned(), file: identity(&file) })
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Refuses where the path leads to another file, or to none. What cannot be looked at is taken to be there.
     pub(crate) fn check(&self, doing: &'static str) -> Answer<()> {
         let what = match self.path.metadata() {

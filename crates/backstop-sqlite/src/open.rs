@@ -4,6 +4,7 @@ mod filesystem;
 
 use crate::migrate;
 use backstop_core::port::SchemaMark;
+use crate::recovery::{self, RecoveryError};
 pub(crate) use filesystem::{FileSystem, file_system};
 use rusqlite::{Connection, OpenFlags, Result};
 use rustix::fs::Access;
@@ -18,7 +19,7 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Pages of log after which the writer folds it into the file: as many as stay on disk anyway. Everybody waits meanwhile, up to 60 ms
 /// here and 20 ms with a quarter of the pages; but most pages are written again and again, so that is a quarter as often and
 /// fewer pages in all.
-const WAL_PAGES_MAX: i64 = 16_000;
+const WAL_PAGES_MAX: u32 = 16_000;
 /// Bytes of log that stay on disk once it is folded in.
 const WAL_BYTES_KEPT: i64 = 64 << 20;
 /// Prepared statements a connection keeps: more than there are.
@@ -75,11 +76,13 @@ pub struct SqliteOptions {
     pub durability: Durability,
     /// Threads that read beside the one that writes; at least one.
     pub readers: usize,
+    /// Pages of log after which the writer folds it into the file.
+    pub log_pages: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::Full, readers: 2 }
+        Self { durability: Durability::Full, readers: 2, log_pages: WAL_PAGES_MAX }
     }
 }
 
@@ -141,6 +144,14 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// A log was left there, and the disk does not take it.
+    #[error("{path} cannot be recovered: {cause}. Free space on its disk, or check the disk")]
+    Recovery {
+        /// The file.
+        path: PathBuf,
+        /// What stood against it.
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// SQLite does not want the file.
     #[error("SQLite cannot use {path}: {cause}")]
     Sqlite {
@@ -166,6 +177,7 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
     check_sqlite(rusqlite::version_number())?;
     let path = make_file(path).map_err(|cause| OpenError::File { path: path.to_owned(), cause })?;
     check_file_system(&path)?;
+    recover_left(&path)?;
     let failed = |cause| OpenError::Sqlite { path: path.clone(), cause };
     let writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB).map_err(failed)?;
     let mode = use_log(&writer).map_err(failed)?;
@@ -180,10 +192,34 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         }
         SchemaMark::Missing | SchemaMark::Version(_) => {}
     }
-    let readers: Result<Vec<Connection>> =
-        (0..readers).map(|_| connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)).collect();
+    let readers: Result<Vec<Connection>> = (0..readers).map(|_| connect_reader(&path)).collect();
     let readers = readers.map_err(failed)?;
     Ok(Opened { path, writer, readers })
+}
+
+/// The process that left a log may have died over an fsync that failed. If others use the file, it is in their care.
+fn recover_left(path: &Path) -> std::result::Result<(), OpenError> {
+    if !recovery::is_needed(path) {
+        return Ok(());
+    }
+    match recovery::recover(path) {
+        Ok(_) => Ok(()),
+        Err(RecoveryError::Sqlite(cause)) => Err(OpenError::Sqlite { path: path.to_owned(), cause }),
+        Err(error) => Err(OpenError::Recovery { path: path.to_owned(), cause: error.into() }),
+    }
+}
+
+/// The connection that writes to a file that was opened before.
+pub(crate) fn connect_writer(path: &Path) -> Result<Connection> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB)?;
+    use_log(&db)?;
+    set_up_log(&db)?;
+    Ok(db)
+}
+
+/// A connection that reads only.
+pub(crate) fn connect_reader(path: &Path) -> Result<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)
 }
 
 fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
@@ -267,7 +303,8 @@ fn use_log(db: &Connection) -> Result<String> {
 }
 
 fn set_up_log(db: &Connection) -> Result<()> {
-    db.query_row(&format!("PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}"), [], |_| Ok(()))?;
+    // The writer folds the log itself: SQLite would not say that an fsync failed meanwhile.
+    db.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     db.query_row(&format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}"), [], |_| Ok(()))?;
     // On macOS a plain fsync ends in the drive's own memory; elsewhere this changes nothing.
     db.pragma_update(None, "fullfsync", true)?;

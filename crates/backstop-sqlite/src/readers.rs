@@ -1,19 +1,23 @@
 //! The threads that read, each with a connection of its own that cannot write.
 
+mod slots;
+
 use crate::error::store_error;
 use crate::migrate::check_version;
 use crate::moored::Moored;
 use backstop_core::port::{Answer, StoreError};
-use rusqlite::{Connection, Result};
+use rusqlite::Connection;
+pub(crate) use slots::{ReaderSlot, ReaderSlots};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
 /// Reads that wait for a reader; then callers wait.
 const WAITING_MAX: usize = 256;
 
-type Read = Box<dyn FnOnce(&mut Connection) + Send>;
+/// Gets the connection, or why the file is closed.
+type Read = Box<dyn FnOnce(Result<&mut Connection, &str>) + Send>;
 
 /// The threads that read.
 pub(crate) struct Readers {
@@ -24,14 +28,19 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// One thread for each connection.
-    pub(crate) fn start(connections: Vec<Connection>, moored: &Arc<Moored>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        connections: Vec<Connection>,
+        moored: &Arc<Moored>,
+        slots: &ReaderSlots,
+    ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel::<Read>(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(receiver));
         let mut readers = Self { reads: Some(sender), threads: Vec::new(), moored: Arc::clone(moored) };
         for db in connections {
             let waiting = Arc::clone(&waiting);
+            let slot = slots.add(db);
             let thread = thread::Builder::new().name("backstop-reader".to_owned());
-            readers.threads.push(thread.spawn(move || serve(db, &waiting))?);
+            readers.threads.push(thread.spawn(move || serve(&slot, &waiting))?);
         }
         Ok(readers)
     }
@@ -40,12 +49,13 @@ impl Readers {
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         doing: &'static str,
-        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Answer<T> {
         let (reply, answer) = oneshot::channel();
         let moored = Arc::clone(&self.moored);
         let work: Read = Box::new(move |db| {
-            let answer = moored.check(doing).and_then(|()| at_one_moment(db, doing, read));
+            let db = db.map_err(|cause| StoreError::unavailable(doing, cause));
+            let answer = moored.check(doing).and(db).and_then(|db| at_one_moment(db, doing, read));
             // A caller that went away is not waiting for what would be sent.
             let _ = reply.send(answer);
         });
@@ -59,7 +69,7 @@ impl Readers {
 fn at_one_moment<T>(
     db: &mut Connection,
     doing: &'static str,
-    read: impl FnOnce(&Connection) -> Result<T>,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> Answer<T> {
     let failed = |error| store_error(doing, &error);
     let transaction = db.transaction().map_err(failed)?;
@@ -67,13 +77,16 @@ fn at_one_moment<T>(
     read(&transaction).map_err(failed)
 }
 
-fn serve(mut db: Connection, waiting: &Mutex<mpsc::Receiver<Read>>) {
+fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
     loop {
         // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing in it panics.
         let Ok(mut receiver) = waiting.lock() else { return };
         let Some(read) = receiver.blocking_recv() else { return };
         drop(receiver);
-        if catch_unwind(AssertUnwindSafe(|| read(&mut db))).is_err() {
+        // Not poisoned: a panic is caught before the lock is given back.
+        let mut db = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = db.as_mut().map_err(|cause| cause.as_str());
+        if catch_unwind(AssertUnwindSafe(|| read(db))).is_err() {
             // The reply was dropped with the stack, so its caller knows. The next one may have more luck.
             tracing::error!("a read of the store panicked; this is a bug in backstop");
         }

@@ -1,16 +1,17 @@
 //! The one thread that writes. Whatever waits goes into one transaction, and is answered when that is on disk.
 
 mod desk;
+mod file;
 
+use crate::error::is_disk_failure;
 use crate::hints::Bell;
-use crate::moored::Moored;
-use crate::open::Durability;
+use crate::open::SqliteOptions;
 use crate::work::Work;
 use backstop_core::port::{Answer, StoreError};
 use desk::Desk;
+pub(crate) use file::WriterFile;
 use rusqlite::{Connection, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -52,7 +53,7 @@ enum Request {
     /// Shares a transaction with others.
     Grouped(Box<dyn Errand>),
     /// Has the connection to itself.
-    Alone(Box<dyn FnOnce(&mut Connection) + Send>),
+    Alone(&'static str, Alone),
 }
 
 /// A request in a group. It may run twice: with the others, and by itself after one of them failed.
@@ -103,16 +104,11 @@ where
 
 impl Writer {
     /// Starts the thread.
-    pub(crate) fn start(
-        db: Connection,
-        durability: Durability,
-        bell: Bell,
-        moored: Arc<Moored>,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn start(file: WriterFile, options: SqliteOptions, bell: Bell) -> std::io::Result<Self> {
         // A runtime of its own, and only for its clock: the thread waits for requests with a deadline.
         let waiting = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        let desk = Desk::new(db, durability, bell, moored);
+        let desk = Desk::new(file, options, bell);
         let thread = thread::Builder::new().name("backstop-writer".to_owned());
         let thread = thread.spawn(move || serve(desk, &waiting, receiver))?;
         Ok(Self { requests: Some(sender), thread: Some(thread) })
@@ -136,11 +132,14 @@ impl Writer {
         run: impl FnOnce(&mut Connection) -> Answer<T> + Send + 'static,
     ) -> Answer<T> {
         let (reply, answer) = oneshot::channel();
-        let run = Box::new(move |db: &mut Connection| {
+        let run = Box::new(move |db: Answer<&mut Connection>| {
+            let answer = db.and_then(run);
+            let failure = answer.as_ref().err().filter(|error| is_disk_failure(error)).cloned();
             // A caller that went away asks again, and is told then.
-            let _ = reply.send(run(db));
+            let _ = reply.send(answer);
+            failure
         });
-        self.send(doing, Request::Alone(run)).await?;
+        self.send(doing, Request::Alone(doing, run)).await?;
         answer.await.map_err(|_| stopped(doing))?
     }
 
@@ -180,22 +179,20 @@ fn serve(mut desk: Desk, waiting: &Runtime, mut requests: mpsc::Receiver<Request
         // After the replies: a claim of this group that was answered with nothing would else come behind the hint of what
         // was enqueued after it, and its caller would wait for another.
         desk.ring();
-        if let Some(alone) = alone {
-            let ended = catch_unwind(AssertUnwindSafe(|| alone(&mut desk.db)));
-            if ended.is_err() {
-                tracing::error!("a write to the store panicked; this is a bug in backstop");
-                desk.roll_back();
-            }
+        if let Some((doing, alone)) = alone {
+            desk.run_alone(doing, alone);
         }
+        desk.fold_log();
     }
     desk.close();
 }
 
 type Group = Vec<Box<dyn Errand>>;
-type Alone = Box<dyn FnOnce(&mut Connection) + Send>;
+/// Answers how the disk failed, if it did.
+type Alone = Box<dyn FnOnce(Answer<&mut Connection>) -> Option<StoreError> + Send>;
 
 /// The first request and whatever else waits, up to one that must be alone.
-fn gather(first: Request, requests: &mut mpsc::Receiver<Request>) -> (Group, Option<Alone>) {
+fn gather(first: Request, requests: &mut mpsc::Receiver<Request>) -> (Group, Option<(&'static str, Alone)>) {
     let (mut group, mut rows) = (Group::new(), 0);
     let mut next = Some(first);
     loop {
@@ -205,7 +202,7 @@ fn gather(first: Request, requests: &mut mpsc::Receiver<Request>) -> (Group, Opt
                 group.push(errand);
             }
             Some(Request::Grouped(_)) => {}
-            Some(Request::Alone(alone)) => return (group, Some(alone)),
+            Some(Request::Alone(doing, alone)) => return (group, Some((doing, alone))),
             None => return (group, None),
         }
         let full = group.len() >= GROUP_MAX || rows >= GROUP_ROWS_MAX;

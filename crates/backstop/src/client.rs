@@ -1,7 +1,7 @@
 //! The way in: open a store, push jobs, build workers.
 
 use crate::address::{Address, StoreKind};
-use crate::clock::{Clock, StoreClock};
+use crate::clock::{Clock, ClockComparison, StoreClock};
 use crate::draft::{BadDraft, Draft};
 use crate::engine::meters;
 use crate::guarded::Guarded;
@@ -37,6 +37,7 @@ const PUSH_WAITS: [Duration; 4] =
 pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    comparison: Arc<ClockComparison>,
     random: Random,
     spill: Spill,
     redaction: Arc<RwLock<Arc<Redaction>>>,
@@ -113,6 +114,7 @@ impl Backstop {
         Ok(Self {
             store,
             clock,
+            comparison: Arc::new(ClockComparison::made()),
             random,
             spill,
             redaction: Arc::default(),
@@ -139,6 +141,7 @@ impl Backstop {
         Self {
             store,
             clock,
+            comparison: Arc::new(ClockComparison::made()),
             random,
             spill,
             redaction: Arc::default(),
@@ -187,7 +190,7 @@ impl Backstop {
 
     async fn enqueue_surely(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
         for wait in PUSH_WAITS {
-            match self.store.enqueue(jobs.clone(), self.now()).await {
+            match self.store.enqueue(jobs.clone(), self.current_time().await).await {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, "push not answered; trying again in {wait:?}");
                     tokio::time::sleep(wait).await;
@@ -195,11 +198,12 @@ impl Backstop {
                 answer => return answer,
             }
         }
-        self.store.enqueue(jobs, self.now()).await
+        self.store.enqueue(jobs, self.current_time().await).await
     }
 
     /// Enqueues inside a transaction of your own, on your own connection to the file this store is in: the jobs come
-    /// into being with your commit, or not at all.
+    /// into being with your commit, or not at all. It cannot wait, so nobody compares the clocks here: in a process that
+    /// neither works nor pushes otherwise, ask for the [`Backstop::current_time`] now and then.
     #[cfg(feature = "sqlite")]
     pub fn enqueue_in(
         &self,
@@ -212,17 +216,17 @@ impl Backstop {
 
     /// A job as an operator sees it.
     pub async fn job(&self, id: JobId) -> Answer<Option<Job>> {
-        self.store.job(id, self.now()).await
+        self.store.job(id, self.current_time().await).await
     }
 
     /// All jobs of an id, by their queues: on Redis several queues may have one each.
     pub async fn namesakes(&self, id: JobId) -> Answer<Vec<Job>> {
-        self.store.namesakes(id, self.now()).await
+        self.store.namesakes(id, self.current_time().await).await
     }
 
     /// A job of a queue: on Redis others may have one of the same id.
     pub async fn job_in(&self, queue: &QueueName, id: JobId) -> Answer<Option<Job>> {
-        Ok(self.store.find(queue.clone(), vec![id], self.now()).await?.pop().flatten())
+        Ok(self.store.find(queue.clone(), vec![id], self.current_time().await).await?.pop().flatten())
     }
 
     /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is done up to `looks_max` times in
@@ -243,7 +247,7 @@ impl Backstop {
                 limit: limit - jobs.len(),
                 ..PageQuery::default()
             };
-            let page = self.store.jobs(query, self.now()).await?;
+            let page = self.store.jobs(query, self.current_time().await).await?;
             jobs.extend(page.jobs);
             damaged.extend(page.damaged);
             cursor = page.next;
@@ -269,9 +273,27 @@ impl Backstop {
         &self.store
     }
 
-    /// The time on the store's time line.
+    /// The time on the store's time line, as this process knows it. Where nothing compares the clocks (a worker does, and
+    /// every push), ask for the [`Backstop::current_time`].
     pub fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// The time on the store's time line, compared with the store's clock within the last ten seconds. A store that does
+    /// not tell its time keeps nobody from a push that it takes: then it is the time as this process knows it.
+    pub async fn current_time(&self) -> Time {
+        if self.comparison.is_due() {
+            let _turn = self.comparison.turn.lock().await;
+            // Somebody else may have compared meanwhile.
+            if self.comparison.is_due()
+                && let Err(error) = self.follow_clock().await
+            {
+                tracing::warn!(%error, "the store's clock could not be read; its time is taken to be as it was");
+                // Not with every push: each of them would wait for it.
+                self.comparison.note();
+            }
+        }
+        self.now()
     }
 
     /// A new id.
@@ -317,6 +339,7 @@ impl Backstop {
         if let Some(off) = self.clock.follow(self.store.time().await?) {
             tracing::warn!(off_us = off, "the store's clock has moved; this process follows it");
         }
+        self.comparison.note();
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! The deployment's one time line, as this process sees it.
 
+use backstop_core::limits::CLOCK_COMPARED_EVERY;
 use backstop_core::{Span, Time};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Tells the time. Everything that needs `now` asks one of these, so that tests and simulations can move it.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -59,6 +60,38 @@ pub(crate) struct StoreClock {
     /// Store time when `started` was taken, in microseconds.
     base: AtomicI64,
     leaps: Leaps,
+}
+
+/// When this process's clock was compared with the store's.
+#[derive(Debug)]
+pub(crate) struct ClockComparison {
+    last: Mutex<(tokio::time::Instant, SystemTime)>,
+    /// Held by whoever compares: others wait for the outcome.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+impl ClockComparison {
+    /// It was compared just now.
+    pub(crate) fn made() -> Self {
+        Self { last: Mutex::new(moment()), turn: tokio::sync::Mutex::default() }
+    }
+
+    /// Whether the last comparison is too old. Measured by both clocks of the machine: the monotonic one stands still
+    /// while the machine sleeps.
+    pub(crate) fn is_due(&self) -> bool {
+        let every = Duration::from(CLOCK_COMPARED_EVERY);
+        let (monotonic, wall) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        monotonic.elapsed() >= every || wall.elapsed().is_ok_and(|elapsed| elapsed >= every)
+    }
+
+    /// It was compared, or the store did not say.
+    pub(crate) fn note(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = moment();
+    }
+}
+
+fn moment() -> (tokio::time::Instant, SystemTime) {
+    (tokio::time::Instant::now(), SystemTime::now())
 }
 
 /// Below this a difference is scheduling noise between two readings, not a clock that moved.

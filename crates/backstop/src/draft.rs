@@ -50,6 +50,7 @@ pub struct Draft {
     payload: Result<Payload, BadPayload>,
     priority: Priority,
     run_at: Option<Time>,
+    delay: Option<Span>,
     unique_key: Option<String>,
     unique_by: Option<Sameness>,
     unique_for: Option<Span>,
@@ -68,6 +69,7 @@ impl Draft {
             payload: Ok(Payload::stored(&b"null"[..])),
             priority: Priority::default(),
             run_at: None,
+            delay: None,
             unique_key: None,
             unique_by: None,
             unique_for: None,
@@ -115,14 +117,14 @@ impl Draft {
 
     /// Not before this.
     pub fn at(mut self, time: Time) -> Self {
-        self.run_at = Some(time);
+        (self.run_at, self.delay) = (Some(time), None);
         self
     }
 
-    /// Not before this long from now.
-    pub fn after(self, span: Span) -> Self {
-        let at = self.backstop.now().after(span);
-        self.at(at)
+    /// Not before this long from when it is pushed.
+    pub fn after(mut self, span: Span) -> Self {
+        (self.run_at, self.delay) = (None, Some(span));
+        self
     }
 
     /// Only if no other live job of the queue has this key.
@@ -190,13 +192,14 @@ impl Draft {
         if self.retry.as_ref().is_some_and(|policy| !policy.is_stored()) {
             return Err(BadDraft::CustomRetry);
         }
+        let run_at = self.run_at.or_else(|| Some(self.backstop.now().after(self.delay?)));
         let job = NewJob {
             id: self.id,
             queue: QueueName::new(&self.queue)?,
             kind,
             payload,
             priority: self.priority,
-            run_at: self.run_at,
+            run_at,
             unique,
             retry: self.retry,
             trace: self.trace,
@@ -208,6 +211,8 @@ impl Draft {
     /// Pushes it. When it answers, the job is durable.
     pub async fn push(self) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
+        // What it is delayed by counts from the store's time.
+        backstop.current_time().await;
         let results = backstop.push_jobs(vec![self.build()?]).await?;
         pushed(id, &results)
     }
@@ -227,6 +232,7 @@ impl Draft {
         transaction: &tokio_postgres::Transaction<'_>,
     ) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
+        backstop.current_time().await;
         let results = backstop.enqueue_in_postgres(transaction, &[self.build()?]).await?;
         pushed(id, &results)
     }

@@ -121,6 +121,7 @@ impl Backstop {
 
     async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
         let cell = cell_name(LOCK, name);
+        self.current_time().await;
         let mut asked_at = Instant::now();
         let mut asked = self.ask_for(&cell, holder, false).await?;
         if matches!(asked, Asked::HasRunOut) {
@@ -172,10 +173,10 @@ impl Backstop {
 
     /// Whether [`Backstop::mark_done`] was said of `key`, and is still remembered.
     pub async fn already_done(&self, key: &str) -> Answer<bool> {
+        let now = self.current_time().await;
         let cell = self.store().cells(vec![cell_name(DONE, key)]).await?.pop().flatten();
-        let is_done = cell
-            .and_then(|cell| crate::shared::read::<Mark>(&cell))
-            .is_some_and(|mark| mark.until > self.now());
+        let is_done =
+            cell.and_then(|cell| crate::shared::read::<Mark>(&cell)).is_some_and(|mark| mark.until > now);
         if is_done {
             metrics::counter!("backstop_already_done_total").increment(1);
         }
@@ -184,7 +185,7 @@ impl Backstop {
 
     /// Notes that the work of `key` is done, and keeps that for so long; answers whether this was the first to say so.
     pub async fn mark_done(&self, key: &str, keep: Span) -> Answer<bool> {
-        let now = self.now();
+        let now = self.current_time().await;
         let forgotten = Mark { until: now };
         let (_, is_first) = update(self, &cell_name(DONE, key), forgotten, |mark: &mut Mark| {
             let is_first = mark.until <= now;

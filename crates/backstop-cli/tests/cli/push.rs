@@ -1,5 +1,7 @@
-use crate::place::{Place, json_args, lines};
+use crate::place::{Place, finished, json_args, lines, wait_until};
 use serde_json::json;
+use std::io::Write;
+use std::process::Stdio;
 
 #[test]
 fn one_job_is_in_and_the_same_id_is_the_same_job() {
@@ -27,6 +29,21 @@ fn a_name_of_a_batch_that_is_used_again_for_other_lines_is_told() {
     let again = push(b"1\n3\n4\n").exits(1);
     assert_eq!(again.stdout, "1 inserted, 2 same, 0 duplicate, 0 bad\n");
     assert_eq!(again.stderr.matches("nothing was pushed for it").count(), 1, "{}", again.stderr);
+}
+
+#[test]
+fn lines_of_a_pipe_that_stays_open_go_out_as_they_come() {
+    let place = Place::new();
+    let mut command = place.command(["push", "q", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    for lines in 1..=3 {
+        pipe.write_all(b"1\n").unwrap();
+        wait_until("the line is in the store", || place.count("q", "ready") == lines);
+    }
+    drop(pipe);
+    assert_eq!(finished(child).succeeded().stdout, "3 inserted, 0 same, 0 duplicate, 0 bad\n");
 }
 
 #[test]

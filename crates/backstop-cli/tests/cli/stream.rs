@@ -165,6 +165,44 @@ fn bad_lines_are_named_and_the_others_go_in() {
 }
 
 #[test]
+fn whoever_pushes_off_the_step_is_told() {
+    let place = Place::new();
+    configure(&place, "");
+    let push = |at: i64| {
+        let line = json!({ "id": "a", "at": at }).to_string();
+        place.run(["stream", "push", "uptime", &line, "--step", "5m"]).succeeded()
+    };
+    assert_eq!(push(60_000).stderr, "");
+    serve_until_empty(&place, NOTE);
+    let said = push(180_000).stderr;
+    assert!(said.contains("a: 180000 is not on the step of 300000 from 60000"), "{said}");
+    serve_until_empty(&place, NOTE);
+    let said = push(120_000).stderr;
+    assert!(said.contains("a: 120000 is not on the step of 300000 from 180000"), "{said}");
+    assert!(said.contains("dropped as a duplicate"), "{said}");
+    let served = serve_until_empty(&place, NOTE);
+    assert_eq!((&served["counts"]["duplicates"], &served["counts"]["off_step"]), (&json!(1), &json!(1)));
+    let shown = place.json(["stream", "show", "uptime", "a"]);
+    let results = shown["off_step"].as_array().unwrap().iter().map(|record| record["result"].clone());
+    assert_eq!(results.collect::<Vec<_>>(), ["handled", "duplicate"]);
+    let shown = place.run(["stream", "show", "uptime", "a"]).succeeded().stdout;
+    assert!(
+        shown.contains("off the step: 120000 is not on the step of 300000 from 180000, dropped"),
+        "{shown}"
+    );
+
+    let lines = [480_000, 500_000, 780_000].map(|at| json!({ "id": "a", "at": at }).to_string() + "\n");
+    let file = ["stream", "push", "uptime", "-", "--step", "5m"];
+    let answer = place.feed(lines.concat().as_bytes(), file).succeeded();
+    assert!(
+        answer.stderr.contains("line 2: a: 500000 is not on the step of 300000 from 480000"),
+        "{}",
+        answer.stderr
+    );
+    assert!(answer.stdout.contains("2 not on the step of its key"), "{}", answer.stdout);
+}
+
+#[test]
 fn without_a_configuration_lines_say_where_they_belong() {
     let place = Place::new();
     let lines = "{\"key\":\"a\",\"position\":60000,\"payload\":1}\n{\"key\":\"a\",\"position\":120000,\"step\":30000}\n";

@@ -1,5 +1,6 @@
 //! What follows for a key: something to do, or something that is so.
 
+use super::grid::OffStep;
 use crate::time::Time;
 
 /// What follows.
@@ -69,6 +70,8 @@ pub enum Note {
     Duplicate {
         /// Its place.
         position: i64,
+        /// Where that is, if it is off the grid of its key: then nobody may have seen the record.
+        off_step: Option<OffStep>,
     },
     /// A record for a position that was declared missing; it is dropped.
     Late {

@@ -37,11 +37,13 @@ pub enum Count {
     OffGrid,
     /// Failed runs of the handler.
     Failures,
+    /// Duplicates that are off the grid of their key: nobody may have seen them.
+    OffStep,
 }
 
 impl Count {
     /// All of them, in the order in which stores keep them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Added,
         Self::Removed,
         Self::TaskScheduled,
@@ -58,6 +60,7 @@ impl Count {
         Self::StoreFailures,
         Self::OffGrid,
         Self::Failures,
+        Self::OffStep,
     ];
 
     /// Its word.
@@ -79,6 +82,7 @@ impl Count {
             Self::StoreFailures => "store_failures",
             Self::OffGrid => "off_grid",
             Self::Failures => "failures",
+            Self::OffStep => "off_step",
         }
     }
 }

@@ -11,6 +11,7 @@ pub use told::{Effect, Summary};
 
 use super::call::{Note, Step};
 use super::counts::{Count, Counts};
+use super::grid::OffStep;
 use super::record::Record;
 use super::rules::Rules;
 use super::window::{Failed, Failure, Window};
@@ -156,8 +157,8 @@ impl Replay {
                 Some(Step::Call(call)) => {
                     let left = self.fails.get_mut(&(key.clone(), call.position())).filter(|left| **left > 0);
                     let Some(left) = left else {
-                        window.done(call, now);
-                        self.tell_call(key, call);
+                        let done = window.done(call, now);
+                        self.tell_call(key, call, done.off_step);
                         continue;
                     };
                     *left -= 1;
@@ -175,8 +176,9 @@ impl Replay {
         }
     }
 
-    fn tell_call(&mut self, key: &StreamKey, call: super::Call) {
+    fn tell_call(&mut self, key: &StreamKey, call: super::Call, off_grid: Option<OffStep>) {
         self.tell(key, call.as_str(), Some(call.position()), |effect| {
+            effect.off_grid = off_grid;
             if let super::Call::MissRange { to, count, .. } = call {
                 (effect.to, effect.count) = (Some(to), Some(count));
             }
@@ -185,7 +187,9 @@ impl Replay {
 
     fn tell_note(&mut self, key: &StreamKey, note: Note) {
         let (word, position) = match note {
-            Note::Duplicate { position } => ("duplicate", position),
+            Note::Duplicate { position, off_step } => {
+                return self.tell(key, "duplicate", Some(position), |effect| effect.off_step = off_step);
+            }
             Note::Late { position } => ("late", position),
             Note::Held { position } => ("held", position),
             Note::Overflow { position } => ("overflow", position),

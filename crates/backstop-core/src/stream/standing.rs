@@ -1,7 +1,8 @@
 //! What the rules remember of a key beside its watermark and its records.
 
+use super::grid::OffStep;
 use super::missed::Missed;
-use crate::limits::LATE_MAX;
+use crate::limits::{LATE_MAX, OFF_STEP_MAX};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -46,6 +47,21 @@ pub struct Standing {
     /// What came after it was declared missing, and when; the latest ones.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub late: VecDeque<(i64, i64)>,
+    /// What was off the grid; the latest ones.
+    #[serde(skip_serializing_if = "VecDeque::is_empty")]
+    pub off_step: VecDeque<OffStepRecord>,
+}
+
+/// A record that was off the grid of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OffStepRecord {
+    /// Where it was.
+    #[serde(flatten)]
+    pub place: OffStep,
+    /// Whether it was handled; otherwise it was dropped as a duplicate.
+    pub is_handled: bool,
+    /// When, in microseconds since 1970.
+    pub at: i64,
 }
 
 /// The wait for a gap to be filled.
@@ -171,6 +187,13 @@ impl Standing {
         self.late.push_back((position, now.as_micros()));
         if self.late.len() > LATE_MAX {
             self.late.pop_front();
+        }
+    }
+
+    pub(super) fn note_off_step(&mut self, record: OffStepRecord) {
+        self.off_step.push_back(record);
+        if self.off_step.len() > OFF_STEP_MAX {
+            self.off_step.pop_front();
         }
     }
 }

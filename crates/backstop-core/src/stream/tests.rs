@@ -96,6 +96,32 @@ fn at_or_below_the_watermark_is_a_duplicate() {
     let summary =
         check(usual(), &["0 a 2", "1 a 2", "2 a 1"], &["0 handled 2", "1 duplicate 2", "2 duplicate 1"]);
     assert_eq!((summary.duplicates, summary.late, watermark(&summary)), (2, 0, 120_000));
+    assert_eq!(summary.off_step, 0, "both are on the grid");
+}
+
+#[test]
+fn a_duplicate_off_the_grid_is_told_and_counted_apart() {
+    let (effects, summary) = play(usual(), &["0 a 1", "1 a 3 \"step_ms\":300000", "2 a 2.5"]);
+    assert_eq!(
+        effects.iter().map(told).collect::<Vec<_>>(),
+        ["0 handled 1", "1 handled 3", "2 duplicate 2.5"]
+    );
+    assert_eq!(effects[2].off_step, None, "of another step, so that nobody knows");
+    assert_eq!(summary.off_step, 0);
+
+    let step = r#""step_ms":300000"#;
+    let script = ["0 a 1", "1 a 3", "2 a 2", "3 a 3", "4 a -2"].map(|line| format!("{line} {step}"));
+    let (effects, summary) = play(usual(), &script.each_ref().map(String::as_str));
+    let off = |minute: i64, from: i64| {
+        Some(OffStep { position: minute * 60_000, step: 300_000, from: from * 60_000 })
+    };
+    assert_eq!(effects[1].off_grid, off(3, 1), "handled: {}", told(&effects[1]));
+    assert_eq!(effects[2].off_step, off(2, 3), "a duplicate: {}", told(&effects[2]));
+    assert_eq!((effects[3].off_step, effects[4].off_step), (None, None), "on the grid");
+    assert_eq!((summary.handled, summary.duplicates, summary.off_step), (2, 3, 1));
+    let json = serde_json::to_value(&effects[2]).unwrap();
+    assert_eq!(json["off_step"]["from"], 180_000);
+    assert_eq!(json["effect"], "duplicate");
 }
 
 #[test]

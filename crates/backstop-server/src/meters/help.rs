@@ -87,6 +87,7 @@ const fn counted(count: Count) -> &'static str {
         Count::Ignored => "Records of disabled keys of a stream.",
         Count::StoreFailures => "Records of a stream handled without the store.",
         Count::OffGrid => "Records of a stream at positions between two steps.",
+        Count::OffStep => "Duplicates of a stream at positions between two steps.",
         Count::Failures => "Runs over records of a stream that failed.",
     }
 }

@@ -3,7 +3,7 @@
 use crate::history::Alarms;
 use backstop::core::Payload;
 use backstop::core::redact::Redaction;
-use backstop::core::stream::{Alarm, StoredRecord};
+use backstop::core::stream::{Alarm, OffStepRecord, StoredRecord};
 use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
 use backstop::why::record::why_record;
 use backstop::{StreamKey, StreamName, Time};
@@ -178,6 +178,8 @@ pub struct KeyWholeShape<'a> {
     late: Vec<LateShape>,
     /// What was declared missing.
     missed: Vec<MissedShape>,
+    /// What was not on the step of its key.
+    off_step: Vec<OffStepShape>,
     /// Records that it keeps.
     records: u64,
     /// in order, waiting, due, failing, halted or disabled.
@@ -227,6 +229,31 @@ struct LateShape {
 }
 
 #[derive(Serialize, ToSchema, Debug)]
+#[schema(as = OffStepRecord)]
+struct OffStepShape {
+    #[schema(value_type = String, format = DateTime)]
+    at: Time,
+    /// What the steps are counted from.
+    from: i64,
+    position: i64,
+    /// handled, or duplicate.
+    result: &'static str,
+    step: i64,
+}
+
+impl OffStepShape {
+    const fn new(record: &OffStepRecord) -> Self {
+        Self {
+            at: Time::from_micros(record.at),
+            from: record.place.from,
+            position: record.place.position,
+            result: if record.is_handled { "handled" } else { "duplicate" },
+            step: record.place.step,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema, Debug)]
 #[schema(as = MissedRun)]
 struct MissedShape {
     count: u64,
@@ -257,6 +284,7 @@ impl<'a> KeyWholeShape<'a> {
                 .map(|(position, at)| LateShape { at: Time::from_micros(*at), position: *position })
                 .collect(),
             missed: missed.collect(),
+            off_step: standing.off_step.iter().map(OffStepShape::new).collect(),
             records: stored.count,
             state: state(Some(standing), stored.count),
             step: standing.step,

@@ -23,7 +23,7 @@ fn connections_are_set_up_as_they_must_be() {
             .expect("a setting")
     };
     assert_eq!(pragma(&opened.writer, "journal_mode"), "wal".to_owned().into());
-    assert_eq!(pragma(&opened.writer, "wal_autocheckpoint"), WAL_PAGES_MAX.into());
+    assert_eq!(pragma(&opened.writer, "wal_autocheckpoint"), 0.into());
     assert_eq!(pragma(&opened.writer, "journal_size_limit"), WAL_BYTES_KEPT.into());
     for db in std::iter::once(&opened.writer).chain(&opened.readers) {
         assert_eq!(pragma(db, "mmap_size"), 0.into());

@@ -1,11 +1,20 @@
 use super::*;
 use crate::migrate::migrate;
+use crate::moored::Moored;
+use crate::open::Durability;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn writer() -> Writer {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
-    Writer::start(db, Durability::Full, Bell::new(), moored()).expect("a thread")
+    start(db, Durability::Full, Bell::new())
+}
+
+fn start(db: Connection, durability: Durability, bell: Bell) -> Writer {
+    let options = SqliteOptions { durability, ..SqliteOptions::default() };
+    let file = WriterFile::new(db, moored(), Arc::default());
+    Writer::start(file, options, bell).expect("a thread")
 }
 
 /// What is in memory cannot be removed: any file that stays will do.
@@ -48,7 +57,7 @@ async fn only_what_must_be_on_disk_waits_for_it() {
     let check = async |durability, effort, expected: i64| {
         let mut db = Connection::open_in_memory().expect("a database in memory");
         migrate(&mut db).expect("it migrates");
-        let writer = Writer::start(db, durability, Bell::new(), moored()).expect("a thread");
+        let writer = start(db, durability, Bell::new());
         let level = |work: &mut Work<'_>| work.db.query_row("PRAGMA synchronous", [], |row| row.get(0));
         let level: Answer<i64> = writer.call(Task { effort, ..TASK }, level).await;
         assert_eq!(level, Ok(expected), "{durability:?} {effort:?}");
@@ -87,7 +96,7 @@ async fn a_hint_comes_when_the_replies_are_out() {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
     let bell = Bell::new();
-    let writer = Writer::start(db, Durability::Full, bell.clone(), moored()).expect("a thread");
+    let writer = start(db, Durability::Full, bell.clone());
     let (go, wait) = std::sync::mpsc::channel();
     let (replied, listening) = std::sync::mpsc::channel();
     let call = writer.call(TASK, move |work| {

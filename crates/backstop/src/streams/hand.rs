@@ -177,8 +177,8 @@ fn done(shared: &Shared, window: &mut Window, call: Call, became: &mut Told, now
     if done.missing > 0 {
         metrics::missing(&shared.name, done.missing);
     }
-    if done.off_grid {
-        tracing::info!(stream = %shared.name, key = %window.key(), position = call.position(), "a record is off the grid of its key; the grid goes on from it");
+    if let Some(off) = done.off_step {
+        tracing::info!(stream = %shared.name, key = %window.key(), "a record is off the grid of its key: {off}; the grid goes on from it");
     }
     match call {
         Call::Handle { position } => became.insert(position, Became::Handled),
@@ -282,7 +282,10 @@ async fn run(shared: &Arc<Shared>, event: Event, tenure: &Tenure<'_>) -> Option<
 /// Takes note of what is so.
 pub(super) fn note_down(shared: &Shared, became: &mut Told, key: &backstop_core::StreamKey, note: Note) {
     let (position, now) = match note {
-        Note::Duplicate { position } => {
+        Note::Duplicate { position, off_step } => {
+            if let Some(off) = off_step {
+                tracing::warn!(stream = %shared.name, %key, "a record was dropped as a duplicate, and is off the grid of its key: {off}");
+            }
             // The first record of a batch for a position has an answer of its own.
             became.entry(position).or_insert(Became::Duplicate);
             return;

@@ -11,7 +11,7 @@
 //! | `backstop_stream_rescheduling_total` | `uptime.backlog.rescheduling` | looks in vain |
 //! | `backstop_stream_missing` (histogram) | `uptime.result_processer.num_missing_check` | misses of one gap |
 //! | `backstop_stream_store_failures_total` | `uptime.backlog.lock_failed` and what it never counted | records handled without the store |
-//! | `backstop_stream_{handled,misses,duplicates,late,dead,ignored,off_grid,failures}_total` | | as their names say |
+//! | `backstop_stream_{handled,misses,duplicates,late,dead,ignored,off_grid,off_step,failures}_total` | | as their names say |
 //! | `backstop_stream_delay_seconds` (histogram) | | from the arrival of a record to the end of its handling |
 //! | `backstop_stream_held` (gauge) | added − removed | records that wait, as this process sees the store |
 //! | `backstop_stream_alarm` (gauge, label `alarm`) | the alerts | 1 while it should be looked at |

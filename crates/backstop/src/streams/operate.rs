@@ -263,7 +263,7 @@ pub(super) fn in_parts(records: Vec<Record>) -> Vec<Vec<Record>> {
 
 async fn offer(backstop: &Backstop, stream: &StreamName, records: Vec<Record>) -> Answer<Vec<Offered>> {
     for wait in WAITS {
-        match backstop.store().offer(stream.clone(), records.clone(), backstop.now()).await {
+        match backstop.store().offer(stream.clone(), records.clone(), backstop.current_time().await).await {
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, %stream, "records not taken; trying again in {wait:?}");
                 tokio::time::sleep(wait).await;
@@ -271,5 +271,5 @@ async fn offer(backstop: &Backstop, stream: &StreamName, records: Vec<Record>) -
             answer => return answer,
         }
     }
-    backstop.store().offer(stream.clone(), records, backstop.now()).await
+    backstop.store().offer(stream.clone(), records, backstop.current_time().await).await
 }

@@ -1,6 +1,6 @@
 //! Lines of any input, none of them able to fill the memory.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, BufReader, Read};
 
 /// Bytes of a line: the largest payload, and room for what stands around it.
 pub(crate) const LINE_BYTES_MAX: usize = backstop_core::limits::PAYLOAD_BYTES_MAX + (64 << 10);
@@ -19,6 +19,13 @@ pub(crate) enum Line<'a> {
     Whole(&'a [u8]),
     /// Too long to be a job; it was read past.
     TooLong,
+}
+
+impl<R: Read> LineReader<BufReader<R>> {
+    /// Whether a whole line was read already, so that the next one is there without a wait.
+    pub(crate) fn has_line(&self) -> bool {
+        self.input.buffer().contains(&b'\n')
+    }
 }
 
 impl<R: BufRead> LineReader<R> {

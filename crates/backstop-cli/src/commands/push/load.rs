@@ -1,5 +1,6 @@
 //! Pushes many lines: one thread reads and checks, a few calls of the store are under way at any time, and memory is
-//! bounded by them.
+//! bounded by them. Of a pipe, what was read goes out before the reader waits for more: a slow pipe has its lines in the
+//! store at once, and a fast one fills its batches.
 
 mod report;
 
@@ -7,17 +8,18 @@ use super::line::{self, Defaults};
 use super::lines::{Line, LineReader};
 use super::open_bounded;
 use super::same::{self, Meant};
-use super::source::Source;
+use super::source::{Reader, Source};
 use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::count;
 use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::PAYLOAD_BYTES_MAX;
 use backstop::core::port::{Answer, Enqueued};
-use backstop::{Backstop, JobId, NewJob};
+use backstop::{Backstop, JobId, NewJob, Time};
 use indicatif::ProgressBar;
 use report::{BadLine, Report};
-use std::io::BufRead;
+use std::io::{BufReader, Read};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -71,7 +73,8 @@ fn check_all(
     report: &mut Report,
 ) -> Result<(), Trouble> {
     let mut reader = LineReader::new(source.reader()?);
-    while let Some(batch) = read_batch(&mut reader, defaults, backstop)? {
+    let now = || backstop.now();
+    while let Some(batch) = read_batch(&mut reader, defaults, false, now, || backstop.new_id())? {
         report.bad(batch.bad);
     }
     Ok(())
@@ -90,7 +93,8 @@ async fn load(
         None => progress::spinner(is_shown, SPINNER),
     };
     let is_repeatable = defaults.batch.is_some();
-    let batches = read_in_background(source.reader()?, defaults, backstop.clone());
+    let may_wait = source.size().is_none();
+    let batches = read_in_background(source.reader()?, defaults, may_wait, backstop.clone());
     let loaded = push_batches(batches, backstop, report, &bar).await;
     bar.finish_and_clear();
     loaded.map_err(|trouble| explain(trouble, report, is_repeatable))
@@ -111,12 +115,14 @@ fn explain(trouble: Trouble, report: &Report, is_repeatable: bool) -> Trouble {
 type Batches = mpsc::Receiver<Result<Batch, Trouble>>;
 
 /// Reads on a thread of its own: input may block, and checking JSON takes time.
-fn read_in_background(input: Box<dyn BufRead + Send>, defaults: Defaults, backstop: Backstop) -> Batches {
+fn read_in_background(input: Reader, defaults: Defaults, may_wait: bool, backstop: Backstop) -> Batches {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    let runtime = Handle::current();
     std::thread::spawn(move || {
         let mut reader = LineReader::new(input);
         loop {
-            let batch = read_batch(&mut reader, &defaults, &backstop).transpose();
+            let now = || runtime.block_on(backstop.current_time());
+            let batch = read_batch(&mut reader, &defaults, may_wait, now, || backstop.new_id()).transpose();
             let Some(batch) = batch else { return };
             let is_last = batch.is_err();
             // A closed channel means that the store failed: nobody wants the rest.
@@ -135,19 +141,25 @@ fn too_long() -> String {
     )
 }
 
-/// The next lines, enough for one call; `None` at the end.
+/// The next lines, enough for one call, or where the input `may_wait` those that are there; `None` at the end. What a line
+/// is delayed by counts from when it was read.
 fn read_batch(
-    reader: &mut LineReader<impl BufRead>,
+    reader: &mut LineReader<BufReader<impl Read>>,
     defaults: &Defaults,
-    backstop: &Backstop,
+    may_wait: bool,
+    now: impl Fn() -> Time,
+    new_id: impl Fn() -> JobId,
 ) -> Result<Option<Batch>, Trouble> {
     let mut batch = Batch::default();
     let mut buffer = Vec::new();
-    let now = backstop.now();
     while batch.jobs.len() + batch.bad.len() < BATCH_JOBS && batch.payload_bytes < BATCH_BYTES {
+        let is_empty = batch.jobs.is_empty() && batch.bad.is_empty();
+        if may_wait && !is_empty && !reader.has_line() {
+            break;
+        }
         let Some(line) = reader.next(&mut buffer)? else { break };
         let read = match line {
-            Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now, || backstop.new_id()),
+            Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now(), &new_id),
             Line::TooLong => Err(too_long()),
         };
         match read {
@@ -213,4 +225,74 @@ fn message(report: &Report, bar: &ProgressBar) -> String {
     #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a rate to look at")]
     let rate = (report.pushed() as f64 / secs) as u64;
     format!("{} jobs  {}/s", count(report.pushed()), count(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Lines;
+    use super::*;
+    use backstop::{QueueName, Span};
+    use std::cell::Cell;
+    use std::io;
+
+    const DELAY: Span = Span::secs(20);
+
+    fn defaults() -> Defaults {
+        Defaults {
+            queue: QueueName::new("q").unwrap(),
+            kind: None,
+            priority: None,
+            delay: Some(DELAY),
+            at: None,
+            unique_by: None,
+            unique_for: None,
+            unique_in: Vec::new(),
+            retry: None,
+            trace: None,
+            batch: None,
+            lines: Lines::Auto,
+        }
+    }
+
+    /// A pipe: each part arrives a minute after the one before.
+    struct Pipe<'a> {
+        parts: Vec<&'static str>,
+        clock: &'a Cell<Time>,
+    }
+
+    impl Read for Pipe<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.parts.is_empty() {
+                return Ok(0);
+            }
+            self.clock.set(self.clock.get().after(Span::minutes(1)));
+            let part = self.parts.remove(0).as_bytes();
+            buffer[..part.len()].copy_from_slice(part);
+            Ok(part.len())
+        }
+    }
+
+    fn check(parts: &[&'static str], may_wait: bool, expected: &[&[i64]]) {
+        let clock = Cell::new(Time::default());
+        let pipe = Pipe { parts: parts.to_vec(), clock: &clock };
+        let mut reader = LineReader::new(BufReader::new(pipe));
+        let mut batches = Vec::new();
+        let (defaults, id) = (defaults(), || JobId::named("any"));
+        while let Some(batch) = read_batch(&mut reader, &defaults, may_wait, || clock.get(), id).unwrap() {
+            let minutes = |job: &NewJob| job.run_at.unwrap().before(DELAY).as_millis() / 60_000;
+            batches.push(batch.jobs.iter().map(minutes).collect::<Vec<_>>());
+        }
+        assert_eq!(batches, expected, "{parts:?}");
+    }
+
+    #[test]
+    fn a_delay_counts_from_when_the_line_was_read() {
+        check(&["1\n", "2\n"], false, &[&[1, 2]]);
+    }
+
+    #[test]
+    fn what_a_pipe_has_goes_out_before_the_reader_waits_for_more() {
+        check(&["1\n2\n", "3\n", "4", "4\n5\n"], true, &[&[1, 1], &[2], &[4, 4]]);
+        check(&["1\n2\n3", "3\n", "4"], true, &[&[1, 1], &[2], &[3]]);
+    }
 }

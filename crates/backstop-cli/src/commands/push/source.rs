@@ -2,11 +2,14 @@
 
 use crate::trouble::Trouble;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
+
+/// What is read from.
+pub(crate) type Reader = BufReader<Box<dyn Read + Send>>;
 
 /// Where lines come from.
 pub(crate) enum Source {
@@ -35,9 +38,9 @@ impl Source {
     }
 
     /// From the start.
-    pub(crate) fn reader(&self) -> Result<Box<dyn BufRead + Send>, Trouble> {
+    pub(crate) fn reader(&self) -> Result<Reader, Trouble> {
         let file = match self {
-            Self::Stdin => return Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
+            Self::Stdin => return Ok(BufReader::with_capacity(BUFFER_BYTES, Box::new(io::stdin()))),
             Self::File(path) => File::open(path).map_err(|error| {
                 Trouble::misuse(format!("{} cannot be read: {error}", path.display()))
                     .advise("the path of a file that exists, or - for stdin")
@@ -48,7 +51,7 @@ impl Source {
                 file
             }
         };
-        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, file)))
+        Ok(BufReader::with_capacity(BUFFER_BYTES, Box::new(file)))
     }
 
     /// One that can be read twice.

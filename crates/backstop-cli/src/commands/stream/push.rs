@@ -1,5 +1,7 @@
 //! Put records into a stream.
 
+mod grid;
+
 use crate::commands::push::lines::{Line, LineReader};
 use crate::commands::push::source::Source;
 use crate::context::Context;
@@ -10,6 +12,7 @@ use backstop::streams::{Offered, Reading, Record, StepField, Stream};
 use backstop::{Payload, StreamKey, StreamName};
 use backstop_server::wire::stream::OfferedShape;
 use clap::Args;
+use grid::Grids;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -114,12 +117,16 @@ async fn push_one(
     let backstop = context.open().await?;
     let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
     let (key, position) = (record.key.clone(), record.position);
+    let off_step = Grids::default().off_step(&stream, &record).await;
     let answer = stream.offer(vec![record]).await?.first().copied().unwrap_or(Offered::Full);
     let shape = OfferedShape::new(key, position, answer);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else {
         context.output.line(format!("{} {position} {}", shape.key, shape.result))?;
+    }
+    if let Some(off) = off_step {
+        context.output.warn(format!("{}: {off}. {}", shape.key, grid::fate(&off)));
     }
     Ok(if answer == Offered::Full { Verdict::FallsShort } else { Verdict::Fine })
 }
@@ -136,6 +143,7 @@ struct Tally {
     duplicates: u64,
     full: u64,
     bad: u64,
+    off_step: u64,
 }
 
 async fn load(
@@ -148,6 +156,7 @@ async fn load(
     let mut lines = LineReader::new(source.reader()?);
     let (mut buffer, mut batch, mut tally) = (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
     let mut last_problem = String::new();
+    let mut grids = Grids::default();
     loop {
         let line = lines.next(&mut buffer)?;
         let is_end = line.is_none();
@@ -157,7 +166,16 @@ async fn load(
                 Line::TooLong => Err("it is too long".to_owned()),
             };
             match record {
-                Ok(record) => batch.push(record),
+                Ok(record) => {
+                    if let Some(off) = grids.off_step(stream, &record).await {
+                        tally.off_step += 1;
+                        if tally.off_step <= NAMED_MAX {
+                            let (line, key) = (lines.number(), &record.key);
+                            context.output.warn(format!("line {line}: {key}: {off}. {}", grid::fate(&off)));
+                        }
+                    }
+                    batch.push(record);
+                }
                 Err(problem) => {
                     tally.bad += 1;
                     // The same mistake in every line is told once: it is that of the whole file.
@@ -188,11 +206,23 @@ async fn load(
 }
 
 fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
-    let Tally { held, duplicates, full, bad } = *tally;
+    let Tally { held, duplicates, full, bad, off_step } = *tally;
     if context.output.is_json() {
-        context.output.json(&json!({ "held": held, "duplicates": duplicates, "full": full, "bad": bad }))?;
+        let mut summary = json!({ "held": held, "duplicates": duplicates, "full": full, "bad": bad });
+        if off_step > 0 {
+            summary["off_step"] = off_step.into();
+        }
+        context.output.json(&summary)?;
     } else {
-        context.output.line(format!("{} held, {}", count(held), counted(duplicates, "duplicate")))?;
+        let off_step = match off_step {
+            0 => String::new(),
+            number => format!(", {} not on the step of its key", count(number)),
+        };
+        context.output.line(format!(
+            "{} held, {}{off_step}",
+            count(held),
+            counted(duplicates, "duplicate")
+        ))?;
     }
     if full > 0 {
         context.output.warn(format!(

@@ -95,16 +95,22 @@ fn plainly(effect: &Effect) -> String {
     let count = effect.count.map(|count| format!(" ({count})")).unwrap_or_default();
     let until = effect.until_ms.map(|until| format!(" until {until}")).unwrap_or_default();
     let attempt = effect.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-    format!("{:>10} ms  {}  {}{position}{to}{count}{until}{attempt}", effect.at_ms, effect.key, effect.effect)
+    let off = effect.off_step.or(effect.off_grid).map(|off| format!(" ({off})")).unwrap_or_default();
+    let Effect { at_ms, key, effect, .. } = effect;
+    format!("{at_ms:>10} ms  {key}  {effect}{position}{to}{count}{until}{attempt}{off}")
 }
 
 fn summarise(summary: &Summary, context: &Context) -> Result<(), Trouble> {
     if context.output.is_json() {
         return context.output.json(&json!({ "summary": summary }));
     }
+    let off_step = match summary.off_step {
+        0 => String::new(),
+        number => format!(" ({number} of them not on the step)"),
+    };
     let Summary { handled, misses, duplicates, late, added, removed, held, timeout, circuit_breaker, .. } =
         summary;
     context.output.line(format!(
-        "{handled} handled, {misses} missed, {duplicates} duplicates, {late} late; {added} waited, {removed} left, {held} held; {timeout} timeouts, {circuit_breaker} overflows"
+        "{handled} handled, {misses} missed, {duplicates} duplicates{off_step}, {late} late; {added} waited, {removed} left, {held} held; {timeout} timeouts, {circuit_breaker} overflows"
     ))
 }

@@ -92,6 +92,12 @@ fn lines(
             counted(count, "position")
         ));
     }
+    for record in &standing.off_step {
+        let became =
+            if record.is_handled { "handled; the steps go on from it" } else { "dropped as a duplicate" };
+        let at = relative(Time::from_micros(record.at), now);
+        lines.push(format!("  off the step: {}, {became}, {at}", record.place));
+    }
     for (position, at) in &standing.late {
         let when = relative(Time::from_micros(*at), now);
         lines.push(format!("  came late: {position}, {when}, {}", late_word(late)));

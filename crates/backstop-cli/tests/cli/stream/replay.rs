@@ -40,6 +40,28 @@ fn the_shapes_are_exact() {
 }
 
 #[test]
+fn a_duplicate_off_the_step_is_told_and_counted_apart() {
+    let line = |position: i64| json!({ "at_ms": 0, "key": "a", "position": position });
+    let lines = [line(60_000), line(180_000), line(120_000), line(180_000)];
+    let (told, summary) = replay(r#"{"step":"5m"}"#, &lines);
+    let off_step = json!({ "position": 120_000, "step": 300_000, "from": 180_000 });
+    let expected = [
+        json!({ "at_ms": 0, "key": "a", "effect": "handled", "position": 60_000 }),
+        json!({ "at_ms": 0, "key": "a", "effect": "handled", "position": 180_000 }),
+        json!({ "at_ms": 0, "key": "a", "effect": "duplicate", "position": 120_000, "off_step": off_step }),
+        json!({ "at_ms": 0, "key": "a", "effect": "duplicate", "position": 180_000 }),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((&summary["duplicates"], &summary["off_step"]), (&json!(2), &json!(1)));
+    let input = lines.map(|line| line.to_string()).join("\n");
+    let args = ["stream", "replay", "--stream", r#"{"step":"5m"}"#, "--input", "-"];
+    let text = Place::new().feed(input.as_bytes(), args).succeeded().stdout;
+    assert!(text.contains("a  handled 180000 (180000 is not on the step of 300000 from 60000)"), "{text}");
+    assert!(text.contains("a  duplicate 120000 (120000 is not on the step of 300000 from 180000)"), "{text}");
+    assert!(text.contains("2 duplicates (1 of them not on the step)"), "{text}");
+}
+
+#[test]
 fn the_worked_example_of_the_document_ends_as_it_says() {
     let minute = |hour: i64, minute: i64| (hour * 60 + minute) * 60_000;
     let lines = [

@@ -2,6 +2,7 @@
 
 use crate::name::StreamKey;
 use crate::stream::counts::{Count, Counts};
+use crate::stream::grid::OffStep;
 use crate::time::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -29,6 +30,12 @@ pub struct Effect {
     /// The how manieth wait, or the how manieth run that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
+    /// Where a duplicate is, if that is off the grid of its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_step: Option<OffStep>,
+    /// Where a handled record is, if that is off the grid of its key.
+    #[serde(skip)]
+    pub off_grid: Option<OffStep>,
 }
 
 impl Effect {
@@ -42,6 +49,8 @@ impl Effect {
             count: None,
             until_ms: None,
             attempt: None,
+            off_step: None,
+            off_grid: None,
         }
     }
 }
@@ -60,9 +69,17 @@ pub struct Summary {
     pub handled: u64,
     pub misses: u64,
     pub duplicates: u64,
+    /// Those of the duplicates that are off the grid of their key.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub off_step: u64,
     pub late: u64,
     pub held: u64,
     pub watermarks: BTreeMap<StreamKey, i64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Summary {
@@ -78,6 +95,7 @@ impl Summary {
             handled: counts[Count::Handled],
             misses: counts[Count::Misses],
             duplicates: counts[Count::Duplicates],
+            off_step: counts[Count::OffStep],
             late: counts[Count::Late],
             held: counts.held(),
             watermarks,

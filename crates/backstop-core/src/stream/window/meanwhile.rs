@@ -101,6 +101,9 @@ impl Window {
         for (position, at) in meanwhile.standing.late {
             self.standing.note_late(position, Time::from_micros(at));
         }
+        for record in meanwhile.standing.off_step {
+            self.standing.note_off_step(record);
+        }
         let handled: Vec<i64> = self.held.keys().copied().filter(|at| self.was_handled(*at)).collect();
         for position in handled {
             self.held.remove(&position);

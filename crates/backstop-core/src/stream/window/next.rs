@@ -3,9 +3,10 @@
 use super::Window;
 use crate::stream::call::{Call, Note, Step};
 use crate::stream::counts::Count;
+use crate::stream::grid::OffStep;
 use crate::stream::record::Held;
 use crate::stream::rules::{Drain, Late, Rules};
-use crate::stream::standing::Wait;
+use crate::stream::standing::{OffStepRecord, Wait};
 use crate::time::Time;
 
 impl Window {
@@ -53,9 +54,9 @@ impl Window {
             }
             if self.held.contains_key(&position) {
                 self.counts[Count::Duplicates] += 1;
-                return Some(Note::Duplicate { position });
+                return Some(Note::Duplicate { position, off_step: None });
             }
-            if let Some(note) = self.behind(position, rules, now) {
+            if let Some(note) = self.behind(position, held.step, rules, now) {
                 return Some(note);
             }
             self.held.insert(position, held);
@@ -65,13 +66,19 @@ impl Window {
     }
 
     /// What a record is that is not ahead of the watermark; `None` if it is to be handled.
-    fn behind(&mut self, position: i64, rules: &Rules, now: Time) -> Option<Note> {
+    fn behind(&mut self, position: i64, step: i64, rules: &Rules, now: Time) -> Option<Note> {
         if !self.is_passed(position) {
             return None;
         }
         if !self.standing.missed.contains(position) {
             self.counts[Count::Duplicates] += 1;
-            return Some(Note::Duplicate { position });
+            let off_step = OffStep::of(position, step, self.watermark, self.standing.step);
+            if let Some(place) = off_step {
+                self.counts[Count::OffStep] += 1;
+                let (is_handled, at) = (false, now.as_micros());
+                self.standing.note_off_step(OffStepRecord { place, is_handled, at });
+            }
+            return Some(Note::Duplicate { position, off_step });
         }
         match rules.late {
             Late::Amend => None,
@@ -89,8 +96,8 @@ impl Window {
         }
         self.cross();
         // Overtaken while it waited, by another worker or by one without the store: it must not stand in the way.
-        if let Some((position, _)) = self.head()
-            && let Some(note) = self.behind(position, rules, now)
+        if let Some((position, step)) = self.head().map(|(position, held)| (position, held.step))
+            && let Some(note) = self.behind(position, step, rules, now)
         {
             self.leave(position);
             return Some(Step::Note(note));

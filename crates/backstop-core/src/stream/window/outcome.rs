@@ -5,8 +5,9 @@ use crate::limits::WHY_CHARS_MAX;
 use crate::retry::{Next, Roll};
 use crate::stream::call::Call;
 use crate::stream::counts::Count;
+use crate::stream::grid::OffStep;
 use crate::stream::rules::{OnDead, Rules};
-use crate::stream::standing::Failing;
+use crate::stream::standing::{Failing, OffStepRecord};
 use crate::time::{Span, Time};
 
 /// What a record's handling showed.
@@ -14,8 +15,8 @@ use crate::time::{Span, Time};
 pub struct Done {
     /// How many positions right before it were declared missing.
     pub missing: u64,
-    /// Whether it was off the grid of its key, which goes on from it.
-    pub off_grid: bool,
+    /// Where it was, if that was off the grid of its key, which goes on from it.
+    pub off_step: Option<OffStep>,
 }
 
 /// What follows a failure.
@@ -57,7 +58,12 @@ impl Window {
             }
             Call::Miss { .. } | Call::MissRange { .. } => {}
         }
-        self.pass(call)
+        let done = self.pass(call);
+        if let Some(place) = done.off_step {
+            let (is_handled, at) = (true, now.as_micros());
+            self.standing.note_off_step(OffStepRecord { place, is_handled, at });
+        }
+        done
     }
 
     /// The call failed.
@@ -142,13 +148,8 @@ impl Window {
 
     fn pass_record(&mut self, position: i64) -> Done {
         let step = self.held.get(&position).map(|held| held.step);
-        let off_grid = match (self.watermark, step) {
-            (Some(watermark), Some(step)) => {
-                self.standing.step == Some(step) && (position - watermark) % step != 0
-            }
-            _ => false,
-        };
-        self.counts[Count::OffGrid] += u64::from(off_grid);
+        let off_step = step.and_then(|step| OffStep::of(position, step, self.watermark, self.standing.step));
+        self.counts[Count::OffGrid] += u64::from(off_step.is_some());
         if self.watermark.is_none() {
             self.from = step.map(|step| (position, step));
         }
@@ -157,7 +158,7 @@ impl Window {
         self.standing.step = step.or(self.standing.step);
         // Progress: the next gap has a wait of its own.
         self.standing.wait = None;
-        Done { missing: std::mem::take(&mut self.standing.gap), off_grid }
+        Done { missing: std::mem::take(&mut self.standing.gap), off_step }
     }
 
     fn pass_missing(&mut self, former: Option<i64>, first: i64, last: i64, count: u64) {

@@ -13,6 +13,7 @@ use axum::extract::Path;
 use axum::response::Response;
 use backstop::streams::{Rules, Standing, StoredKey};
 use backstop::why::record::{Joint, joints, why_record};
+use backstop_core::stream::OffStepRecord;
 use backstop_core::{Span, StreamKey, StreamName, Time};
 
 /// Characters of a payload in the list.
@@ -46,6 +47,8 @@ struct Page {
     count: String,
     missed: Vec<Missed>,
     late: Vec<(String, Option<String>, When)>,
+    /// What was not on the step, what became of it, and when.
+    off_step: Vec<(String, &'static str, When)>,
 }
 
 /// What is waited for, and until when.
@@ -134,6 +137,11 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
     });
     let marks = marks(stored, &standing, now);
     let line = TimeLine { id: "held", title: "What is held, and what is missing", marks };
+    let off_step = |record: &OffStepRecord| {
+        let became =
+            if record.is_handled { "handled; the steps go on from it" } else { "dropped as a duplicate" };
+        (record.place.to_string(), became, seen(record.at))
+    };
     let late = |(position, at): &(i64, i64)| (position.to_string(), as_time(*position), seen(*at));
     Page {
         frame: view.frame(Section::Streams, text::name(stored.key.as_str())).live(),
@@ -155,6 +163,7 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         count: text::count(stored.count),
         missed: standing.missed.runs().map(missed).collect(),
         late: standing.late.iter().rev().map(late).collect(),
+        off_step: standing.off_step.iter().rev().map(off_step).collect(),
     }
 }
 

@@ -1,0 +1,189 @@
+//! The file as the writer has it: open, or closed because a write or fsync failed; see
+//! [`crate::recovery`].
+
+use crate::hints::Others;
+use crate::moored::Moored;
+use crate::open::{self, SyncLevel};
+use crate::readers::ReaderSlots;
+use crate::recovery::{FailureMarker, Recovery, recover};
+use backstop_core::limits::{FILE_RECOVERY_WAIT_MAX, FILE_RECOVERY_WAIT_MIN};
+use backstop_core::port::{Answer, StoreError};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const IN_USE: &str = "another program, or another connection of this one, has it open. Close that";
+const IS_READ: &str = "reads of it still run. They end by themselves";
+
+/// The file, open or closed.
+pub(crate) struct WriterFile {
+    state: State,
+    moored: Arc<Moored>,
+    marker: FailureMarker,
+    readers: Arc<ReaderSlots>,
+}
+
+enum State {
+    Open(OpenFile),
+    Closed(Outage),
+}
+
+/// The writer's connection, and what is known of it.
+pub(super) struct OpenFile {
+    pub(super) db: Connection,
+    /// How commits reach the disk; unknown until it is set.
+    pub(super) sync: Option<SyncLevel>,
+    pub(super) others: Others,
+}
+
+/// Why the file is closed, and when it is recovered next.
+struct Outage {
+    cause: String,
+    /// What stood against it last time.
+    obstacle: Option<String>,
+    /// Whether other processes know.
+    is_marked: bool,
+    next_try: Instant,
+    wait: Duration,
+}
+
+impl WriterFile {
+    pub(crate) fn new(db: Connection, moored: Arc<Moored>, readers: Arc<ReaderSlots>) -> Self {
+        let marker = FailureMarker::of(moored.path());
+        Self { state: State::Open(OpenFile::new(db)), moored, marker, readers }
+    }
+
+    /// The connection, if the file can be relied on. Recovers it, if that is due.
+    pub(super) fn get(&mut self, doing: &'static str) -> Answer<&mut OpenFile> {
+        self.moored.check(doing)?;
+        if matches!(self.state, State::Open(_)) && self.marker.is_set() {
+            self.close("another process met a write or fsync that failed".to_owned(), true);
+        }
+        self.recover_if_due();
+        match &mut self.state {
+            State::Open(open) => Ok(open),
+            State::Closed(outage) => Err(StoreError::unavailable(doing, outage.describe(&self.moored))),
+        }
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn open(&mut self) -> Option<&mut OpenFile> {
+        match &mut self.state {
+            State::Open(open) => Some(open),
+            State::Closed(_) => None,
+        }
+    }
+
+    /// Closes the file: what is written to it might not reach the disk.
+    pub(super) fn fail(&mut self, error: &StoreError) {
+        let is_marked = self.marker.set();
+        if let Err(error) = &is_marked {
+            tracing::warn!(%error, "other processes cannot be told that the disk failed");
+        }
+        self.close(error.to_string(), is_marked.is_ok());
+    }
+
+    fn close(&mut self, cause: String, is_marked: bool) {
+        tracing::error!(
+            path = %self.moored.path().display(), %cause,
+            "nothing is acknowledged until the file is recovered, which is tried at once and again by itself"
+        );
+        let outage = Outage::new(cause, is_marked);
+        if let State::Open(open) = std::mem::replace(&mut self.state, State::Closed(outage)) {
+            leave_log(&open.db);
+        }
+    }
+
+    fn recover_if_due(&mut self) {
+        let State::Closed(outage) = &self.state else { return };
+        if Instant::now() < outage.next_try {
+            return;
+        }
+        let cause = outage.describe(&self.moored);
+        let is_recovered = outage.is_marked && !self.marker.is_set();
+        match self.reopen(&cause, is_recovered) {
+            Ok(open) => {
+                self.state = State::Open(open);
+                tracing::warn!(path = %self.moored.path().display(), "the file is recovered");
+            }
+            Err(obstacle) => {
+                if let State::Closed(outage) = &mut self.state {
+                    outage.put_off(obstacle);
+                }
+            }
+        }
+    }
+
+    fn reopen(&self, cause: &str, is_recovered: bool) -> Result<OpenFile, String> {
+        if !self.readers.close(cause) {
+            return Err(IS_READ.to_owned());
+        }
+        let path = self.moored.path();
+        if !is_recovered && recover(path).map_err(|error| advise(&error))? == Recovery::InUse {
+            return Err(IN_USE.to_owned());
+        }
+        let db = open::connect_writer(path).map_err(|error| advise(&error))?;
+        self.readers.open(|| open::connect_reader(path)).map_err(|error| advise(&error))?;
+        Ok(OpenFile::new(db))
+    }
+
+    /// Folds the log into the file, so that the file alone is the store. If others still read it,
+    /// it stays a log.
+    pub(super) fn finish(self) {
+        let State::Open(open) = self.state else { return };
+        if self.marker.is_set() {
+            return leave_log(&open.db);
+        }
+        let folded = open
+            .db
+            .busy_timeout(Duration::from_millis(100))
+            .and_then(|()| open.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the log stays as it is");
+            leave_log(&open.db);
+        }
+    }
+}
+
+/// The last connection that closes would fold the log into the file, and what the log lacks with
+/// it.
+fn leave_log(db: &Connection) {
+    if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::error!(%error, "the log cannot be kept out of the file");
+    }
+}
+
+fn advise(error: &impl Display) -> String {
+    format!("{error}. Free space on its disk, or check the disk")
+}
+
+impl OpenFile {
+    fn new(db: Connection) -> Self {
+        Self { db, sync: None, others: Others::default() }
+    }
+}
+
+impl Outage {
+    fn new(cause: String, is_marked: bool) -> Self {
+        let wait = FILE_RECOVERY_WAIT_MIN.into();
+        Self { cause, obstacle: None, is_marked, next_try: Instant::now(), wait }
+    }
+
+    fn put_off(&mut self, obstacle: String) {
+        self.obstacle = Some(obstacle);
+        self.next_try = Instant::now() + self.wait;
+        self.wait = (self.wait * 2).min(FILE_RECOVERY_WAIT_MAX.into());
+    }
+
+    fn describe(&self, file: &Moored) -> String {
+        let path = file.path().display();
+        let obstacle = self.obstacle.as_deref().unwrap_or("it is being recovered");
+        format!(
+            "{path} is closed until it is recovered, because what was written might not be on the disk ({}): \
+             {obstacle}. Nothing is acknowledged until then; recovery is tried again by itself",
+            self.cause
+        )
+    }
+}

@@ -32,7 +32,8 @@ async fn the_function_serves_whoever_speaks_sql() {
     let (store, schema) = fresh_store().await;
     let (scene, client) = (Scene::new(store), user().await);
     let call = format!(
-        "SELECT {schema}.enqueue('q', 'mail', '{{\"to\" :  1.10}}', priority => 'high', unique_key => 'k')"
+        "SELECT {schema}.enqueue('q', 'mail', '{{\"to\" :  1.10}}', priority => 'high', unique_key => 'k', \
+         retry => '{{\"max_attempts\":5}}')"
     );
     let first: uuid::Uuid = client.query_one(&call, &[]).await.expect("a job").get(0);
     let again: uuid::Uuid = client.query_one(&call, &[]).await.expect("the same job").get(0);
@@ -43,6 +44,7 @@ async fn the_function_serves_whoever_speaks_sql() {
     assert_eq!((job.state, job.kind.as_str(), job.priority), (State::Ready, "mail", Priority::High));
     assert_eq!(job.payload.as_bytes(), br#"{"to" :  1.10}"#, "byte for byte");
     assert_eq!(job.unique_key.expect("a key").as_str(), "k");
+    assert_eq!(job.terms.retry().and_then(|policy| policy.max_attempts()), Some(5));
 }
 
 #[tokio::test]
@@ -55,7 +57,7 @@ async fn the_function_says_what_is_wrong() {
         ("'q', 'k', NULL", "a job has a payload"),
         ("'q', 'k', to_json(repeat('x', 1048576))", "a payload is JSON of at most 1 MiB"),
         ("'q', 'k', '{}', retry => '{\"kind\":\"nope\"}'", "is not a retry policy"),
-        ("'q', 'k', '{}', retry => '{}'", "is not a retry policy"),
+        ("'q', 'k', '{}', retry => '[]'", "is not a retry policy"),
         ("'q', 'k', '{}', retry => '7'", "is not a retry policy"),
         ("'q', 'k', '{}', priority => 'urgent'", "critical, high, normal or low"),
         ("'q', 'k', '{}', unique_key => ''", "a unique key has"),

@@ -116,7 +116,7 @@ fn what_cannot_be_simulated_is_refused_with_what_to_write() {
     check(&["--service-time", "0s"], &["service time of 0s"]);
     check(&["--concurrency", "0"], &["concurrency of 0"]);
     check(&["--rate", "100000/s"], &["too many to simulate", "try: "]);
-    check(&["--policy", "{}"], &["error: not a retry policy", "try: "]);
+    check(&["--policy", r#"{"colour":1}"#], &["error: not a retry policy", "try: "]);
     check(
         &["--breaker", r#"{"success_threshold":9}"#],
         &["error: not a breaker", "`success_threshold` is 9", "try: "],

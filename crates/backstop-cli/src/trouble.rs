@@ -6,7 +6,7 @@ use crate::output::{self, Format};
 use backstop::config::BadConfig;
 use backstop::core::port::StoreError;
 use backstop::{Address, BadDraft, BadWorker, StoreKind};
-use backstop_core::terminal::{escaped_json, is_control, one_line};
+use backstop_core::terminal::{escaped_json, is_control};
 use serde_json::json;
 use std::fmt::Display;
 use std::io;
@@ -115,33 +115,23 @@ impl Trouble {
 /// A command line that could not be read, or a wish for help.
 pub(crate) fn misread(error: &clap::Error) -> ExitCode {
     let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let wants_json = args.iter().any(|arg| arg == "--json");
-    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-    if !error.use_stderr() || (!wants_json && !args.iter().any(|arg| arg.contains(is_control))) {
+    let (wants_json, is_hostile) =
+        (args.iter().any(|arg| arg == "--json"), args.iter().any(|arg| arg.contains(is_control)));
+    if !error.use_stderr() || !(wants_json || is_hostile) {
         let _ = error.print();
-        return code;
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
-    let text = with_clean_arguments(error.to_string(), &args);
-    if !wants_json {
-        text.trim_end().lines().for_each(output::written);
-        return code;
-    }
-    let (cause, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let text = error.to_string();
+    // Which of its lines are our own cannot be told once an argument brings line ends along: then all of it is one.
+    let (cause, rest) = if is_hostile {
+        (text.rsplit_once("\n\nFor more information").map_or(&*text, |(cause, _)| cause), "")
+    } else {
+        text.split_once("\n\n").unwrap_or((&text, ""))
+    };
     let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
-    let cause = cause.trim().trim_start_matches("error: ");
-    let trouble = Trouble::misuse(cause);
-    match usage {
-        Some(usage) => trouble.advise(usage).tell(Format::Json),
-        None => trouble.advise("backstop --help").tell(Format::Json),
-    }
-}
-
-/// What was said about the command line, with its lines our own: an argument brings none of its line ends along.
-fn with_clean_arguments(told: String, args: &[String]) -> String {
-    let values =
-        args.iter().flat_map(|arg| [Some(arg.as_str()), arg.split_once('=').map(|(_, value)| value)]);
-    let hostile = values.flatten().filter(|value| value.contains(is_control));
-    hostile.fold(told, |told, value| told.replace(value, &one_line(value)))
+    let trouble = Trouble::misuse(cause.trim().trim_start_matches("error: "));
+    let format = if wants_json { Format::Json } else { Format::Text };
+    trouble.advise(usage.unwrap_or("backstop --help")).tell(format)
 }
 
 impl From<io::Error> for Trouble {

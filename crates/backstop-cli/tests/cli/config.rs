@@ -99,7 +99,7 @@ fn a_configuration_is_checked_without_starting_anything() {
     assert!(!place.path("backstop.db").exists(), "no store was made");
     assert!(place.run(["config", "check"]).succeeded().stdout.contains("1 queue, 1 with a handler"));
     place.write("backstop.toml", "[server]\nlisten = \"127.0.0.1:1\"\nlistn = 1\n");
-    place.run(["config", "check"]).complains(2, &["line 3, column 1", "`listn`"]);
+    place.run(["config", "check"]).complains(2, &[":3:1: ", "`listn`"]);
     place.write(
         "backstop.toml",
         "[queues.q]\nhandler = { http = \"https://localhost\", ca = \"none.pem\" }\n",

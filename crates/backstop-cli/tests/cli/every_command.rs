@@ -142,7 +142,7 @@ fn jobs_and_queues(walk: &mut Walk) {
         ("job list --queue parcels --state ready", "parcels\tdefault\tready"),
         ("job cancel second", "1 job cancelled"),
         ("job retry second", "1 job made ready"),
-        ("queue list", "parcels\topen"),
+        ("queue list", "parcels\tyes"),
         ("top --once --interval 200ms", "parcels"),
         ("queue clear parcels --yes", "1 job removed from parcels"),
         ("job delete first", "1 job deleted"),
@@ -190,7 +190,7 @@ fn tokens_and_a_server(walk: &mut Walk) {
     let served = serve(&walk.place, &[&HERE[..], &["--store", walk.store.as_str()]].concat());
     let (status, queues) = served.ask("GET /v1/queues", "", "");
     assert!(status == 200 && queues.contains("\"served\""), "{queues}");
-    walk.through(&[("dead redrive --queue served --canary 1", "done: 1 requeued")]);
+    walk.through(&[("dead redrive --queue served --canary 1", "finished: 1 requeued")]);
     workers(walk);
     served.stop();
 }
@@ -224,7 +224,7 @@ fn streams(walk: &mut Walk) {
         ("stream push sensors --file records.ndjson", "2 held"),
     ]);
     // It ends at a record that fails for good.
-    walk.exits(1, "stream serve sensors --until-empty", "1 dead");
+    walk.exits(1, "stream serve sensors --until-empty", "1 failed for good");
     walk.through(&[
         ("stream resume sensors a --skip", "a goes on past the record"),
         ("stream forget sensors a --disable --yes", "a forgotten with "),

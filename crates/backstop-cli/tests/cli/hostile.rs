@@ -134,6 +134,8 @@ fn plant(place: &Place) -> String {
     wait_until("the loss of a worker", || served.state("lost") != "running");
     push("waiting");
     let stderr = served.stop();
+    let gated = json!({ "queue": "g", "kind": HOSTILE, "payload": 1, "id": "gated" }).to_string();
+    place.feed(gated.as_bytes(), ["push", "g", "-"]).succeeded();
     place.run(["breaker", "open", &format!("g/{HOSTILE}"), "--why", HOSTILE]).succeeded();
     stderr
 }
@@ -145,8 +147,6 @@ fn no_command_and_no_log_obeys_what_somebody_else_wrote() {
     let log = plant(&place);
     assert!(log.contains("PWNED"), "nothing of it was logged: {log}");
     check("the server's log", &log);
-    let gated = json!({ "queue": "g", "kind": HOSTILE, "payload": 1, "id": "gated" }).to_string();
-    place.feed(gated.as_bytes(), ["push", "g", "-"]).succeeded();
     let record = json!({ "key": HOSTILE, "position": 60_000, "payload": HOSTILE }).to_string();
     place.feed(record.as_bytes(), ["stream", "push", "s", "-"]).succeeded();
     place.write(

@@ -314,7 +314,7 @@ fn why_names_an_unknown_kind_and_a_twin() {
     });
     let twin = place.job("twin")["id"].as_str().unwrap().to_owned();
     for (gate, sentence, step) in [
-        ("unknown_kind", "has no handler for that", "a worker of strange with a handler for `theirs`"),
+        ("unknown_kind", "has no handler for that", "a worker of strange with a handler for theirs"),
         (
             "unique_twin",
             &format!("it cannot come back before job {twin} ends"),

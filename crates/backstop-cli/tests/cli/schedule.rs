@@ -233,7 +233,7 @@ fn a_schedule_nobody_knows_is_named_with_what_to_do() {
     place.write("backstop.toml", "[schedules.s]\ncron = \"0 30 8 * * *\"\nqueue = \"q\"\n");
     place.run(["schedule", "list"]).complains(2, &["[schedules.s]", "write five"]);
     place.write("backstop.toml", "[schedules.s]\ncron = \"@daily\"\nqueu = \"q\"\n");
-    place.run(["schedule", "list"]).complains(2, &["line 3, column 1", "unknown field `queu`"]);
+    place.run(["schedule", "list"]).complains(2, &[":3:1: ", "unknown field `queu`"]);
 }
 
 #[test]

@@ -295,9 +295,9 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
         );
         assert!(stderr.contains(&told), "{told:?} is missing: {stderr}");
     }
-    assert!(stderr.contains("refused, the old one stays in force") && stderr.contains("line 2"), "{stderr}");
+    assert!(stderr.contains("refused, the old one stays in force") && stderr.contains(":2:1: "), "{stderr}");
     assert_eq!((told.len(), &told[0]["count"]), (4, &json!(0)), "{told:?}");
-    assert!(told[1]["error"].as_str().unwrap().contains("line 2"), "{told:?}");
+    assert!(told[1]["error"].as_str().unwrap().contains(":2:1: "), "{told:?}");
     let file = json!({ "file": "backstop.toml" });
     assert!(told.iter().all(|entry| entry["selection"] == file), "even of the file that is gone: {told:?}");
 }

@@ -319,7 +319,7 @@ pub(super) fn count_words(
         sql.say(", count(CASE WHEN ").name(date).say(" IS NULL THEN 1 END)");
     }
     sql.say(" FROM ").say(table).say(" GROUP BY ").name(status);
-    sql.say(" ORDER BY 2 DESC LIMIT ").number(max);
+    sql.say(" ORDER BY 2 DESC, 1 LIMIT ").number(max);
     sql.done()
 }
 

@@ -74,7 +74,7 @@ async fn rates_are_lines_of_bars() {
 
 #[tokio::test]
 async fn dead_letters_are_groups_and_their_texts_cannot_move_the_cursor() {
-    check('4', &["webhooks", "deliver", " [31mred  410 Gone"]).await;
+    check('4', &["webhooks", "deliver", r"\u001b[31mred\u0007 410 Gone"]).await;
 }
 
 #[tokio::test]

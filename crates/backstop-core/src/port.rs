@@ -11,7 +11,9 @@ pub mod place;
 pub mod store;
 pub mod streams;
 
-pub use backlog::{Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Promoted, Seize, Seized, Settled};
+pub use backlog::{
+    Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Promoted, Seize, Seized, Seizure, Settled,
+};
 pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
 pub use error::{Answer, StoreError};
 pub use operator::{

@@ -170,11 +170,11 @@ impl Backlog for PostgresStore {
         Ok(promoted)
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Seizure::default());
         }
         claim::seize(&self.link, &self.floors, &seize, self.commit, now).await
     }

@@ -156,7 +156,7 @@ impl Backlog for RedisStore {
         promote::promote(self.base(), max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         seize::seize(self.base(), &seize, now).await
     }

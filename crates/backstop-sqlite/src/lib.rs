@@ -149,11 +149,11 @@ impl Backlog for SqliteStore {
         self.writer.call(task, move |work| promote::promote(work, max, now)).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Seizure::default());
         }
         let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
         let leftovers = Arc::clone(&self.leftovers);

@@ -14,7 +14,7 @@ macro_rules! forward_backlog {
             settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
             beat(beat: Beat, now: Time) -> Beaten;
             promote(max: usize, now: Time) -> Promoted;
-            seize(seize: Seize, now: Time) -> Vec<Seized>;
+            seize(seize: Seize, now: Time) -> Seizure;
         });
     };
 }

@@ -131,7 +131,7 @@ impl Operation {
                 Reply::Promoted(promoted.moved, promoted.next_due.map(|due| due.max(now)))
             }
             Self::Seize(seize) => {
-                let mut seized = store.seize(seize, now).await?;
+                let mut seized = store.seize(seize, now).await?.runs;
                 seized.sort_by_key(|seized| seized.run.lease.job);
                 Reply::Seized(seized)
             }

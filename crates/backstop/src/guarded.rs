@@ -87,7 +87,7 @@ impl Backlog for Guarded {
         self.within("promoting", |store| async move { store.promote(max, now).await }).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         self.within("seizing", |store| async move { store.seize(seize, now).await }).await
     }
 }

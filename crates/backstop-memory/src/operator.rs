@@ -3,13 +3,13 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Filter, Refusal};
-use backstop_core::limits::{AMEND_MAX, BURY_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
+use backstop_core::amend::{Action, Filter, Refusal, needs_room};
+use backstop_core::limits::{AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, KeyHolder, Operator, Page,
-    PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Burial, Counts, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder,
+    Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Place, Reason};
@@ -101,6 +101,14 @@ impl Operator for MemoryStore {
                 }
             })
             .collect())
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        let shelves = self.shelves("counting expired leases")?;
+        let held = shelves.claims.values().filter(|claimed| !claimed.held.is_empty());
+        let ends: Vec<Time> = held.map(|claimed| claimed.by.until).filter(|until| *until < before).collect();
+        let count = ends.len().min(EXPIRED_COUNTED_MAX);
+        Ok(ExpiredLeases { count, first: ends.into_iter().min() })
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

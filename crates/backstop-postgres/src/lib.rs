@@ -45,8 +45,9 @@ use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted,
-    Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Enqueued, Examination, ExpiredLeases, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page,
+    PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, StoreError, Swap,
+    Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
@@ -244,6 +245,10 @@ impl Operator for PostgresStore {
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
         operate::workers(&self.link, within, now).await
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        operate::expired_leases(&self.link, before).await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

@@ -136,6 +136,9 @@ macro_rules! store_contract {
                 seize_fences_the_old_worker
                 seize_takes_nothing_of_a_queue_that_is_spared
                 seize_takes_only_what_has_expired
+                seize_tells_whether_more_has_expired
+                expired_leases_are_counted_until_they_are_taken_over
+                an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call
                 seize_twice_yields_once
                 seize_never_hands_one_job_to_two
                 a_seizer_that_dies_keeps_the_first_vanished_workers_name

@@ -35,6 +35,7 @@ macro_rules! forward_operator {
             queues(now: Time) -> Vec<QueueStatus>;
             set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;
+            expired_leases(before: Time) -> ExpiredLeases;
             prune(retention: Retention, now: Time) -> Pruned;
         });
     };

@@ -186,6 +186,11 @@ impl Shelves {
             return Err(Refusal::NotFound);
         }
         amendment.permits(record.state)?;
+        let to = if let Action::Move(to) = &amendment.action { to } else { &record.queue };
+        let (to, needs_room) = (to.clone(), needs_room(&amendment.action, record.state));
+        if needs_room && !self.has_room(&to) {
+            return Err(Refusal::Full);
+        }
         match &amendment.action {
             Action::Retry => self.retry(arrival, now)?,
             Action::Move(to) => self.move_to(arrival, to, now)?,

@@ -45,6 +45,7 @@ macro_rules! store_contract {
                 enqueue_twice_is_once
                 an_id_twice_in_one_batch_is_once
                 an_id_is_the_same_in_every_state
+                an_id_that_another_queue_has_is_never_the_same
                 an_empty_batch_is_answered_with_nothing
                 only_a_job_for_later_waits_for_its_time
                 a_job_is_seen_as_it_was_handed_in
@@ -179,6 +180,8 @@ macro_rules! store_contract {
                 a_batch_pushes_out_what_came_before_it
                 pushes_at_once_never_exceed_the_bound
                 a_new_bound_removes_nothing
+                what_an_operator_brings_back_needs_room
+                a_move_needs_room_in_the_queue_it_goes_to
             }
             cells: run {
                 a_cell_is_changed_only_by_who_has_seen_it

@@ -108,7 +108,7 @@ pub struct Amended {
     /// To how many jobs it was applied.
     pub applied: usize,
     /// To which it was not, and why. By filter a job fits only if the action could apply to it, so that what is
-    /// refused are the jobs whose unique key has a new holder.
+    /// refused are the jobs whose unique key has a new holder, and those whose queue is full.
     pub refused: Vec<(JobId, Refusal)>,
     /// Where to go on; `None` at the end, and for ids.
     pub next: Option<String>,

@@ -102,8 +102,8 @@ impl Backlog for MemoryStore {
 }
 
 fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
-    if shelves.ids.contains_key(&job.id) {
-        return Enqueued::Same;
+    if let Some(known) = shelves.known(job.id, &job.queue) {
+        return known;
     }
     let holder = job.unique.as_ref().and_then(|unique| shelves.key_holder(&job.queue, &unique.key, now));
     if let Some(holder) = holder {

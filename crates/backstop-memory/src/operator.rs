@@ -242,8 +242,8 @@ impl Shelves {
 
     fn bury(&mut self, burial: Burial, now: Time) -> Enqueued {
         let queue = &burial.job.queue;
-        if self.ids.contains_key(&burial.job.id) {
-            return Enqueued::Same;
+        if let Some(known) = self.known(burial.job.id, queue) {
+            return known;
         }
         if self.count(queue, State::Dead) >= self.bounds(queue).dead_max {
             return Enqueued::Full;

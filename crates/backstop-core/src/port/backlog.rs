@@ -21,6 +21,9 @@ pub enum Enqueued {
     Duplicate(JobId),
     /// The queue is full, as [`crate::bounds`] says; this one was not taken.
     Full,
+    /// A job of another queue has this id; this one was not taken. A store that knows ids by their queue never says so: there the two
+    /// are different jobs.
+    Conflict,
 }
 
 /// A request for work.

@@ -7,6 +7,10 @@
 //! | delete | gone | gone | refused | gone | gone |
 //! | move | refused | refused | refused | refused | ready in the other queue, with all attempts again |
 //!
+//! Retry and move bring a dead or cancelled job to life, and that takes a place in its queue. A queue with `max_size` live jobs refuses
+//! it, whatever it does with a push (see [`crate::bounds`]): what has room goes, in the order of the ids or of arrival, the others
+//! stay what they were.
+//!
 //! Who means only jobs in one state says so: a job that has left it is refused as elsewhere.
 //!
 //! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is paged through like a
@@ -54,6 +58,8 @@ pub enum Refusal {
     Ended,
     /// Another live job holds its unique key.
     Twin(JobId),
+    /// The queue it is to run in has as many live jobs as it may.
+    Full,
     /// It has not ended; only dead and cancelled jobs are moved.
     Alive,
     /// It is not in the state that was meant.
@@ -73,9 +79,22 @@ impl fmt::Display for Refusal {
             Self::Alive => f.write_str("it has not ended; only dead and cancelled jobs are moved"),
             Self::Elsewhere(state) => write!(f, "it is {state} by now"),
             Self::Ambiguous => f.write_str("several queues have a job of this id; name the queue"),
+            Self::Full => f.write_str("its queue is full; raise max_size, or try again when jobs have ended"),
             Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
         }
     }
+}
+
+impl Refusal {
+    /// Whether it depends on other jobs, and not on the state of its own: then it is told also of jobs that were selected by a filter.
+    pub const fn is_by_others(self) -> bool {
+        matches!(self, Self::Twin(_) | Self::Full)
+    }
+}
+
+/// Whether `action`, applied to a job in `state`, adds a live job to a queue, and so needs room there.
+pub const fn needs_room(action: &Action, state: State) -> bool {
+    matches!(action, Action::Retry | Action::Move(_)) && state.is_final()
 }
 
 /// Whether `action` applies to a job in `state`.
@@ -155,6 +174,16 @@ mod tests {
         let other = Action::Move(QueueName::new("other").expect("a name"));
         let alive = Some(Refusal::Alive);
         assert_eq!(answers(other), [alive, alive, alive, alive, done, None, None]);
+    }
+
+    #[test]
+    fn only_what_brings_an_ended_job_to_life_needs_room() {
+        let other = Action::Move(QueueName::new("other").expect("a name"));
+        for state in State::ALL {
+            assert_eq!(needs_room(&Action::Retry, state), state.is_final(), "{state}");
+            assert_eq!(needs_room(&other, state), state.is_final(), "{state}");
+            assert!(!needs_room(&Action::Cancel, state) && !needs_room(&Action::Delete, state));
+        }
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub const BEAT_LEASES_MAX: usize = 50_000;
 pub const PROMOTE_MAX: usize = 1_000;
 /// Expired leases taken over in one call: recovery is paced so that producers keep their place.
 pub const SEIZE_MAX: usize = 500;
+/// Leases without jobs that one seizure removes on its way to those that have some.
+pub const SEIZE_EMPTIED_MAX: usize = 12_000;
+/// Expired leases that are counted for whoever asks; more of them are told as so many.
+pub const EXPIRED_COUNTED_MAX: usize = 1_000;
 /// Jobs one call of an amendment touches, and ids it may name; the caller goes on at `next`.
 pub const AMEND_MAX: usize = 1_000;
 /// Dead letters one burial takes in.

@@ -12,12 +12,14 @@ pub mod schema;
 pub mod store;
 pub mod streams;
 
-pub use backlog::{Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Promoted, Seize, Seized, Settled};
+pub use backlog::{
+    Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Promoted, Seize, Seized, Seizure, Settled,
+};
 pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
 pub use error::{Answer, StoreError};
 pub use operator::{
-    Amended, Amendment, Burial, Counts, Damaged, Gate, Group, GroupQuery, KeyHolder, Operator, Order, Page,
-    PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
+    Amended, Amendment, Burial, Counts, Damaged, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Operator,
+    Order, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
 };
 pub use schema::{SchemaMark, UpgradeSteps};
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};

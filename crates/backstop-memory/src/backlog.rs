@@ -8,10 +8,10 @@ use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Settled,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Seizure, Settled,
 };
 use backstop_core::verdict::{Place, Settlement, Vanished};
-use backstop_core::{Lease, NewJob, Priority, QueueName, State, Time};
+use backstop_core::{JobId, Lease, NewJob, Priority, QueueName, State, Time};
 
 #[async_trait]
 impl Backlog for MemoryStore {
@@ -89,23 +89,22 @@ impl Backlog for MemoryStore {
         Ok(Promoted { moved: due.len(), next_due, unanswered: Vec::new() })
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         let mut shelves = self.shelves("seizing")?;
         if !shelves.claims.contains_key(&seize.number) {
             take_over(&mut shelves, &seize, now);
         }
-        Ok(shelves
-            .held_under(seize.number)
-            .into_iter()
-            .filter_map(|arrival| shelves.seized(arrival))
-            .collect())
+        let runs = shelves.held_under(seize.number).into_iter();
+        let runs = runs.filter_map(|arrival| shelves.seized(arrival)).collect();
+        let more = shelves.left_behind(&seize, now).next().is_some();
+        Ok(Seizure { runs, more })
     }
 }
 
 fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
-    if shelves.ids.contains_key(&job.id) {
-        return Enqueued::Same;
+    if let Some(known) = shelves.known(job.id, &job.queue) {
+        return known;
     }
     let holder = job.unique.as_ref().and_then(|unique| shelves.key_holder(&job.queue, &unique.key, now));
     if let Some(holder) = holder {
@@ -160,15 +159,8 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
             claimed.by.until = until;
         }
     }
-    let claims = shelves.claims.iter().map(|(number, claimed)| (claimed.by.until, *number));
-    let mut expired: Vec<_> = claims.filter(|(until, _)| is_expired(*until, now)).collect();
-    expired.sort_unstable();
-    let taken: Vec<(Arrival, LeaseNumber)> = expired
-        .iter()
-        .flat_map(|(_, number)| shelves.held_under(*number).into_iter().map(|arrival| (arrival, *number)))
-        .filter(|(arrival, _)| !seize.spared.contains(&shelves.jobs[arrival].queue))
-        .take(seize.max.min(SEIZE_MAX))
-        .collect();
+    let taken: Vec<(Arrival, LeaseNumber)> =
+        shelves.left_behind(seize, now).take(seize.max.min(SEIZE_MAX)).collect();
     if taken.is_empty() {
         return;
     }
@@ -185,6 +177,23 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
 }
 
 impl Shelves {
+    /// What a job that comes into a queue is told, if its id is known.
+    pub(crate) fn known(&self, id: JobId, queue: &QueueName) -> Option<Enqueued> {
+        let record = &self.jobs[self.ids.get(&id)?];
+        Some(if record.queue == *queue { Enqueued::Same } else { Enqueued::Conflict })
+    }
+
+    /// Jobs of expired claims that may be taken over, oldest claim first.
+    fn left_behind(&self, seize: &Seize, now: Time) -> impl Iterator<Item = (Arrival, LeaseNumber)> {
+        let claims = self.claims.iter().map(|(number, claimed)| (claimed.by.until, *number));
+        let mut expired: Vec<_> = claims.filter(|(until, _)| is_expired(*until, now)).collect();
+        expired.sort_unstable();
+        expired
+            .into_iter()
+            .flat_map(|(_, number)| self.held_under(number).into_iter().map(move |arrival| (arrival, number)))
+            .filter(|(arrival, _)| !seize.spared.contains(&self.jobs[arrival].queue))
+    }
+
     fn is_current(&mut self, lease: &Lease) -> bool {
         self.record(lease.job)
             .is_some_and(|(_, record)| record.queue == lease.queue && lease.wins(record.lease))

@@ -3,13 +3,13 @@
 use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Filter, Refusal};
-use backstop_core::limits::{AMEND_MAX, BURY_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
+use backstop_core::amend::{Action, Filter, Refusal, needs_room};
+use backstop_core::limits::{AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Burial, Counts, Enqueued, Gate, Group, GroupQuery, KeyHolder, Operator, Page,
-    PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Burial, Counts, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder,
+    Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Place, Reason};
@@ -103,6 +103,14 @@ impl Operator for MemoryStore {
             .collect())
     }
 
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        let shelves = self.shelves("counting expired leases")?;
+        let held = shelves.claims.values().filter(|claimed| !claimed.held.is_empty());
+        let ends: Vec<Time> = held.map(|claimed| claimed.by.until).filter(|until| *until < before).collect();
+        let count = ends.len().min(EXPIRED_COUNTED_MAX);
+        Ok(ExpiredLeases { count, first: ends.into_iter().min() })
+    }
+
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         let mut shelves = self.shelves("pruning")?;
         let expired = shelves.expired(&retention, now);
@@ -178,6 +186,11 @@ impl Shelves {
             return Err(Refusal::NotFound);
         }
         amendment.permits(record.state)?;
+        let to = if let Action::Move(to) = &amendment.action { to } else { &record.queue };
+        let (to, needs_room) = (to.clone(), needs_room(&amendment.action, record.state));
+        if needs_room && !self.has_room(&to) {
+            return Err(Refusal::Full);
+        }
         match &amendment.action {
             Action::Retry => self.retry(arrival, now)?,
             Action::Move(to) => self.move_to(arrival, to, now)?,
@@ -229,8 +242,8 @@ impl Shelves {
 
     fn bury(&mut self, burial: Burial, now: Time) -> Enqueued {
         let queue = &burial.job.queue;
-        if self.ids.contains_key(&burial.job.id) {
-            return Enqueued::Same;
+        if let Some(known) = self.known(burial.job.id, queue) {
+            return known;
         }
         if self.count(queue, State::Dead) >= self.bounds(queue).dead_max {
             return Enqueued::Full;

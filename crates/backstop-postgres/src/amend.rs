@@ -38,7 +38,7 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
         Amended::default()
     } else {
         // What does not fit any more is passed in silence.
-        let told = |why: Option<Refusal>| why.filter(|why| matches!(why, Refusal::Twin(_)));
+        let told = |why: Option<Refusal>| why.filter(|why| why.is_by_others());
         amend(link, &ids, &wanted.action, wanted.only, Some(&wanted.filter), told, now).await?
     };
     Ok(Amended { next: next.map(Fitting::cursor), ..amended })
@@ -113,6 +113,7 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
         5 => Refusal::Twin(row::job_id(row::get(row, 2)?)),
         UNFIT => return Ok((row::job_id(id), None)),
         7 => Refusal::Alive,
+        8 => Refusal::Full,
         ELSEWHERE.. => Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1))),
         _ => return Err(unknown()),
     };

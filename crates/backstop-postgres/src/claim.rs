@@ -3,12 +3,14 @@
 use crate::floor::{Floors, Of};
 use crate::link::{Commit, Link};
 use crate::row::{self, Held};
-use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX};
-use backstop_core::port::{Answer, Claim, Seize, Seized};
+use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_EMPTIED_MAX, SEIZE_MAX};
+use backstop_core::port::{Answer, Claim, Seize, Seized, Seizure, StoreError};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, Leased, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+
+const SEIZING: &str = "seizing";
 
 /// Hands out ready jobs; what is left of it, if this claim was made before.
 pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<Leased>> {
@@ -33,7 +35,7 @@ pub(crate) async fn seize(
     seize: &Seize,
     commit: Commit,
     now: Time,
-) -> Answer<Vec<Seized>> {
+) -> Answer<Seizure> {
     let (look, max) = (floors.look(&Of::Leases, now), seize.max.min(SEIZE_MAX));
     let params = [
         (&seize.number.as_i64() as _, Type::INT8),
@@ -43,14 +45,18 @@ pub(crate) async fn seize(
         (&now.as_micros() as _, Type::INT8),
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
         (&look.begins_at() as _, Type::INT8),
+        (&row::number(SEIZE_EMPTIED_MAX) as _, Type::INT4),
     ];
-    let rows = link.call("seizing", commit, "seize", &params).await?;
-    if rows.len() < max {
+    let rows = link.call(SEIZING, commit, "seize", &params).await?;
+    let (left, rows) = rows.split_last().ok_or_else(|| StoreError::corrupt(SEIZING, "no last row"))?;
+    let (more, passed): (bool, bool) = (row::get(left, 15)?, row::get(left, 16)?);
+    // A lease that was passed over is locked by somebody who may give up: then it is still the first.
+    if !more && !passed {
         floors.left_nothing(Of::Leases, look, now);
     }
-    let mut held = in_order(&rows, seize.number)?;
+    let mut held = in_order(rows, seize.number)?;
     held.sort_by(|one, other| one.place.cmp(&other.place));
-    Ok(held.into_iter().filter_map(seized).collect())
+    Ok(Seizure { runs: held.into_iter().filter_map(seized).collect(), more })
 }
 
 fn seized(held: Held) -> Option<Seized> {

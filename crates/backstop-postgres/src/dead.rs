@@ -50,7 +50,7 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
     ];
     let mut answers = vec![Enqueued::Inserted; burials.len()];
     for row in &link.call("burying", commit, "bury", &params).await? {
-        put(&mut answers, row::get(row, 0)?, refused(None, row::get(row, 1)?))?;
+        put(&mut answers, row::get(row, 0)?, refused(None, row::get(row, 1)?, row::get(row, 2)?))?;
     }
     Ok(answers)
 }

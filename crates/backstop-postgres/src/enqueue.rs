@@ -156,7 +156,11 @@ impl<'a> Batch<'a> {
         for row in rows {
             let at: i32 = row::get(row, 0)?;
             if at > 0 {
-                put(&mut taken.answers, at, refused(row::get(row, 1)?, row::get(row, 2)?))?;
+                put(
+                    &mut taken.answers,
+                    at,
+                    refused(row::get(row, 1)?, row::get(row, 2)?, row::get(row, 3)?),
+                )?;
             } else {
                 let name = usize::try_from(-at - 1).ok().and_then(|at| self.queues.get(at));
                 taken.bounded.extend(name.and_then(|name| QueueName::new(name).ok()));
@@ -207,10 +211,11 @@ fn range(ids: &[Uuid]) -> Option<(Uuid, Uuid)> {
 }
 
 /// Why a job was not taken in.
-pub(crate) fn refused(holder: Option<Uuid>, is_full: bool) -> Enqueued {
+pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) -> Enqueued {
     match holder {
         Some(holder) => Enqueued::Duplicate(row::job_id(holder)),
         None if is_full => Enqueued::Full,
+        None if is_conflict => Enqueued::Conflict,
         None => Enqueued::Same,
     }
 }

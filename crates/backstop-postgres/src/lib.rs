@@ -45,8 +45,9 @@ use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery, Promoted,
-    Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, StoreError, Swap, Swapped, WorkerStatus,
+    Enqueued, Examination, ExpiredLeases, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page,
+    PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, StoreError, Swap,
+    Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
@@ -170,11 +171,11 @@ impl Backlog for PostgresStore {
         Ok(promoted)
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Seizure::default());
         }
         claim::seize(&self.link, &self.floors, &seize, self.commit, now).await
     }
@@ -244,6 +245,10 @@ impl Operator for PostgresStore {
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
         operate::workers(&self.link, within, now).await
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        operate::expired_leases(&self.link, before).await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

@@ -3,9 +3,10 @@
 use crate::floor::{Floors, Look, Of};
 use crate::link::{Commit, Link};
 use crate::row;
-use backstop_core::limits::{PROMOTE_MAX, PRUNE_MAX};
+use backstop_core::limits::{EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX};
 use backstop_core::port::{
-    Answer, Counts, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf, StoreError, Totals, WorkerStatus,
+    Answer, Counts, ExpiredLeases, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf, StoreError, Totals,
+    WorkerStatus,
 };
 use backstop_core::{Bounds, QueueName, Span, State, Time, WorkerName};
 use tokio_postgres::Row;
@@ -91,6 +92,17 @@ pub(crate) async fn set_gate(link: &Link, queue: &QueueName, gate: Gate) -> Answ
 pub(crate) async fn workers(link: &Link, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
     let params = [(&now.before(within).as_micros() as _, Type::INT8)];
     link.call("listing workers", Commit::Durable, "workers", &params).await?.iter().map(worker).collect()
+}
+
+/// The leases that ended before this time and that nobody has taken over.
+pub(crate) async fn expired_leases(link: &Link, before: Time) -> Answer<ExpiredLeases> {
+    let params =
+        [(&before.as_micros() as _, Type::INT8), (&row::number(EXPIRED_COUNTED_MAX) as _, Type::INT4)];
+    let rows = link.call("counting expired leases", Commit::Durable, "expired_leases", &params).await?;
+    let Some(row) = rows.first() else { return Ok(ExpiredLeases::default()) };
+    let (count, first): (i64, Option<i64>) = (row::get(row, 0)?, row::get(row, 1)?);
+    let count = usize::try_from(count).unwrap_or_default();
+    Ok(ExpiredLeases { count, first: first.map(Time::from_micros) })
 }
 
 fn worker(row: &Row) -> Answer<WorkerStatus> {

@@ -6,10 +6,13 @@ use backstop_core::port::{Answer, Settled, StoreError};
 use backstop_core::verdict::{Keep, Place, Reason, Settlement};
 use backstop_core::{Fingerprint, Outcome, Time};
 use std::collections::HashSet;
+use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 const DOING: &str = "settling";
+/// How long a settlement that has been made waits for the removal of its emptied leases.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Ends runs whose leases are current.
 pub(crate) async fn settle(
@@ -55,7 +58,12 @@ async fn settle_once(
     for at in otherwise {
         others.push(at, &settlements[at], now);
     }
+    let mut emptied = Vec::new();
     for row in link.call(DOING, commit, "settle", &params(&done, &others, &now.as_micros())).await? {
+        if let Some(lease) = row::get::<Option<i64>>(&row, 2)? {
+            emptied.push(lease);
+            continue;
+        }
         let (run, is_full): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
         let of = if run > 0 { &done.at } else { &others.at };
         let at = usize::try_from(run.unsigned_abs()).ok().and_then(|number| of.get(number.checked_sub(1)?));
@@ -63,7 +71,22 @@ async fn settle_once(
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {run}")))? =
             if is_full { Settled::Full } else { Settled::Stale };
     }
+    close_emptied(link, &emptied).await;
     Ok(())
+}
+
+/// Removes leases that other settlements were emptying at the same time, now that this one is committed.
+async fn close_emptied(link: &Link, leases: &[i64]) {
+    if leases.is_empty() {
+        return;
+    }
+    let params = [(&leases as _, Type::INT8_ARRAY)];
+    let closed = link.call(DOING, Commit::Quick, "close_emptied", &params);
+    match tokio::time::timeout(CLOSE_TIME_MAX, closed).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "emptied leases stay until they expire"),
+        Err(_) => tracing::debug!("emptied leases stay until they expire: no answer in time"),
+    }
 }
 
 /// Those of one claim beside each other.

@@ -24,7 +24,7 @@ pub async fn enqueue_in_sqlx(
     let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
     // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's program may not want.
     let sql = format!(
-        "SELECT at, holder::text, is_full FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
+        "SELECT at, holder::text, is_full, is_conflict FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
          WHERE at > 0",
         schema.replace('"', "\"\"")
     );
@@ -48,12 +48,14 @@ pub async fn enqueue_in_sqlx(
         .map_err(|error| sqlx_error(&error))?;
     let mut answers = vec![Enqueued::Inserted; jobs.len()];
     for row in &rows {
-        let (at, holder, is_full): (i32, Option<String>, bool) = (
+        let (at, holder, is_full, is_conflict): (i32, Option<String>, bool, bool) = (
             row.try_get(0).map_err(|error| sqlx_error(&error))?,
             row.try_get(1).map_err(|error| sqlx_error(&error))?,
             row.try_get(2).map_err(|error| sqlx_error(&error))?,
+            row.try_get(3).map_err(|error| sqlx_error(&error))?,
         );
-        put(&mut answers, at, refused(holder.and_then(|holder| holder.parse().ok()), is_full))?;
+        let holder = holder.and_then(|holder| holder.parse().ok());
+        put(&mut answers, at, refused(holder, is_full, is_conflict))?;
     }
     Ok(answers)
 }

@@ -151,7 +151,9 @@ async fn amend_fitting(base: &Base, wanted: &Wanted<'_>, now: Time) -> Answer<Am
     let mut amended = Amended { next: picked.next, ..Amended::default() };
     for (spot, answer) in picked.spots.iter().zip(done) {
         // What no longer fits was not meant: of refusals only those of a key's new holder are told.
-        if matches!(answer, Done::Applied | Done::Refused(Refusal::Twin(_))) {
+        if matches!(answer, Done::Applied)
+            || matches!(answer, Done::Refused(refusal) if refusal.is_by_others())
+        {
             note(&mut amended, spot.id, answer);
         }
     }
@@ -257,7 +259,7 @@ async fn move_each(
         let ends = finish(base, DOING, from, &marked).await?;
         let ended = ends.into_iter().map(|end| match end {
             End::Moved(queue) if queue == *to => Done::Applied,
-            End::Refused(queue, twin) if queue == *to => Done::Refused(Refusal::Twin(twin)),
+            End::Refused(queue, refusal) if queue == *to => Done::Refused(refusal),
             End::Moved(_) | End::Refused(..) | End::Unmarked => Done::Again,
         });
         replace(&mut answers, Done::Marked, ended);
@@ -320,6 +322,7 @@ const fn letter_of(refusal: Refusal) -> u8 {
         Refusal::Ready => b'1',
         Refusal::Ended => b'E',
         Refusal::Alive => b'V',
+        Refusal::Full => b'F',
         Refusal::Elsewhere(state) => ELSEWHERE + state as u8,
     }
 }
@@ -336,6 +339,7 @@ fn read(answer: &[u8]) -> Option<Done> {
         b'1' => Refusal::Ready,
         b'E' => Refusal::Ended,
         b'V' => Refusal::Alive,
+        b'F' => Refusal::Full,
         b'T' => Refusal::Twin(record::id_of(&answer[1..])?),
         letter => Refusal::Elsewhere(state_of(letter.checked_sub(ELSEWHERE)? + b'0')?),
     };

@@ -55,8 +55,9 @@ use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery,
-    Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, Swap, Swapped,
+    WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
@@ -156,7 +157,7 @@ impl Backlog for RedisStore {
         promote::promote(self.base(), max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         seize::seize(self.base(), &seize, now).await
     }
@@ -218,6 +219,10 @@ impl Operator for RedisStore {
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
         workers::workers(self.base(), within, now).await
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        workers::expired_leases(self.base(), before).await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

@@ -14,6 +14,7 @@ use crate::link::machine_micros;
 use crate::record::id_of;
 use crate::reply;
 use crate::script::{CARRY, DEPART, FORGET_MOVED, RECEIVE, WHEREABOUTS};
+use backstop_core::amend::Refusal;
 use backstop_core::port::Answer;
 use backstop_core::{JobId, QueueName};
 use redis::{Cmd, Value};
@@ -34,8 +35,8 @@ const HOPS_MAX: usize = 8;
 pub(crate) enum End {
     /// The job is in this queue.
     Moved(QueueName),
-    /// This queue did not take it, because of that job.
-    Refused(QueueName, JobId),
+    /// This queue did not take it.
+    Refused(QueueName, Refusal),
     /// Somebody else ended it.
     Unmarked,
 }
@@ -109,25 +110,28 @@ async fn deliver(
         base.register(doing, &[to]).await?;
         let taken = receive(base, doing, from, to, &jobs).await?;
         let mut call = base.script(&DEPART, from);
-        for ((at, job), twin) in jobs.into_iter().zip(taken) {
+        for ((at, job), taken) in jobs.into_iter().zip(taken) {
             call.push(job.id.as_bytes());
             call.push(&job.token);
-            call.push(if twin.is_none() { b"A" } else { b"T" });
-            ends[at] = twin.map_or_else(|| End::Moved(to.clone()), |twin| End::Refused(to.clone(), twin));
+            call.push(if taken.is_ok() { b"A" } else { b"T" });
+            ends[at] = match taken {
+                Ok(()) => End::Moved(to.clone()),
+                Err(refusal) => End::Refused(to.clone(), refusal),
+            };
         }
         base.link.run(doing, &call).await?;
     }
     Ok(ends)
 }
 
-/// What the new queue says: nothing against it, or which job is in the way.
+/// Whether the new queue took them in, or why not.
 async fn receive(
     base: &Base,
     doing: &'static str,
     from: &QueueName,
     to: &QueueName,
     jobs: &[(usize, &Carried)],
-) -> Answer<Vec<Option<JobId>>> {
+) -> Answer<Vec<Result<(), Refusal>>> {
     let mut call = base.script(&RECEIVE, to).arg(from.as_str());
     for (_, job) in jobs {
         call.push(job.id.as_bytes());
@@ -137,12 +141,13 @@ async fn receive(
     }
     let said = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
     let read = |said: &Vec<u8>| match said.split_first()? {
-        (b'A', _) => Some(None),
-        (b'T', twin) => Some(Some(id_of(twin)?)),
+        (b'A', _) => Some(Ok(())),
+        (b'F', _) => Some(Err(Refusal::Full)),
+        (b'T', twin) => Some(Err(Refusal::Twin(id_of(twin)?))),
         _ => None,
     };
-    let twins: Option<Vec<Option<JobId>>> = said.iter().map(read).collect();
-    readable(doing, twins.filter(|twins| twins.len() == jobs.len()))
+    let taken: Option<Vec<Result<(), Refusal>>> = said.iter().map(read).collect();
+    readable(doing, taken.filter(|taken| taken.len() == jobs.len()))
 }
 
 /// Where a job is, by the numbers of queues.
@@ -313,7 +318,7 @@ async fn forget_decision(
 fn read_decision(decision: &[u8]) -> Option<(i64, QueueName)> {
     let (secs, said) = (decision.get(..10)?, decision.get(10..)?);
     let from = match said.split_first()? {
-        (b'A', from) => from,
+        (b'A' | b'F', from) => from,
         (_, behind) => behind.get(16..)?,
     };
     let secs = std::str::from_utf8(secs).ok()?.parse().ok()?;

@@ -55,7 +55,7 @@ scripts! {
     PROMOTE: "record" "places" => "promote";
     PRUNE: "record" "payloads" "unique" => "prune";
     READY_COUNT: "runs" => "ready_count";
-    RECEIVE: "record" "payloads" "places" "unique" => "receive";
+    RECEIVE: "record" "payloads" "places" "runs" "unique" => "receive";
     RECOUNT: => "recount";
     SEIZE: "record" "places" "claims" "held" => "seize";
     SETTLE: "record" "payloads" "places" "unique" "claims" => "settle";

@@ -8,7 +8,7 @@ use crate::script::{EXPIRED, MOVE_BACK, SEIZE, ScriptCall};
 use crate::workers::seen_of;
 use backstop_core::lease::moved_back;
 use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
-use backstop_core::port::{Answer, Seize, Seized};
+use backstop_core::port::{Answer, Seize, Seized, Seizure};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, QueueName, Time, WorkerName};
 use redis::Value;
@@ -19,7 +19,7 @@ const DOING: &str = "seizing";
 const PLACE_AT: usize = 18;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
-pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<Seized>> {
+pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizure> {
     let mut queues = base.queues_known(DOING).await?;
     queues.retain(|queue| !seize.spared.contains(queue));
     let far = now.after(LEASE_ASKED_MAX).as_micros();
@@ -29,11 +29,13 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
         call.arg(&number_bytes(seize.number)[..]).arg(max).arg(now.after(SET_BACK_MIN).as_micros())
     });
     let (mut held, mut ahead, mut expired) = (Vec::new(), Vec::new(), Vec::new());
+    let mut more = false;
     for (queue, answer) in queues.iter().zip(base.run_apart(DOING, looks.collect()).await?) {
         let Some(answer) = answer else { continue };
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
         ahead.extend(found.ahead);
+        more |= found.expired.len() >= max;
         expired.extend(found.expired);
     }
     match move_back(base, &ahead, now).await {
@@ -44,11 +46,16 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Vec<S
         moved => moved?,
     }
     let plan = if held.is_empty() {
+        more |= expired.iter().map(|claim| claim.jobs).sum::<usize>() > max;
         plan(expired, max)
     } else {
+        // What the call before this one left is not known.
+        more = true;
         held.into_iter().map(|queue| (queue, Vec::new())).collect()
     };
-    take_over(base, seize, now, &plan).await
+    let mut seizure = take_over(base, seize, now, &plan).await?;
+    seizure.more |= more;
+    Ok(seizure)
 }
 
 /// A claim whose worker stopped beating, in one queue.
@@ -115,7 +122,7 @@ fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
     plan
 }
 
-async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> Answer<Vec<Seized>> {
+async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> Answer<Seizure> {
     let holder = holder(&seize.worker, now, plan.keys().copied());
     let calls = plan.iter().map(|(queue, claims)| {
         let mut call = base
@@ -132,13 +139,15 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
         call
     });
     let answers = base.run_apart(DOING, calls.collect()).await?;
-    let mut seized = Vec::new();
-    for (queue, answer) in plan.keys().zip(answers) {
+    let mut seizure = Seizure::default();
+    for ((queue, claims), answer) in plan.iter().zip(answers) {
         let Some(answer) = answer else { continue };
         let runs = readable(DOING, handed_out(queue, seize.number, answer))?;
-        seized.extend(runs.into_iter().filter_map(seized_run));
+        // The script stops at its bound of bytes and places. Or some have ended meanwhile, and the next call finds none.
+        seizure.more |= runs.len() < claims.iter().map(|(_, jobs)| jobs).sum::<usize>();
+        seizure.runs.extend(runs.into_iter().filter_map(seized_run));
     }
-    Ok(seized)
+    Ok(seizure)
 }
 
 fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {

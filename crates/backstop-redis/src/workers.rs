@@ -3,7 +3,8 @@
 use crate::base::{Base, readable};
 use crate::keys::Part;
 use crate::reply;
-use backstop_core::port::{Answer, WorkerStatus};
+use backstop_core::limits::EXPIRED_COUNTED_MAX;
+use backstop_core::port::{Answer, ExpiredLeases, WorkerStatus};
 use backstop_core::{QueueName, Span, Time, WorkerName};
 use redis::{Cmd, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,6 +25,29 @@ pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<
             WorkerStatus { name, queues: sign.queues, seen_at: sign.seen_at, running }
         })
         .collect())
+}
+
+/// The claims that ended before this time and that nobody has taken over, of each queue.
+pub(crate) async fn expired_leases(base: &Base, before: Time) -> Answer<ExpiredLeases> {
+    const DOING: &str = "counting expired leases";
+    let queues = base.queues_known(DOING).await?;
+    let ask = |queue: &QueueName| {
+        let mut command = redis::cmd("ZRANGEBYSCORE");
+        command.arg(base.keys.part(queue, Part::Terms)).arg("-inf").arg(format!("({}", before.as_micros()));
+        command.arg("WITHSCORES").arg("LIMIT").arg(0).arg(EXPIRED_COUNTED_MAX);
+        command
+    };
+    let mut expired = ExpiredLeases::default();
+    for answer in base.ask_each(DOING, queues.iter().map(ask).collect()).await? {
+        let claims = readable(DOING, reply::list(answer))?;
+        expired.count = (expired.count + claims.len() / 2).min(EXPIRED_COUNTED_MAX);
+        let first =
+            claims.into_iter().nth(1).and_then(reply::text).and_then(|score| score.parse::<f64>().ok());
+        #[expect(clippy::cast_possible_truncation, reason = "scores are whole microseconds")]
+        let first = first.map(|micros| Time::from_micros(micros as i64));
+        expired.first = expired.first.into_iter().chain(first).min();
+    }
+    Ok(expired)
 }
 
 /// When these workers were last heard of; nothing of those that never were.

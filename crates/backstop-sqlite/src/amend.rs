@@ -8,7 +8,7 @@ mod pick;
 use crate::lines::{Spot, Standing, Which};
 use crate::row;
 use crate::work::{QueueAt, Work};
-use backstop_core::amend::{Action, Refusal};
+use backstop_core::amend::{Action, Refusal, needs_room};
 use backstop_core::port::place::Fitting;
 use backstop_core::port::{Amended, Amendment};
 use backstop_core::verdict::Reason;
@@ -75,6 +75,10 @@ fn amend_one(
     action: &Action,
     now: Time,
 ) -> Result<std::result::Result<(), Refusal>> {
+    let to = if let Action::Move(to) = action { work.queue(to)? } else { Some(job.spot.queue) };
+    if needs_room(action, job.state) && to.is_some_and(|queue| !work.has_room(queue)) {
+        return Ok(Err(Refusal::Full));
+    }
     match action {
         Action::Retry => {
             if let Some(holder) = twin(work, job, job.spot.queue, now)? {

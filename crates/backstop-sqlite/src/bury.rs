@@ -1,5 +1,6 @@
 //! Dead letters in.
 
+use crate::enqueue::known;
 use crate::lines::Spot;
 use crate::row;
 use crate::work::{QueueAt, Work};
@@ -8,7 +9,6 @@ use backstop_core::terms::Terms;
 use backstop_core::{State, Time};
 use rusqlite::{Result, params};
 
-const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
 const BURY_JOB: &str = include_str!("sql/bury_job.sql");
 
 /// Takes dead letters in.
@@ -18,8 +18,8 @@ pub(crate) fn bury(work: &mut Work<'_>, burials: &[Burial]) -> Result<Vec<Enqueu
 
 fn bury_one(work: &mut Work<'_>, burial: &Burial) -> Result<Enqueued> {
     let job = &burial.job;
-    if work.db.prepare_cached(ENQUEUE_KNOWN)?.exists([job.id.as_bytes()])? {
-        return Ok(Enqueued::Same);
+    if let Some(answer) = known(work, job.id, &job.queue)? {
+        return Ok(answer);
     }
     if work.queue(&job.queue)?.is_some_and(|queue| !work.has_room_for_dead(queue)) {
         return Ok(Enqueued::Full);

@@ -9,8 +9,8 @@ use crate::work::{QueueAt, Work};
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued};
 use backstop_core::terms::Terms;
-use backstop_core::{NewJob, State, Time};
-use rusqlite::{CachedStatement, Result, Transaction, params};
+use backstop_core::{JobId, NewJob, QueueName, State, Time};
+use rusqlite::{CachedStatement, OptionalExtension, Result, Transaction, params};
 
 const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
 const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
@@ -63,8 +63,10 @@ fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Ti
     let known_queue = work.queue(&job.queue)?;
     let full_queue = known_queue.filter(|queue| !work.has_room(*queue));
     // Without a key and in a queue that exists and has room, the insert itself finds out whether the job is known.
-    if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some()) && is_known(work, job)? {
-        return Ok(Enqueued::Same);
+    if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some())
+        && let Some(answer) = known(work, job.id, &job.queue)?
+    {
+        return Ok(answer);
     }
     if let (Some(queue), Some(unique)) = (known_queue, &job.unique)
         && let Some(holder) = work.key_holder(queue, &unique.key, now)?
@@ -82,7 +84,7 @@ fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Ti
     };
     let state = job.first_state(now);
     if !insert(work, lines, job, queue, state, now)? {
-        return Ok(Enqueued::Same);
+        return Ok(known(work, job.id, &job.queue)?.unwrap_or(Enqueued::Same));
     }
     if let Some(unique) = &job.unique {
         work.put_key(queue, &unique.key, job.id, unique.hold(now))?;
@@ -93,8 +95,12 @@ fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Ti
     Ok(Enqueued::Inserted)
 }
 
-fn is_known(work: &Work<'_>, job: &NewJob) -> Result<bool> {
-    work.db.prepare_cached(ENQUEUE_KNOWN)?.exists([job.id.as_bytes()])
+/// What a job that comes into a queue is told, if its id is known.
+pub(crate) fn known(work: &mut Work<'_>, id: JobId, queue: &QueueName) -> Result<Option<Enqueued>> {
+    let at = work.queue(queue)?.map(|at| work.at(at).id);
+    let mut statement = work.db.prepare_cached(ENQUEUE_KNOWN)?;
+    let found: Option<i64> = statement.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
+    Ok(found.map(|found| if Some(found) == at { Enqueued::Same } else { Enqueued::Conflict }))
 }
 
 /// Writes the job and its place in line; `false` if its id is known.

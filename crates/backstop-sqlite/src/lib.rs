@@ -52,8 +52,9 @@ use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
     Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page, PageQuery,
-    Promoted, Pruned, QueueStatus, Retention, Seize, Seized, Settled, Store, Swap, Swapped, WorkerStatus,
+    Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator,
+    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, Swap, Swapped,
+    WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
@@ -152,11 +153,11 @@ impl Backlog for SqliteStore {
         self.writer.call(task, move |work| promote::promote(work, max, now)).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Seizure::default());
         }
         let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
         let leftovers = Arc::clone(&self.leftovers);
@@ -247,6 +248,10 @@ impl Operator for SqliteStore {
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
         self.readers.call("listing workers", move |db| workers::workers(db, within, now)).await
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        self.readers.call("counting expired leases", move |db| workers::expired_leases(db, before)).await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

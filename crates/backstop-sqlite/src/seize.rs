@@ -5,7 +5,7 @@ use crate::row;
 use crate::work::Work;
 use backstop_core::job::Claimant;
 use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
-use backstop_core::port::{Seize, Seized};
+use backstop_core::port::{Seize, Seized, Seizure};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time, WorkerName};
 use rusqlite::{Result, params};
@@ -27,7 +27,7 @@ pub(crate) fn seize(
     seize: &Seize,
     leftovers: &mut Leftovers,
     now: Time,
-) -> Result<Vec<Seized>> {
+) -> Result<Seizure> {
     work.flush_claims()?;
     let held = if is_open(work, seize.number)? {
         held_under(work, seize.number, now)?
@@ -35,7 +35,10 @@ pub(crate) fn seize(
         let taken = take_over(work, seize, leftovers, now)?;
         held_of(work, &taken, seize.number, now)?
     };
-    Ok(held.into_iter().filter_map(seized).collect())
+    // A claim is closed with its last job, so what has expired and is still there was left.
+    work.flush_claims()?;
+    let more = !expired(work, now, 1)?.is_empty();
+    Ok(Seizure { runs: held.into_iter().filter_map(seized).collect(), more })
 }
 
 fn seized(held: Held) -> Option<Seized> {

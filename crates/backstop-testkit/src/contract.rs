@@ -45,6 +45,7 @@ macro_rules! store_contract {
                 enqueue_twice_is_once
                 an_id_twice_in_one_batch_is_once
                 an_id_is_the_same_in_every_state
+                an_id_that_another_queue_has_is_never_the_same
                 an_empty_batch_is_answered_with_nothing
                 only_a_job_for_later_waits_for_its_time
                 a_job_is_seen_as_it_was_handed_in
@@ -137,6 +138,9 @@ macro_rules! store_contract {
                 seize_fences_the_old_worker
                 seize_takes_nothing_of_a_queue_that_is_spared
                 seize_takes_only_what_has_expired
+                seize_tells_whether_more_has_expired
+                expired_leases_are_counted_until_they_are_taken_over
+                an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call
                 seize_twice_yields_once
                 seize_never_hands_one_job_to_two
                 a_seizer_that_dies_keeps_the_first_vanished_workers_name
@@ -177,6 +181,8 @@ macro_rules! store_contract {
                 a_batch_pushes_out_what_came_before_it
                 pushes_at_once_never_exceed_the_bound
                 a_new_bound_removes_nothing
+                what_an_operator_brings_back_needs_room
+                a_move_needs_room_in_the_queue_it_goes_to
             }
             cells: run {
                 a_cell_is_changed_only_by_who_has_seen_it

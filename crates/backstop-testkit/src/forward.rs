@@ -14,7 +14,7 @@ macro_rules! forward_backlog {
             settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
             beat(beat: Beat, now: Time) -> Beaten;
             promote(max: usize, now: Time) -> Promoted;
-            seize(seize: Seize, now: Time) -> Vec<Seized>;
+            seize(seize: Seize, now: Time) -> Seizure;
         });
     };
 }
@@ -35,6 +35,7 @@ macro_rules! forward_operator {
             queues(now: Time) -> Vec<QueueStatus>;
             set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;
+            expired_leases(before: Time) -> ExpiredLeases;
             prune(retention: Retention, now: Time) -> Pruned;
         });
     };

@@ -5,7 +5,8 @@ use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::limits::{AMEND_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized, Settled, Store,
+    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized, Seizure,
+    Settled, Store,
 };
 use backstop_core::unique::{Unique, UniqueKey};
 use backstop_core::verdict::{Keep, Reason, Settlement};
@@ -314,9 +315,14 @@ impl Scene {
         }
     }
 
+    /// Takes over as asked; tells whether there is more.
+    pub async fn seize_some(&self, seize: &Seize) -> Seizure {
+        self.store.seize(seize.clone(), self.now).await.expect("the store gives out what was left behind")
+    }
+
     /// Takes over as asked.
     pub async fn seize_as(&self, seize: &Seize) -> Vec<Seized> {
-        self.store.seize(seize.clone(), self.now).await.expect("the store gives out what was left behind")
+        self.seize_some(seize).await.runs
     }
 
     /// Takes over whatever has expired.

@@ -108,7 +108,7 @@ impl Operation {
 
     async fn reply(&self, store: &dyn Store, now: Time) -> Answer<Reply> {
         Ok(match self.clone() {
-            Self::Enqueue(jobs) => Reply::Enqueued(store.enqueue(jobs, now).await?),
+            Self::Enqueue(jobs) => Reply::Enqueued(known(store.enqueue(jobs, now).await?)),
             Self::Claim(claim) => {
                 let mut runs = store.claim(claim, now).await?.runs;
                 // A stable sort: the order within a queue is part of the answer.
@@ -131,7 +131,7 @@ impl Operation {
                 Reply::Promoted(promoted.moved, promoted.next_due.map(|due| due.max(now)))
             }
             Self::Seize(seize) => {
-                let mut seized = store.seize(seize, now).await?;
+                let mut seized = store.seize(seize, now).await?.runs;
                 seized.sort_by_key(|seized| seized.run.lease.job);
                 Reply::Seized(seized)
             }
@@ -144,7 +144,7 @@ impl Operation {
                 store.set_bounds(queue, bounds, now).await?;
                 Reply::BoundsSet
             }
-            Self::Bury(burials) => Reply::Buried(store.bury(burials, now).await?),
+            Self::Bury(burials) => Reply::Buried(known(store.bury(burials, now).await?)),
             Self::Swap(swaps) => Reply::Swapped(store.swap(swaps).await?),
             Self::Prune(retention) => prune(store, &retention, now).await?,
             Self::Offer(stream, records) => Reply::Offered(store.offer(stream, records, now).await?),
@@ -345,4 +345,14 @@ fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
         jobs.sort_by_key(|job| (rank(job), job.id));
     }
     jobs
+}
+
+/// A store that knows ids by their queue answers `Same` for a job that was moved away, the others `Conflict`: either way it is known.
+fn known(mut answers: Vec<Enqueued>) -> Vec<Enqueued> {
+    for answer in &mut answers {
+        if *answer == Enqueued::Conflict {
+            *answer = Enqueued::Same;
+        }
+    }
+    answers
 }

@@ -3,7 +3,7 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
     StoreError,
 };
 use backstop_core::verdict::Settlement;
@@ -161,7 +161,7 @@ impl Backlog for Parted {
         Ok(promoted)
     }
 
-    async fn seize(&self, mut seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, mut seize: Seize, now: Time) -> Answer<Seizure> {
         seize.spared.extend(self.all_gone());
         self.inner.seize(seize, now).await
     }

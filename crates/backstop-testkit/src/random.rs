@@ -149,6 +149,7 @@ fn enqueue_answer(answer: &Enqueued) -> &'static str {
         Enqueued::Same => "enqueue same",
         Enqueued::Duplicate(_) => "enqueue duplicate",
         Enqueued::Full => "enqueue full",
+        Enqueued::Conflict => "enqueue conflict",
     }
 }
 
@@ -156,7 +157,7 @@ const fn bury_answer(answer: &Enqueued) -> &'static str {
     match answer {
         Enqueued::Inserted => "bury inserted",
         Enqueued::Same => "bury same",
-        Enqueued::Duplicate(_) | Enqueued::Full => "bury refused",
+        Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict => "bury refused",
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
     StoreError,
 };
 use backstop_core::verdict::Settlement;
@@ -65,7 +65,7 @@ impl Backlog for Strict {
         self.inner.promote(max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         self.inner.seize(seize, now).await
     }
 }

@@ -5,12 +5,15 @@ use crate::client::Backstop;
 use crate::why::told::make_room;
 use backstop_core::breaker::Phase;
 use backstop_core::gate::Shut;
-use backstop_core::port::{Answer, Examination, Finding, Grade, QueueStatus};
+use backstop_core::limits::EXPIRED_COUNTED_MAX;
+use backstop_core::port::{Answer, Examination, ExpiredLeases, Finding, Grade, QueueStatus};
 use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Readings of the store's clock; the one that was quickest there and back is the nearest to the truth.
 const READINGS: usize = 5;
+/// A lease that expired longer ago than this was to be taken over by now.
+const EXPIRED_TOLD_AFTER: Span = Span::secs(60);
 /// From here on the clocks are apart in a way that people notice.
 const NOTICED: Span = Span::secs(1);
 
@@ -38,6 +41,11 @@ impl Backstop {
         let best = readings.into_iter().min_by_key(|reading| reading.round_trip);
         examination.findings.extend(best.map(|reading| judge(reading, lease)));
         examination.findings.extend(self.spilled().await);
+        let now = self.now();
+        // A store without its shape says so itself.
+        if let Ok(expired) = self.store().expired_leases(now.before(EXPIRED_TOLD_AFTER)).await {
+            examination.findings.extend(left_behind(expired, now));
+        }
         Ok(examination)
     }
 
@@ -77,6 +85,28 @@ impl Backstop {
         let round_trip = Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
         Ok(Reading { here, store, round_trip })
     }
+}
+
+/// Leases that nobody takes over. A live worker does it within a lease, so none runs, or something is in its way.
+fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
+    let first = expired.first?;
+    let count = match expired.count {
+        1 => "1 lease".to_owned(),
+        EXPIRED_COUNTED_MAX.. => format!("{EXPIRED_COUNTED_MAX} leases or more"),
+        count => format!("{count} leases"),
+    };
+    Some(Finding {
+        grade: Grade::Warning,
+        what: format!(
+            "{count} expired more than {:.0} s ago, the first {:.0} s ago, and nobody took over the jobs",
+            EXPIRED_TOLD_AFTER.as_secs_f64(),
+            now.since(first).as_secs_f64()
+        ),
+        advice: Some(
+            "start a worker, of any queue: it takes them over; if one runs, its log says what is in its way"
+                .to_owned(),
+        ),
+    })
 }
 
 /// Queues that are full or nearly so, and guards that keep jobs from running.
@@ -205,7 +235,9 @@ mod tests {
     use super::*;
     use backstop_core::Bounds;
     use backstop_core::breaker::{Admission, BreakerSettings, BreakerStatus};
-    use backstop_core::port::{Counts, Gate, Totals};
+    use backstop_core::plan::Want;
+    use backstop_core::port::{Claim, Counts, Gate, Seize, Totals};
+    use backstop_core::{JobId, Kind, LeaseNumber, NewJob, Payload, WorkerName};
 
     /// A store whose clock was read `store` ms after ours, in a round trip of `round_trip` ms.
     fn check(store_ms: i64, round_trip_ms: i64, grade: Grade, said: &str) {
@@ -241,6 +273,36 @@ mod tests {
         let all = backstop.examine(Span::secs(15)).await.unwrap();
         assert_eq!(all.findings.len(), own.findings.len() + 1);
         assert_eq!((all.store, all.promise), (own.store, own.promise));
+    }
+
+    #[tokio::test]
+    async fn leases_that_expired_long_ago_and_nobody_took_over_are_a_warning() {
+        let backstop = Backstop::open("memory:").await.unwrap();
+        backstop.push_jobs(["a", "b"].map(|id| job(id)).to_vec()).await.unwrap();
+        let now = backstop.now();
+        for (number, ended) in [(1, 90), (2, 50)] {
+            let until = now.before(Span::secs(ended));
+            let wants = vec![Want { queue: "q".parse().unwrap(), max: 1 }];
+            let claim =
+                Claim { number: LeaseNumber::draw(number), worker: WorkerName::new("doomed"), until, wants };
+            backstop.store().claim(claim, until.before(Span::secs(15))).await.unwrap();
+        }
+        let warnings = || async {
+            let findings = backstop.examine_store(Span::secs(15)).await.unwrap().findings;
+            findings.into_iter().filter(|finding| finding.what.contains("took over")).collect::<Vec<_>>()
+        };
+        let [warning] = &warnings().await[..] else { panic!("one lease of the two") };
+        assert_eq!(warning.grade, Grade::Warning);
+        assert!(warning.what.starts_with("1 lease expired more than 60 s ago, the first 9"), "{warning:?}");
+        let (number, worker) = (LeaseNumber::draw(3), WorkerName::new("rescuer"));
+        let seize = Seize { number, worker, until: now.after(Span::secs(15)), max: 9, spared: Vec::new() };
+        assert_eq!(backstop.store().seize(seize, now).await.unwrap().runs.len(), 2);
+        assert_eq!(warnings().await, []);
+    }
+
+    fn job(id: &str) -> NewJob {
+        let payload = Payload::stored(b"1".to_vec());
+        NewJob::new(JobId::named(id), "q".parse().unwrap(), Kind::default(), payload)
     }
 
     fn guard(name: &str, state: Phase) -> GuardStatus {

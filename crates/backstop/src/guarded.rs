@@ -4,9 +4,10 @@ use crate::seat::Seat;
 use async_trait::async_trait;
 use backstop_core::port::{
     Advance, Advanced, Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells,
-    Claim, Claimed, Enqueued, Examination, Gate, Group, GroupQuery, Hints, KeyHolder, KeyLease, KeyQuery,
-    KeyStatus, Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize,
-    Seized, Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped, Take, Taken, WorkerStatus,
+    Claim, Claimed, Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder,
+    KeyLease, KeyQuery, KeyStatus, Migrated, Offered, Operator, Page, PageQuery, Promoted, Pruned,
+    QueueStatus, Retention, Seize, Seizure, Settled, Store, StoreError, StreamStatus, Streams, Swap, Swapped,
+    Take, Taken, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;
@@ -87,7 +88,7 @@ impl Backlog for Guarded {
         self.within("promoting", |store| async move { store.promote(max, now).await }).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
         self.within("seizing", |store| async move { store.seize(seize, now).await }).await
     }
 }
@@ -150,6 +151,11 @@ impl Operator for Guarded {
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
         self.within("listing workers", |store| async move { store.workers(within, now).await }).await
+    }
+
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+        self.within("counting expired leases", |store| async move { store.expired_leases(before).await })
+            .await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {

@@ -192,6 +192,13 @@ async fn push_one(
         let others = same::others(&backstop, &[meant]).await?;
         same::tell(&others, others.len() as u64, context);
     }
+    if result == Enqueued::Conflict {
+        context.output.warn(format!(
+            "a job of another queue has the id {}, so {} did not take it; push it under another id",
+            shape.id, args.queue
+        ));
+        return Ok(Verdict::FallsShort);
+    }
     if result == Enqueued::Full {
         context.output.warn(format!(
             "{} is full and did not take it; push it again when there is room, or raise max_size",

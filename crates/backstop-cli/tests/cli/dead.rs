@@ -10,6 +10,7 @@ on_every_store! {
     the_dead_are_requeued_as_they_were_selected_and_keep_their_history,
     a_letter_whose_twin_lives_is_not_requeued_and_the_answer_names_it,
     a_letter_is_moved_to_another_queue,
+    what_a_full_queue_has_no_room_for_stays_dead,
     letters_are_removed_only_if_that_was_meant,
     an_export_can_be_taken_in_elsewhere,
     bad_lines_are_named_and_the_good_ones_taken_in,
@@ -133,6 +134,21 @@ fn a_letter_whose_twin_lives_is_not_requeued_and_the_answer_names_it(place: &Pla
     assert_eq!((&place.job("first")["state"], place.count("q", "ready")), (&json!("dead"), 1));
     place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
     assert_eq!(place.json(["dead", "requeue", "first"]), json!({ "count": 1 }), "the key is free");
+}
+
+fn what_a_full_queue_has_no_room_for_stays_dead(place: &Place) {
+    die(place, "q", &[("a", "boom"), ("b", "boom")]);
+    die(place, "other", &[("c", "boom")]);
+    place.write("backstop.toml", "[queues.q]\nmax_size = 2\n");
+    place.json(["push", "q", "1"]);
+    let some = place.run(json_args(["dead", "requeue", "a", "b"])).exits(1).json();
+    assert_eq!((&some["count"], some["refused"].as_array().unwrap().len()), (&json!(1), 1));
+    place.run(["dead", "requeue", "b"]).complains(1, &["its queue is full"]);
+    place.run(["dead", "move", "c", "--to", "q"]).complains(1, &["its queue is full"]);
+    place.run(["job", "retry", "b"]).complains(1, &["its queue is full"]);
+    assert_eq!((&place.job("b")["state"], &place.job("c")["queue"]), (&json!("dead"), &json!("other")));
+    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    assert_eq!(place.json(["dead", "requeue", "b"]), json!({ "count": 1 }));
 }
 
 fn a_letter_is_moved_to_another_queue(place: &Place) {

@@ -56,6 +56,19 @@ fn a_duplicate_names_its_holder() {
 }
 
 #[test]
+fn an_id_that_another_queue_has_is_a_conflict() {
+    let place = Place::new();
+    place.json(["push", "a", "1", "--id", "invoice"]);
+    let one = place.run(["push", "b", "1", "--id", "invoice", "--json"]).exits(1).json();
+    assert_eq!(one["result"], "conflict");
+    place.run(["push", "b", "1", "--id", "invoice"]).complains(1, &["another queue", "under another id"]);
+    let lines = b"{\"id\":\"invoice\",\"payload\":1}\n{\"payload\":2}\n";
+    let report = place.feed(lines, ["push", "b", "-", "--json"]).exits(1).json();
+    assert_eq!((&report["inserted"], &report["conflict"]), (&json!(1), &json!(1)));
+    assert_eq!(place.json(["job", "show", "invoice"])["queue"], "a");
+}
+
+#[test]
 fn what_makes_jobs_the_same_is_said_by_flags() {
     let place = Place::new();
     let push = |payload: &str, flags: &[&str]| {

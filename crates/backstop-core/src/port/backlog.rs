@@ -21,6 +21,9 @@ pub enum Enqueued {
     Duplicate(JobId),
     /// The queue is full, as [`crate::bounds`] says; this one was not taken.
     Full,
+    /// A job of another queue has this id; this one was not taken. A store that knows ids by their queue never says so: there the two
+    /// are different jobs.
+    Conflict,
 }
 
 /// A request for work.
@@ -110,6 +113,16 @@ pub struct Seized {
     pub begun: bool,
 }
 
+/// What came of a [`Seize`].
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Seizure {
+    /// The jobs taken over.
+    pub runs: Vec<Seized>,
+    /// Whether expired leases are left that another call would take: known to the store, not guessed from how many runs there are. A
+    /// lease that its worker settles at this moment does not count. After a repeated call it may be true for no reason.
+    pub more: bool,
+}
+
 /// What a promotion did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promoted {
@@ -171,7 +184,8 @@ pub trait Backlog: Send + Sync {
     /// is stale. Claims of workers that were not heard of since the clock was set back get a new end before that, as
     /// [`crate::lease::moved_back`] says. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
     /// lease; if it dies before, who vanished and whether they had begun stay what they were. It has held them since `now`.
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>>;
+    /// A lease without jobs is none: it keeps no call from going on to those behind it.
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure>;
 }
 
 /// Refuses an enqueue that is over the limits.

@@ -108,7 +108,7 @@ pub struct Amended {
     /// To how many jobs it was applied.
     pub applied: usize,
     /// To which it was not, and why. By filter a job fits only if the action could apply to it, so that what is
-    /// refused are the jobs whose unique key has a new holder.
+    /// refused are the jobs whose unique key has a new holder, and those whose queue is full.
     pub refused: Vec<(JobId, Refusal)>,
     /// Where to go on; `None` at the end, and for ids.
     pub next: Option<String>,
@@ -257,6 +257,15 @@ pub struct WorkerStatus {
     pub running: u64,
 }
 
+/// Leases that have ended and that nobody has taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExpiredLeases {
+    /// How many claims there are, or of them parts in a queue or level; at most about [`crate::limits::EXPIRED_COUNTED_MAX`].
+    pub count: usize,
+    /// When the first of them ended.
+    pub first: Option<Time>,
+}
+
 /// How long the ended jobs of a queue stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shelf {
@@ -362,6 +371,9 @@ pub trait Operator: Send + Sync {
 
     /// All workers that beat within `within`, by name.
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>>;
+
+    /// The leases that ended before this time and that nobody has taken over.
+    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases>;
 
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
     /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.

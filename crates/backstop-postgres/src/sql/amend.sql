@@ -1,7 +1,7 @@
 -- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3 move. Answers for those it did not: their
 -- number from 1 on, why, and for a key of another live job, whose. With a filter, a job that does not fit any more is passed
 -- in silence.
--- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 10 and its state: not in the one that was meant
+-- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 8 full, 10 and its state: not in the one that was meant
 -- ids, action, the queue to move to, the state that is meant; filter: whether there is one, queue, kind, state, fingerprint; now
 CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text, p_kind text,
   p_state smallint, p_fingerprint bigint, p_now bigint)
@@ -10,26 +10,41 @@ RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
 DECLARE
   v_done text := see_others();
   v_answer record;
+  v_queues int[] := ARRAY(SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
+    UNION SELECT w.queue FROM waiting w WHERE w.id = ANY (p_ids)
+    UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids));
+  v_names text[];
+  v_rooms bigint[];
+  v_at int;
+  v_full text[];
   v_locked int[];
 BEGIN
+  -- Before the queues, as pushes lock them.
+  v_names := CASE p_action WHEN 0 THEN ARRAY(SELECT q.name FROM queue q WHERE q.id = ANY (v_queues)) WHEN 3 THEN ARRAY[p_to] ELSE '{}' END;
+  v_rooms := rooms(v_names);
+  v_full := ARRAY(SELECT u.name FROM unnest(v_names, v_rooms) u(name, room) WHERE u.room <= 0);
   -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
-  v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id IN (SELECT j.queue FROM job j WHERE j.id = ANY (p_ids)
-    UNION SELECT w.queue FROM waiting w WHERE w.id = ANY (p_ids)
-    UNION SELECT f.queue FROM finished f WHERE f.id = ANY (p_ids)) ORDER BY q.id FOR UPDATE);
+  v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id FOR UPDATE);
   PERFORM 1 FROM lease l WHERE l.no = ANY (ARRAY(SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids)))
     ORDER BY l.no + 0 FOR UPDATE;
   PERFORM ticket();
   FOR i IN 1 .. cardinality(p_ids) LOOP
     SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_to, p_only, p_filtered, p_queue, p_kind, p_state,
-      p_fingerprint, p_now);
+      p_fingerprint, v_full, p_now);
+    v_at := array_position(v_names, v_answer.enters);
+    IF v_at IS NOT NULL THEN
+      v_rooms[v_at] := v_rooms[v_at] - 1;
+      IF v_rooms[v_at] <= 0 THEN v_full := v_full || v_answer.enters; END IF;
+    END IF;
     IF v_answer.refusal IS NOT NULL THEN
       RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
     END IF;
   END LOOP;
 END $$;
 
+-- `enters`: the queue that has one live job more.
 CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text,
-  p_kind text, p_state smallint, p_fingerprint bigint, p_now bigint, OUT refusal int, OUT twin uuid) LANGUAGE plpgsql AS $$
+  p_kind text, p_state smallint, p_fingerprint bigint, p_full text[], p_now bigint, OUT refusal int, OUT twin uuid, OUT enters text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_job job%ROWTYPE;
@@ -37,6 +52,7 @@ DECLARE
   v_lease bigint;
   v_fingerprint bigint;
   v_to int;
+  v_enters text;
 BEGIN
   SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
   IF FOUND THEN
@@ -77,11 +93,17 @@ BEGIN
     WHEN p_action = 3 AND v_state = 4 THEN 2
     WHEN p_action = 3 AND v_state < 4 THEN 7 END;
   IF refusal IS NOT NULL THEN RETURN; END IF;
+  -- The rule of `backstop_core::amend::needs_room`.
+  IF p_action IN (0, 3) AND v_state >= 4 THEN
+    v_enters := CASE p_action WHEN 3 THEN p_to ELSE (SELECT q.name FROM queue q WHERE q.id = v_job.queue) END;
+    IF v_enters = ANY (p_full) THEN refusal := 8; RETURN; END IF;
+  END IF;
   v_to := CASE WHEN p_action = 3 THEN queue_or_new(p_to) ELSE v_job.queue END;
   IF p_action IN (0, 3) AND v_state >= 4 AND v_job.unique_key IS NOT NULL THEN
     twin := take_key(v_to, v_job.unique_key, p_id, v_job.unique_states, v_job.unique_until, true, p_now);
     IF twin IS NOT NULL THEN refusal := 5; RETURN; END IF;
   END IF;
+  enters := v_enters;
   PERFORM take_out(v_job, v_state, v_lease);
   IF v_to <> v_job.queue THEN
     DELETE FROM key WHERE queue = v_job.queue AND key = v_job.unique_key AND id = p_id;

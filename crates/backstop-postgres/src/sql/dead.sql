@@ -1,11 +1,11 @@
--- Takes dead letters in; answers for those that were not: their number from 1 on, and whether their queue's dead letters are at
--- their bound; if not, their id is known. Each goes through `job`, whose unique ids are where pushes of one id meet.
+-- Takes dead letters in; answers for those that were not: their number from 1 on, whether their queue's dead letters are at
+-- their bound, and whether another queue has their id; if neither, their id is known. Each goes through `job`, whose unique ids are where pushes of one id meet.
 -- per letter: queue, id, level, kind, payload, time, key, its states, its end, policy, attempts, lost leases, requeues, when it came in,
 -- when it died, reason, history, fingerprint
 CREATE FUNCTION bury(p_queues text[], p_ids uuid[], p_levels smallint[], p_kinds text[], p_payloads bytea[], p_run_ats bigint[],
   p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[], p_attempts int[], p_lost int[], p_requeues int[],
   p_inserted_ats bigint[], p_finished_ats bigint[], p_reasons text[], p_histories bytea[], p_fingerprints bigint[])
-RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (at int, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_done text := see_others();
@@ -22,7 +22,7 @@ BEGIN
   END LOOP;
   FOR i IN 1 .. cardinality(p_ids) LOOP
     IF cardinality(known_outside(2, ARRAY[p_ids[i]])) > 0 THEN
-      RETURN QUERY SELECT i, false;
+      RETURN QUERY SELECT i, false, is_elsewhere(p_ids[i], p_queues[i]);
       CONTINUE;
     END IF;
     v_queue := queue_or_new(p_queues[i]);
@@ -33,7 +33,7 @@ BEGIN
       v_place := cardinality(v_queues);
     END IF;
     IF v_rooms[v_place] <= 0 THEN
-      RETURN QUERY SELECT i, true;
+      RETURN QUERY SELECT i, true, false;
       CONTINUE;
     END IF;
     v_no := nextval('line');
@@ -44,7 +44,7 @@ BEGIN
     ON CONFLICT (id) DO NOTHING;
     DELETE FROM job j WHERE j.id = p_ids[i] AND j.no = v_no RETURNING j.* INTO v_job;
     IF NOT FOUND OR cardinality(known_outside(0, ARRAY[p_ids[i]])) > 0 THEN
-      RETURN QUERY SELECT i, false;
+      RETURN QUERY SELECT i, false, is_elsewhere(p_ids[i], p_queues[i]);
       CONTINUE;
     END IF;
     PERFORM place(v_job, 5::smallint, p_reasons[i], p_fingerprints[i], p_finished_ats[i]);

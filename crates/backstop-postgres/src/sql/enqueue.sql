@@ -14,8 +14,17 @@ BEGIN
   RETURN v_queue;
 END $$;
 
--- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key, or that their queue is full; neither
--- if their id is known. And for queues that have a bound: their number from -1 down.
+-- Whether a job of another queue has an id that is known.
+CREATE FUNCTION is_elsewhere(p_id uuid, p_queue text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE v_queue int := coalesce((SELECT q.id FROM queue q WHERE q.name = p_queue), -1);
+BEGIN
+  RETURN EXISTS (SELECT 1 FROM job j WHERE j.id = p_id AND j.queue + 0 <> v_queue)
+    OR EXISTS (SELECT 1 FROM waiting w WHERE w.id = p_id AND w.queue + 0 <> v_queue)
+    OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.queue + 0 <> v_queue);
+END $$;
+
+-- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key, that their queue is full, or that
+-- another queue has their id; nothing of it if the id is known in their queue. And for queues that have a bound: their number from -1 down.
 -- Every job goes into `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id meet, at
 -- whatever time they are to run. `p_singly` is for batches with keys, or with an id twice; `p_careful` for transactions that may
 -- go on for long: they touch no id that is known. `p_lowest` and `p_highest` are given for jobs that are ready now and whose ids
@@ -24,7 +33,7 @@ END $$;
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
   p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL)
-RETURNS TABLE (at int, holder uuid, is_full boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   -- NULL for one that is new, or that has a bound.
@@ -51,7 +60,8 @@ BEGIN
   END IF;
   IF p_singly THEN
     FOR i IN 1 .. cardinality(p_ids) LOOP
-      RETURN QUERY SELECT i, e.holder, false FROM enqueue_one(p_queues[p_queue_at[i]], p_nows[i], p_ids[i], p_levels[i], p_kinds[i],
+      RETURN QUERY SELECT i, e.holder, false, e.holder IS NULL AND is_elsewhere(p_ids[i], p_queues[p_queue_at[i]])
+        FROM enqueue_one(p_queues[p_queue_at[i]], p_nows[i], p_ids[i], p_levels[i], p_kinds[i],
         p_payloads[i], p_run_ats[i], p_keys[i], p_key_states[i], p_key_untils[i], p_retries[i]) e;
     END LOOP;
     RETURN;
@@ -100,7 +110,7 @@ BEGIN
       SELECT x.queue, sum(x.ready), sum(1 - x.ready), count(*) FROM (
         SELECT queue, 1 AS ready FROM job WHERE id = ANY (v_in) UNION ALL SELECT queue, 0 FROM waiting WHERE id = ANY (v_in)
           AND NOT id IN (SELECT unnest(v_known))) x GROUP BY x.queue;
-    RETURN QUERY SELECT o::int, NULL::uuid, false FROM unnest(p_ids) WITH ORDINALITY u(i, o)
+    RETURN QUERY SELECT o::int, NULL::uuid, false, is_elsewhere(i, p_queues[p_queue_at[o]]) FROM unnest(p_ids) WITH ORDINALITY u(i, o)
       WHERE v_in IS NULL OR i IN (SELECT unnest(v_known)) OR NOT i IN (SELECT unnest(v_in));
   ELSE
     INSERT INTO tally (queue, ready, total_enqueued)
@@ -112,7 +122,7 @@ END $$;
 -- from -1 down: whoever pushes to them may have to wait for others.
 CREATE FUNCTION enqueue_bounded(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[])
-RETURNS TABLE (at int, holder uuid, is_full boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_rooms bigint[] := rooms(p_queues);
@@ -135,17 +145,17 @@ BEGIN
           v_states[a] := v_spare.state;
         END IF;
         IF v_spares[a] <= 0 OR NOT give_way(v_queue, v_states[a], p_nows[i]) THEN
-          RETURN QUERY SELECT i, NULL::uuid, true;
+          RETURN QUERY SELECT i, NULL::uuid, true, false;
           CONTINUE;
         END IF;
         v_spares[a] := v_spares[a] - 1;
       END IF;
     END IF;
-    RETURN QUERY SELECT i, e.holder, false FROM enqueue_one(p_queues[a], p_nows[i], p_ids[i], p_levels[i], p_kinds[i], p_payloads[i],
+    RETURN QUERY SELECT i, e.holder, false, e.holder IS NULL AND is_elsewhere(p_ids[i], p_queues[a]) FROM enqueue_one(p_queues[a], p_nows[i], p_ids[i], p_levels[i], p_kinds[i], p_payloads[i],
       p_run_ats[i], p_keys[i], p_key_states[i], p_key_untils[i], p_retries[i]) e;
     IF NOT FOUND AND v_rooms[a] > 0 THEN v_rooms[a] := v_rooms[a] - 1; END IF;
   END LOOP;
-  RETURN QUERY SELECT -o, NULL::uuid, false FROM generate_subscripts(v_rooms, 1) o WHERE v_rooms[o] IS NOT NULL;
+  RETURN QUERY SELECT -o, NULL::uuid, false, false FROM generate_subscripts(v_rooms, 1) o WHERE v_rooms[o] IS NOT NULL;
 END $$;
 
 -- Moves jobs of this very transaction out of the line: their time is still to come.

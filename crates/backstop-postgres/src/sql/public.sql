@@ -33,7 +33,7 @@ BEGIN
   ELSIF id IS NULL THEN
     RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';
   END IF;
-  SELECT e.holder, e.is_full INTO v_refused FROM enqueue_jobs(ARRAY[queue], ARRAY[1], ARRAY[v_now], ARRAY[id], ARRAY[v_level]::smallint[],
+  SELECT e.holder, e.is_full, e.is_conflict INTO v_refused FROM enqueue_jobs(ARRAY[queue], ARRAY[1], ARRAY[v_now], ARRAY[id], ARRAY[v_level]::smallint[],
     ARRAY[kind], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[(extract(epoch FROM run_at) * 1000000)::bigint], ARRAY[unique_key],
     ARRAY[CASE WHEN unique_key IS NOT NULL THEN 15 END]::smallint[],
     ARRAY[v_now + (extract(epoch FROM unique_for) * 1000000)::bigint], ARRAY[convert_to(retry::text, 'UTF8')],
@@ -41,6 +41,8 @@ BEGIN
   IF v_refused.is_full THEN
     RAISE EXCEPTION 'queue % is full', queue USING ERRCODE = 'BS002',
       HINT = 'Push again once workers have caught up, or raise the max_size of the queue.';
+  ELSIF v_refused.is_conflict THEN
+    RAISE EXCEPTION 'a job of another queue has id %', id USING ERRCODE = 'BS003', HINT = 'Push it under another id.';
   END IF;
   RETURN coalesce(v_refused.holder, id);
 END $$;

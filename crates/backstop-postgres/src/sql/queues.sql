@@ -79,3 +79,11 @@ CREATE FUNCTION queue_ids(p_name text) RETURNS TABLE (id int, name text) LANGUAG
 BEGIN
   RETURN QUERY SELECT q.id, q.name FROM queue q WHERE p_name IS NULL OR q.name = p_name ORDER BY q.name;
 END $$;
+
+-- How many leases ended before a time, and when the first did.
+-- the time, at most so many
+CREATE FUNCTION expired_leases(p_before bigint, p_max int) RETURNS TABLE (leases bigint, first bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN QUERY SELECT count(*), min(l.until)
+    FROM (SELECT l.until FROM lease l WHERE l.until < p_before ORDER BY l.until LIMIT p_max) l;
+END $$;

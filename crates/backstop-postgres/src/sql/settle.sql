@@ -27,16 +27,52 @@ BEGIN
       AND (p_tag IS NULL OR f.settled_tag = p_tag));
 END $$;
 
--- Removes those of these leases that hold nothing any more. One that somebody else settles at this moment stays, and is removed by
--- whoever finds it expired. Looks from the end: runs end about in order, and whoever looks from the beginning meets all that have ended.
-CREATE FUNCTION close_leases(p_leases bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Whether a lease has jobs; at rest are those that no other transaction ends or locks at this moment. Looks from the end: runs end
+-- about in order, and whoever looks from the beginning meets all that have ended.
+CREATE FUNCTION lease_has_jobs(p_lease lease, p_at_rest boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  DELETE FROM lease WHERE no = ANY (ARRAY(
-    SELECT l.no FROM lease l WHERE l.no = ANY (p_leases) AND (
-      SELECT j.seq FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi
-        AND (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back))
-      ORDER BY j.seq DESC LIMIT 1) IS NULL
-    FOR UPDATE SKIP LOCKED));
+  RETURN (SELECT j.seq FROM job j WHERE j.queue = p_lease.queue AND j.level = p_lease.level AND j.seq BETWEEN p_lease.lo AND p_lease.hi
+      AND (p_lease.handed IS NULL OR p_lease.handed @> j.seq) AND (p_lease.given_back IS NULL OR NOT j.seq = ANY (p_lease.given_back))
+      AND (NOT p_at_rest OR j.xmax = 0)
+    ORDER BY j.seq DESC LIMIT 1) IS NOT NULL;
+END $$;
+
+-- Removes those of these leases that have no jobs. Answers those that may have none once other transactions are over: all their jobs
+-- are being ended, or somebody else has the lease locked. Of settlements that overlap none may see that it is the last one, but at
+-- least one of them gets such an answer, since each ends its jobs before it looks. It calls `close_emptied` after its commit. Waiting
+-- here instead would be a deadlock: each of them has the lease locked.
+CREATE FUNCTION close_leases(p_leases bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_last bigint[] := ARRAY(SELECT l.no FROM lease l WHERE l.no = ANY (p_leases) AND NOT lease_has_jobs(l, true));
+  v_closed bigint[];
+BEGIN
+  IF v_last = '{}' THEN RETURN v_last; END IF;
+  WITH closed AS (
+    DELETE FROM lease WHERE no = ANY (ARRAY(
+      SELECT l.no FROM lease l WHERE l.no = ANY (v_last) AND NOT lease_has_jobs(l, false) FOR UPDATE SKIP LOCKED))
+    RETURNING no
+  ) SELECT coalesce(array_agg(no), '{}') INTO v_closed FROM closed;
+  RETURN ARRAY(SELECT u.no FROM unnest(v_last) u(no) WHERE NOT u.no = ANY (v_closed));
+END $$;
+
+-- Removes those of these leases that have no jobs, after the transactions that have them locked are over. Answers which were removed.
+-- If it fails, an emptied lease stays until it expires, and a seizer removes it.
+CREATE FUNCTION close_emptied(p_leases bigint[]) RETURNS TABLE (closed bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_no bigint;
+  v_lease lease%ROWTYPE;
+BEGIN
+  -- The settlement has been made: nobody waits long for this.
+  PERFORM set_config('lock_timeout', '1s', true);
+  FOR v_no IN SELECT u.no FROM unnest(p_leases) u(no) ORDER BY u.no LOOP
+    -- Whoever has this lock has not locked the lease yet, and so sees what was committed by now.
+    CONTINUE WHEN NOT pg_try_advisory_xact_lock(v_no);
+    SELECT * INTO v_lease FROM lease l WHERE l.no = v_no FOR UPDATE;
+    CONTINUE WHEN NOT FOUND OR lease_has_jobs(v_lease, false);
+    DELETE FROM lease l WHERE l.no = v_no;
+    closed := v_no;
+    RETURN NEXT;
+  END LOOP;
 END $$;
 
 -- Ends runs of one claim that succeeded, all at once: the common end. Answers which ones were stale, by number from 1 on. The
@@ -50,7 +86,6 @@ DECLARE
   v_ended int;
   v_gone uuid[];
   v_freed int;
-  v_done text;
 BEGIN
   SELECT l.*, count(*) OVER () AS leases INTO v_lease FROM lease l
     WHERE l.number = p_number AND l.queue + 0 = (SELECT q.id FROM queue q WHERE q.name = p_queue);
@@ -84,7 +119,6 @@ BEGIN
   IF v_ended > 0 THEN
     INSERT INTO tally (queue, running, done, total_done)
       VALUES (v_lease.queue, -v_ended, CASE WHEN p_keep THEN v_ended ELSE 0 END, v_ended);
-    v_done := close_leases(ARRAY[v_lease.no]);
   END IF;
   IF v_ended IS DISTINCT FROM cardinality(p_ids) THEN
     -- Those that ended just now are settled too, whether or not they left something behind.
@@ -100,11 +134,10 @@ RETURNS TABLE (stale int) LANGUAGE plpgsql AS $$
 DECLARE
   v_runs int := cardinality(p_ids);
   v_ended int[];
-  v_left bigint[];
 BEGIN
   WITH ended AS (
     DELETE FROM job j USING current_runs(p_ids, array_fill(p_queue, ARRAY[v_runs]), array_fill(p_number, ARRAY[v_runs])) r
-    WHERE j.ctid = r.tid RETURNING j.*, r.lease, r.at
+    WHERE j.ctid = r.tid RETURNING j.*, r.at
   ), kept AS (
     INSERT INTO finished (finished_at, no, run_at, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload,
       unique_key, unique_states, unique_until, retry, history, settled_lease, settled_tag)
@@ -116,8 +149,7 @@ BEGIN
   ), freed AS MATERIALIZED (
     SELECT leave_key(queue, unique_key, id, unique_states, unique_until, 4::smallint, p_now) FROM ended
     WHERE unique_key IS NOT NULL AND NOT p_keep
-  ) SELECT array_agg(at), array_agg(DISTINCT lease) INTO v_ended, v_left FROM ended WHERE (SELECT count(*) FROM freed) >= 0;
-  PERFORM close_leases(v_left);
+  ) SELECT array_agg(at) INTO v_ended FROM ended WHERE (SELECT count(*) FROM freed) >= 0;
   IF coalesce(cardinality(v_ended), 0) < v_runs THEN
     RETURN QUERY SELECT o::int FROM unnest(p_ids) WITH ORDINALITY u(id, o)
       WHERE (v_ended IS NULL OR NOT o IN (SELECT unnest(v_ended))) AND NOT is_settled(id, p_queue, p_number, p_tag);
@@ -170,7 +202,8 @@ END $$;
 
 -- Ends runs, none of them named twice: first those that are done, then the others, one by one as
 -- `backstop_core::verdict::Transition` says. Answers which ones were not ended: those done by number from 1 on, the others by number
--- from -1 down; and whether there was no room for the dead, as they were stale otherwise.
+-- from -1 down; and whether there was no room for the dead, as they were stale otherwise. A row with a lease is of no run: it is to be
+-- closed by `close_emptied` after the commit.
 -- per run that is done, claim by claim: id; per claim: where its ids end, queue, lease; the tag of those done, whether they stay
 -- listed; per other run: id, queue, lease, tag, state,
 -- attempts more, whether those before no longer count, lost leases more, whether it returns to its former place, time, reason,
@@ -180,7 +213,7 @@ CREATE FUNCTION settle(p_done_ids uuid[], p_done_ends int[], p_done_queues text[
   p_ids uuid[], p_queues text[], p_numbers bigint[], p_tags smallint[], p_states smallint[], p_attempts int[],
   p_anew boolean[], p_lost int[], p_former boolean[], p_run_ats bigint[], p_reasons text[], p_fingerprints bigint[], p_rewrite boolean[],
   p_histories bytea[], p_gone boolean[], p_now bigint)
-RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$
+RETURNS TABLE (at int, is_full boolean, lease bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_done text := see_others();
@@ -188,7 +221,7 @@ DECLARE
   v_job job%ROWTYPE;
   v_ended int[] := '{}';
   v_ended_in int[] := '{}';
-  v_leases bigint[] := '{}';
+  v_leases bigint[];
   v_back bigint[] := '{}';
   v_back_of bigint[] := '{}';
   v_full int[] := '{}';
@@ -201,16 +234,19 @@ BEGIN
   IF true = ANY (p_former) THEN
     PERFORM 1 FROM queue q WHERE q.name IN (SELECT u.queue FROM unnest(p_queues, p_states, p_former) u(queue, state, former)
       WHERE u.state = 1 AND u.former) ORDER BY q.id FOR UPDATE;
-    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR UPDATE;
+    v_leases := ARRAY(SELECT l.no FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR UPDATE);
   ELSE
-    PERFORM 1 FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR KEY SHARE;
+    v_leases := ARRAY(SELECT l.no FROM lease l WHERE l.number = ANY (p_done_numbers || p_numbers) ORDER BY l.no + 0 FOR KEY SHARE);
   END IF;
   FOR i IN 1 .. cardinality(p_done_ends) LOOP
-    RETURN QUERY SELECT v_from + s.stale, false FROM settle_done(p_done_numbers[i], p_done_queues[i], p_done_ids[v_from + 1 : p_done_ends[i]],
+    RETURN QUERY SELECT v_from + s.stale, false, NULL::bigint FROM settle_done(p_done_numbers[i], p_done_queues[i], p_done_ids[v_from + 1 : p_done_ends[i]],
       p_done_tag, p_done_keep, p_now) s;
     v_from := p_done_ends[i];
   END LOOP;
-  IF cardinality(p_ids) = 0 THEN RETURN; END IF;
+  IF cardinality(p_ids) = 0 THEN
+    RETURN QUERY SELECT 0, false, u.no FROM unnest(close_leases(v_leases)) u(no);
+    RETURN;
+  END IF;
   IF 5 = ANY (p_states) THEN
     v_queues := ARRAY(SELECT q.id FROM queue q WHERE q.name IN (
       SELECT u.queue FROM unnest(p_queues, p_states) u(queue, state) WHERE u.state = 5) ORDER BY q.id);
@@ -251,7 +287,6 @@ BEGIN
     IF p_states[v_run.at] = 5 THEN
       v_rooms[array_position(v_queues, v_run.queue)] := v_rooms[array_position(v_queues, v_run.queue)] - 1;
     END IF;
-    v_leases := v_leases || v_run.lease;
     v_ended := v_ended || v_run.at;
     v_ended_in := v_ended_in || v_run.queue;
   END LOOP;
@@ -264,10 +299,10 @@ BEGIN
   UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
     FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b
     WHERE l.no = ANY (ARRAY[b.lease]);
-  PERFORM close_leases(v_leases);
+  RETURN QUERY SELECT 0, false, u.no FROM unnest(close_leases(v_leases)) u(no);
   IF cardinality(v_ended) < cardinality(p_ids) THEN
-    RETURN QUERY SELECT -o, true FROM unnest(v_full) o;
-    RETURN QUERY SELECT -o::int, false FROM unnest(p_ids, p_queues, p_numbers, p_tags) WITH ORDINALITY u(id, queue, number, tag, o)
+    RETURN QUERY SELECT -o, true, NULL::bigint FROM unnest(v_full) o;
+    RETURN QUERY SELECT -o::int, false, NULL::bigint FROM unnest(p_ids, p_queues, p_numbers, p_tags) WITH ORDINALITY u(id, queue, number, tag, o)
       WHERE NOT o IN (SELECT unnest(v_ended || v_full)) AND NOT is_settled(id, queue, number, tag);
   END IF;
 END $$;

@@ -61,7 +61,7 @@ const TAKEN: &str =
     "SELECT count(*) FROM take_due('s', 5, 'w', NOW + 5000000, 9, 1000, 256, NOW, NOW + 90000000, FROM);";
 
 /// Calls, and what there is before.
-const CALLS: [(&[&str], &str); 33] = [
+const CALLS: [(&[&str], &str); 34] = [
     (&[], "enqueue('q', 'k', '{}')"),
     (&[], "enqueue('q', 'k', '{}', unique_key => 'x')"),
     (&[], "enqueue('bounded', 'k', '{}')"),
@@ -83,9 +83,10 @@ const CALLS: [(&[&str], &str); 33] = [
         &[READY, CLAIMED],
         "beat('w', 'q', '{019f0000-0000-7000-8000-000000000001}', '{q}', '{5}', NOW + 6000000, NOW + 90000000, NOW)",
     ),
+    (&[READY, CLAIMED], "close_emptied('{1}')"),
     (&[READY, CLAIMED], "begin_runs('{019f0000-0000-7000-8000-000000000001}', '{q}', '{5}')"),
-    (&[], "seize(6, 's', NOW + 5000000, 100, NOW, NOW + 90000000, FROM)"),
-    (&[READY, CLAIMED], "seize(6, 's', NOW + 5000000, 100, NOW + 6000000, NOW + 90000000, FROM)"),
+    (&[], "seize(6, 's', NOW + 5000000, 100, NOW, NOW + 90000000, FROM, 12000)"),
+    (&[READY, CLAIMED], "seize(6, 's', NOW + 5000000, 100, NOW + 6000000, NOW + 90000000, FROM, 12000)"),
     (&[], "promote(1000, NOW, FROM)"),
     (
         &[READY, CLAIMED, "SELECT pg_temp.ends('019f0000-0000-7000-8000-000000000001', 'q', 5, 3, false, NOW);"],
@@ -119,10 +120,11 @@ const CALLS: [(&[&str], &str); 33] = [
 
 /// What a person asks for: these may walk over what is kept alive. `workers` walks over leases, `streams` over the oldest
 /// records, the others over what stood where they begin.
-const ASKED_FOR: [&str; 13] = [
+const ASKED_FOR: [&str; 14] = [
     "bury",
     "cells",
     "drift",
+    "expired_leases",
     "groups",
     "list_arrivals",
     "list_cells",

@@ -47,7 +47,7 @@ const STREAMS: &str = "
     SELECT 60, 60, n, 1, 1 + n % 2, lpad(n::text, 6, '0'), '' FROM generate_series(1, 100000) n WHERE n % 4 < 2;
   INSERT INTO stream_key (stream, key, records, arrived, due) VALUES (1, 'full', 20000, 20000, 1);
   INSERT INTO stream_record (position, step, at, arrival, stream, key, payload)
-    SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 20000) n;";
+    SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 12000) n;";
 
 /// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished; keys that keep nothing, and keys that are due.
 const CLAIMED: &str = "
@@ -62,7 +62,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 73] = [
+const CALLS: [(&str, i64); 75] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.
@@ -129,10 +129,12 @@ const CALLS: [(&str, i64); 73] = [
         "SELECT * FROM begin_runs((SELECT array_agg(id) FROM mine), (SELECT array_agg(queue) FROM mine), array_fill(7::bigint, ARRAY[1000]))",
         1_300,
     ),
-    ("SELECT * FROM seize(10, 's', 90000000000, 500, 7, 90000000001, 0)", 1_000),
-    ("SELECT * FROM seize(10, 's', 90000000000, 500, 5, 90000000001, 0)", 1),
+    ("SELECT * FROM seize(10, 's', 90000000000, 500, 7, 90000000001, 0, 12000)", 1_000),
+    ("SELECT * FROM seize(10, 's', 90000000000, 500, 5, 90000000001, 0, 12000)", 1),
+    ("SELECT * FROM close_emptied('{1,2,3}')", 20),
+    ("SELECT * FROM expired_leases(90000000000, 1000)", 1_010),
     // Five thousand leases of one job each have expired.
-    ("SELECT * FROM seize(10, 's', 90000000000, 50, 89000000000, 90000000001, 80000000000)", 100),
+    ("SELECT * FROM seize(10, 's', 90000000000, 50, 89000000000, 90000000001, 80000000000, 12000)", 100),
     // Changes of counts are added up with it, 5,000 at a time.
     ("SELECT * FROM promote(1000, 300000, 0)", 2_000),
     ("SELECT * FROM promote(1000, 0, 0)", 1_000),
@@ -244,9 +246,9 @@ const CALLS: [(&str, i64); 73] = [
         3_000,
     ),
     ("SELECT * FROM streams()", 1),
-    ("SELECT * FROM list_stream_keys('s', '049000', true, 100, 20000), list_stream_keys('s', '049000', false, 1, 20000) x", 30),
+    ("SELECT * FROM list_stream_keys('s', '049000', true, 100, 12000), list_stream_keys('s', '049000', false, 1, 20000) x", 30),
     // With all records of the key `full`, and without those behind it.
-    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 20000)", 20_200 / ROWS_EACH),
+    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 12000)", 20_200 / ROWS_EACH),
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 5)", 10),
     ("SELECT * FROM read_stream_key('s', 'full', 256)", 32),
     ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000, '{0,0,0,0,0,0}', 0)", 5_000),
@@ -309,7 +311,7 @@ async fn no_seizure_reads_more_than_it_takes_whatever_the_planner_knows() {
 
 /// Jobs of one claim that is seized from.
 const SEIZED_FROM: i64 = 500;
-const SEIZE_SOME: &str = "SELECT * FROM seize(10, 's', 90000000000, 20, 7, 90000000001, 0)";
+const SEIZE_SOME: &str = "SELECT * FROM seize(10, 's', 90000000000, 20, 7, 90000000001, 0, 12000)";
 const ALL_RUN: &str = "
   SELECT set_gate('q', false), set_gate('beside', false);
   INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload)

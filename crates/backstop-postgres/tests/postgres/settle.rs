@@ -1,10 +1,19 @@
 //! Runs of several claims that end together: each claim by the way that is shortest for it.
 
-use super::fresh_store;
+use super::{fresh_store, user};
 use backstop_core::port::Settled::{Applied, Stale};
+use backstop_core::port::{Seize, Store};
 use backstop_core::verdict::Keep;
-use backstop_core::{Lease, LeaseNumber, Outcome, Priority, State};
-use backstop_testkit::given::{Scene, job};
+use backstop_core::{Lease, LeaseNumber, Outcome, Priority, Span, State};
+use backstop_testkit::given::{LEASE, Scene, WORKER, job, names, retry_at};
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+/// How many leases there are.
+async fn leases(schema: &str) -> i64 {
+    let count = format!("SELECT count(*) FROM {schema}.lease");
+    user().await.query_one(&count, &[]).await.expect("the owner reads").get(0)
+}
 
 const DONE: Outcome = Outcome::Done(Keep::Listed);
 
@@ -57,4 +66,77 @@ async fn a_job_that_was_given_back_is_no_longer_ended_by_its_claim() {
     let answers = scene.settle_all(runs.iter().map(|run| (&run.lease, DONE))).await;
     assert_eq!(answers, [Applied, Stale, Applied]);
     assert_eq!(scene.claim("q", 3).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settlements_of_one_lease_that_overlap_leave_no_emptied_lease() {
+    let (store, schema) = fresh_store().await;
+    let other: Arc<dyn Store> = Arc::clone(&store);
+    let mut scene = Scene::new(store);
+    for round in 0..60 {
+        scene.insert((0..8).map(|n| job("q", &format!("{round}-{n}")))).await;
+        let runs = scene.claim("q", 8).await;
+        let now = scene.now;
+        let ends = runs.iter().enumerate().map(|(n, run)| {
+            let outcome = if n % 3 == 2 { retry_at(now) } else { DONE };
+            let settlement = backstop_core::verdict::Settlement { lease: run.lease.clone(), outcome };
+            let store = Arc::clone(&other);
+            tokio::spawn(async move { store.settle(vec![settlement], now).await })
+        });
+        // A beat locks the lease, too.
+        let kept: Vec<Lease> = runs.iter().map(|run| run.lease.clone()).collect();
+        let (answers, _) = tokio::join!(join_all(ends), scene.beat_as(WORKER, &kept, now.after(LEASE)));
+        for answer in answers {
+            assert_eq!(answer.expect("it does not panic"), Ok(vec![Applied]));
+        }
+    }
+    assert_eq!(leases(&schema).await, 0);
+}
+
+#[tokio::test]
+async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
+    let (store, schema) = fresh_store().await;
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "left")]).await;
+    scene.claim_one("q").await;
+    // As a crash between a settlement and the removal leaves them, only many more: all end before the other, half of them at one time.
+    let emptied = format!(
+        "INSERT INTO {schema}.lease (number, lo, hi, since, until, queue, level, worker)
+         SELECT 1000000 + n, 1000000 + n, 1000000 + n, 0, l.until - greatest(n, 5000), l.queue, l.level, 'gone'
+         FROM {schema}.lease l, generate_series(1, 10000) n"
+    );
+    user().await.batch_execute(&emptied).await.expect("the owner writes");
+    assert_eq!(leases(&schema).await, 10_001);
+    scene.now = scene.now.after(LEASE).after(Span::secs(1));
+    let seize = Seize { max: 20, ..scene.seize_of("rescuer") };
+    let seizure = scene.seize_some(&seize).await;
+    assert_eq!(
+        (names(seizure.runs.iter().map(|seized| &seized.run)), seizure.more),
+        (vec!["left".to_owned()], false)
+    );
+    assert_eq!(leases(&schema).await, 1, "only the seizer's own");
+}
+
+#[tokio::test]
+async fn a_seizure_that_passes_a_locked_lease_over_looks_for_it_again() {
+    let (store, schema) = fresh_store().await;
+    let mut scene = Scene::new(store);
+    scene.insert(["first", "second"].map(|name| job("q", name))).await;
+    scene.claim_one("q").await;
+    scene.now = scene.now.after(Span::secs(1));
+    scene.claim_one("q").await;
+    scene.now = scene.now.after(LEASE).after(Span::minutes(1));
+    let (mut user, settling) =
+        (user().await, format!("SELECT no FROM {schema}.lease ORDER BY until LIMIT 1 FOR KEY SHARE"));
+    let transaction = user.transaction().await.expect("the server takes transactions");
+    transaction.batch_execute(&settling).await.expect("the owner locks");
+    let seize = scene.seize_of("rescuer");
+    let seizure = scene.seize_some(&seize).await;
+    assert_eq!(
+        (names(seizure.runs.iter().map(|seized| &seized.run)), seizure.more),
+        (vec!["second".to_owned()], false)
+    );
+    transaction.rollback().await.expect("the server ends transactions");
+    scene.now = scene.now.after(Span::secs(1));
+    assert_eq!(names(scene.seize("rescuer").await.iter().map(|seized| &seized.run)), ["first"]);
 }

@@ -6,10 +6,12 @@
 -- ARGV[5] the state a job must be in to be meant at all; empty if any
 -- ARGV[6] the reason a cancelled job shows
 -- then ids
--- Answers: for each id: A applied, - not meant, N not found, B not readable, M on its way to another queue, T and the
--- holder of its key, or a letter of ARGV[4].
+-- Answers: for each id: A applied, - not meant, N not found, B not readable, M on its way to another queue, F its queue is full, T and
+-- the holder of its key, or a letter of ARGV[4].
 
 local now, at, action, wanted = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
+local max_size = action == 'R' and tonumber(call('HGET', META, 'max_size'))
+local live = max_size and live_count()
 
 local function leave(id, record, lease, state)
   if lease then
@@ -27,6 +29,7 @@ local function retry(id, record, is_final)
   if is_final then
     local requeues = struct.pack('>I4', struct.unpack('>I4', record, 54) + 1)
     record = sub(record, 1, 18) .. '0' .. '\0\0\0\0' .. sub(record, 24, 53) .. requeues .. sub(record, 58)
+    if live then live = live + 1 end
   end
   record = '1' .. NEVER .. sub(record, 10, 27) .. at .. sub(record, 36)
   write_record(id, record)
@@ -60,6 +63,7 @@ local function amend(id)
   if verdict ~= 'A' then return verdict end
   local is_final = state == '4' or state == '5' or state == '6'
   if is_final and call('HEXISTS', MOVING, id) == 1 then return 'M' end
+  if is_final and live and live >= max_size then return 'F' end
   if action == 'R' and is_final and has_key(flags_of(record)) then
     local holder = holder_of(key_of(record), now)
     if holder and holder ~= id then return 'T' .. holder end

@@ -65,7 +65,7 @@ local letters, answer = {}, { '' }
 local fresh, taken, inserted, ready_total, ended, victims = {}, {}, {}, 0, {}, {}
 local live, dead, dead_max, lines = 0, 0, 0, {}
 if max_size then
-  live = call('ZCARD', SCHEDULED) + ready_count() + call('ZCARD', RETRYING) + call('HLEN', LEASES)
+  live = live_count()
   dead, dead_max = call('ZCARD', DEAD), tonumber(bounds[3]) or tonumber(ARGV[2])
 end
 

@@ -2,14 +2,17 @@
 -- about a move is remembered, so that whoever comes again, however late, gets the same answer and moves nothing twice.
 -- ARGV[1] the queue they come from
 -- then for each job: id, token, now as records have it, record, payload or nothing if the record has it, history or nothing
--- Answers: for each: A it is here; or T and who holds its key, or stands in its place.
+-- Answers: for each: A it is here; F the queue is full; or T and who holds its key, or stands in its place.
 
 local verdicts, seconds = {}, call('TIME')[1]
+local max_size = tonumber(call('HGET', META, 'max_size'))
+local live = max_size and live_count()
 
 local function judge(id, at, record)
   -- What this move brought would be known by its number: what stands here is another job of the same id, perhaps itself on its way to
   -- where this one comes from. Both stay.
   if call('HEXISTS', RECORDS, id) == 1 then return 'T' .. id end
+  if max_size and live >= max_size then return 'F' end
   local holder = has_key(flags_of(record)) and holder_of(key_of(record), micros_at(at, 1))
   if holder and holder ~= id then return 'T' .. holder end
   return 'I'
@@ -26,6 +29,7 @@ local function take_in(id, at, record, payload, history)
   call('ZADD', READY, digits(place(level_of(record), tail(1))), member_of('1', record, id))
   if has_key(flags_of(record)) then take_key(id, record) end
   call('HDEL', MOVED, id)
+  if live then live = live + 1 end
 end
 
 for from = 2, #ARGV, 6 do
@@ -33,7 +37,7 @@ for from = 2, #ARGV, 6 do
   local move = id .. ARGV[from + 1]
   local decided = call('HGET', RECEIVED, move)
   if decided then
-    verdicts[#verdicts + 1] = string.match(sub(decided, 11), '^A') or sub(decided, 11, 27)
+    verdicts[#verdicts + 1] = string.match(sub(decided, 11), '^[AF]') or sub(decided, 11, 27)
   else
     local verdict = judge(id, at, record)
     local told = verdict == 'I' and 'A' or verdict

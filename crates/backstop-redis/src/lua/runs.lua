@@ -12,6 +12,10 @@ local function ready_count()
   return call('ZCARD', READY) + math.max(0, in_runs)
 end
 
+local function live_count()
+  return call('ZCARD', SCHEDULED) + ready_count() + call('ZCARD', RETRYING) + call('HLEN', LEASES)
+end
+
 -- These have left their runs.
 local function leave_runs(count, voids)
   write('SREM', VOID, voids)

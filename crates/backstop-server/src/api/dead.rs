@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
-use backstop::core::amend::Action;
+use backstop::core::amend::{Action, Refusal};
 use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL};
 use backstop::dead::{Changed, DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::de::DeserializeOwned;
@@ -201,7 +201,8 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/dead/requeue", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
     responses(
-        (status = 200, body = ChangedShape),
+        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = ChangedShape),
+        (status = 429, description = "The queue is full and takes none of them; they stay dead", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -220,7 +221,8 @@ pub(super) async fn requeue(
 #[utoipa::path(
     post, path = "/dead/move", tag = "dead", params(ReasonAsked), request_body = MoveShape,
     responses(
-        (status = 200, body = ChangedShape),
+        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = ChangedShape),
+        (status = 429, description = "The queue is full and takes none of them; they stay dead", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -362,7 +364,12 @@ async fn change(dead: DeadLetters, parts: Vec<DeadSelection>, action: Action) ->
         dead.change_each(&parts, &action, &mut changed).await?;
         Ok(changed)
     });
-    Ok(ok(&ChangedShape::new(&changed.await?)))
+    let changed = changed.await?;
+    let is_untouched = changed.count == 0 && changed.damaged.is_empty() && !changed.refused.is_empty();
+    if is_untouched && changed.refused.iter().all(|(_, why)| *why == Refusal::Full) {
+        return Err(Problem::refused(Refusal::Full));
+    }
+    Ok(ok(&ChangedShape::new(&changed)))
 }
 
 fn letters(app: &App, caller: &Caller) -> DeadLetters {

@@ -172,6 +172,7 @@ pub(super) async fn delete(
     responses(
         (status = 200, body = AmendedShape),
         (status = 409, description = "It runs, is ready or done, another job holds its unique key, or several queues have a job of this id; the detail says which", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "Its queue is full; the job stays what it was", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]

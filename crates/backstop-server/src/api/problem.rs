@@ -20,6 +20,7 @@ pub struct Problem {
     title: &'static str,
     detail: String,
     retry_after_secs: Option<u32>,
+    count: Option<u64>,
 }
 
 /// A problem as it is written.
@@ -34,12 +35,15 @@ pub struct ProblemShape<'a> {
     status: u16,
     /// What happened, and what to do.
     detail: &'a str,
+    /// Of a change that was refused for lack of room: to how many it was done, which is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
 }
 
 impl Problem {
     /// Any other problem: `kind` for programs, `title` for people.
     pub fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Display) -> Self {
-        Self { status, kind, title, detail: detail.to_string(), retry_after_secs: None }
+        Self { status, kind, title, detail: detail.to_string(), retry_after_secs: None, count: None }
     }
 
     /// The request says something that cannot be.
@@ -95,6 +99,7 @@ impl Problem {
     pub fn refused(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NotFound => Self::not_found(refusal),
+            Refusal::Full => Self { count: Some(0), ..Self::full(refusal) },
             other => Self::conflict(other),
         }
     }
@@ -150,6 +155,7 @@ impl IntoResponse for Problem {
             title: self.title,
             status: self.status.as_u16(),
             detail: &self.detail,
+            count: self.count,
         };
         let body = serde_json::to_vec(&shape).unwrap_or_default();
         let mut response = (self.status, body).into_response();

@@ -54,6 +54,11 @@ pub(super) async fn one(
             "queue {queue} is full and did not take the job; push it again when there is room, or raise its max_size"
         )));
     }
+    if result == Enqueued::Conflict {
+        return Err(Problem::conflict(format_args!(
+            "a job of another queue has the id {id}; the job was not taken in, push it under another id"
+        )));
+    }
     Ok(json(StatusCode::CREATED, &PushedShape::new(id, result), PUSHED_BYTES))
 }
 

@@ -157,7 +157,8 @@ pub struct PushedShape {
     /// Its id; for a duplicate, the id of the job that stands for it.
     #[schema(value_type = String)]
     pub id: JobId,
-    /// inserted, same (the id was known already), duplicate (another job holds its unique key) or full.
+    /// inserted, same (the queue has a job of this id already), duplicate (another job holds its unique key), full, or conflict (a job of
+    /// another queue has this id).
     pub result: &'static str,
     /// For a duplicate, the job that holds its unique key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,6 +174,7 @@ impl PushedShape {
             Enqueued::Same => ("same", None),
             Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
             Enqueued::Full => ("full", None),
+            Enqueued::Conflict => ("conflict", None),
         };
         Self { id: holder.unwrap_or(id), result, holder }
     }

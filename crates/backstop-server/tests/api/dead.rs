@@ -4,7 +4,8 @@ use crate::given::{Api, given};
 use axum::http::Method;
 use backstop::dead::DeadSelection;
 use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, THEN_RATE_USUAL};
-use backstop::{JobId, Span};
+use backstop::{JobId, QueueName, Span};
+use backstop_core::{Bounds, Overflow};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -310,4 +311,26 @@ async fn a_letter_whose_twin_lives_is_refused_and_the_answer_names_it() {
     let detail = api.post("/v1/jobs/first/retry", Value::Null).await.problem(409);
     assert!(detail.contains(twin), "{detail}");
     assert_eq!(api.state("first").await, "dead");
+}
+
+#[tokio::test]
+async fn what_a_full_queue_has_no_room_for_stays_dead_and_is_told() {
+    let api = buried().await;
+    let bounds = Bounds { max_size: Some(1), overflow: Overflow::DropOldest, ..Bounds::default() };
+    api.backstop.store().set_bounds(QueueName::new("q").unwrap(), bounds, api.backstop.now()).await.unwrap();
+    let some = api.post("/v1/dead/requeue", json!({ "ids": [id("a"), id("b")] })).await.ok();
+    assert_eq!((&some["count"], &some["refused"][0]["id"]), (&json!(1), &json!(id("b"))), "{some}");
+    assert!(some["refused"][0]["why"].as_str().unwrap().contains("full"), "{some}");
+    for (path, body) in [
+        ("/v1/dead/requeue".to_owned(), json!({ "matching": { "queue": "q" } })),
+        ("/v1/dead/move".to_owned(), json!({ "ids": [id("d")], "to": "q" })),
+        (format!("/v1/jobs/{}/retry", id("b")), json!({})),
+    ] {
+        let answer = api.post(&path, body).await;
+        assert_eq!(answer.headers["retry-after"], "1");
+        let told: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!(told["count"], 0, "{told}");
+        assert!(answer.problem(429).contains("its queue is full"));
+    }
+    assert_eq!(api.get("/v1/dead/stats").await.ok()["queues"], json!({ "q": 2, "other": 1 }));
 }

@@ -158,3 +158,15 @@ async fn a_full_queue_says_when_to_try_again() {
         answer.problem(429);
     }
 }
+
+#[tokio::test]
+async fn an_id_that_another_queue_has_is_a_conflict() {
+    let api = given_with("");
+    api.post("/v1/jobs", json!({ "queue": "a", "payload": "squat", "id": "invoice-1001" })).await.ok();
+    let job = json!({ "queue": "b", "payload": "the real one", "id": "invoice-1001" });
+    let detail = api.post("/v1/jobs", job.clone()).await.problem(409);
+    assert!(detail.contains("another queue") && !detail.contains("queue a"), "{detail}");
+    let batch = json!({ "jobs": [job, { "queue": "b", "payload": 2 }] });
+    let results = api.post("/v1/jobs/batch", batch).await.ok()["results"].take();
+    assert_eq!((&results[0]["result"], &results[1]["result"]), (&json!("conflict"), &json!("inserted")));
+}

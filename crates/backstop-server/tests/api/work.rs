@@ -457,7 +457,8 @@ async fn vanish(api: &Api, name: &str) {
     let seized = store
         .seize(Seize { number, worker, until, max: 10, spared: Vec::new() }, api.backstop.now())
         .await
-        .unwrap();
+        .unwrap()
+        .runs;
     assert!(seized.iter().any(|one| one.run.lease.job == JobId::named(name)), "{name} was taken over");
     let settlements = backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
     store.settle(settlements, api.backstop.now()).await.unwrap();

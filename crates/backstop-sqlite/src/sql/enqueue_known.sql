@@ -1,2 +1,3 @@
+-- The queue of the job that has an id.
 -- ?1 id
-SELECT 1 FROM backstop_job WHERE id = ?1
+SELECT queue FROM backstop_job WHERE id = ?1

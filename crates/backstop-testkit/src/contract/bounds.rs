@@ -1,6 +1,7 @@
 //! Queues that hold only so much.
 
 use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, queue, retry_at};
+use backstop_core::amend::{Action, Refusal, Selection};
 use backstop_core::port::{Enqueued, Settled, Store};
 use backstop_core::verdict::{Outcome, Reason};
 use backstop_core::{Bounds, Fingerprint, Overflow, Priority, State};
@@ -117,4 +118,72 @@ pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     scene.store.set_bounds(queue("q"), Bounds::default(), scene.now).await.expect("the store answers");
     assert_eq!(scene.enqueue([job("q", "x")]).await, [Inserted]);
     assert_eq!(scene.queue("q").await.bounds, Bounds::default());
+}
+
+/// A requeue into a full queue is refused, whatever the overflow: what has room goes, in order, the others stay dead, and nobody gives
+/// way. What is live already needs no room.
+pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
+    let mut scene = bounded(store, 3, Overflow::Reject, 10).await;
+    for name in ["a", "b", "c"] {
+        scene.insert_and_end(job("q", name), dead()).await;
+    }
+    scene.insert([job("q", "ready"), job("q", "later").at(at(9_999))]).await;
+    for overflow in Overflow::ALL {
+        let bounds = Bounds { max_size: Some(3), overflow, dead_max: 10 };
+        scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("the store answers");
+        let amended = scene.amend_named(&["a", "b", "c"], Action::Retry).await;
+        assert_eq!(
+            (amended.applied, amended.refused),
+            (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+        );
+        let amended =
+            scene.amend(Selection::Matching(filter(Some("q"), Some(State::Dead))), Action::Retry).await;
+        assert_eq!(
+            (amended.applied, amended.refused),
+            (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+        );
+        assert_eq!((scene.state("b").await, scene.job("b").await.requeues), (Some(State::Dead), 0));
+        assert_eq!(scene.queue("q").await.counts.live(), 3, "{overflow}");
+        assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
+    }
+    assert_eq!(scene.amend_named(&["b"], Action::Retry).await.applied, 1);
+    let amended = scene.amend_named(&["later", "c"], Action::Retry).await;
+    assert_eq!(
+        (amended.applied, amended.refused),
+        (1, vec![(id("c"), Refusal::Full)]),
+        "it was live already"
+    );
+    assert_eq!(scene.state("ready").await, Some(State::Ready));
+}
+
+/// A move into a full queue is refused, and the letter stays where it is, dead.
+pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
+    let mut scene = bounded(store, 2, Overflow::Reject, 10).await;
+    for name in ["a", "b", "c"] {
+        scene.insert_and_end(job("other", name).unique(name), dead()).await;
+    }
+    scene.insert([job("q", "ready")]).await;
+    let to = Action::Move(queue("q"));
+    let amended = scene.amend_named(&["a", "b", "c"], to.clone()).await;
+    assert_eq!(
+        (amended.applied, amended.refused),
+        (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+    );
+    let amended =
+        scene.amend(Selection::Matching(filter(Some("other"), Some(State::Dead))), to.clone()).await;
+    assert_eq!(
+        (amended.applied, amended.refused),
+        (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+    );
+    let job_b = scene.job("b").await;
+    assert_eq!((job_b.queue, job_b.state, job_b.requeues), (queue("other"), State::Dead, 0));
+    assert_eq!(
+        (scene.queue("q").await.counts.live(), scene.queue("other").await.counts.of(State::Dead)),
+        (2, 2)
+    );
+    assert_eq!(scene.enqueue([job("q", "new").unique("b")]).await, [Full], "a refused move holds no key");
+    let run = scene.claim_one("q").await;
+    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.amend_named(&["b", "c"], to).await.applied, 1);
+    assert_eq!(scene.job("b").await.queue, queue("q"));
 }

@@ -1,5 +1,6 @@
 //! Jobs in.
 
+use super::dead::burial;
 use crate::given::{LEASE, Scene, at, id, job};
 use backstop_core::RetryPolicy;
 use backstop_core::amend::Filter;
@@ -45,6 +46,43 @@ pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
         let before = scene.job(name).await;
         assert_eq!(scene.enqueue([job("q", name)]).await, [Enqueued::Same], "{name}");
         assert_eq!(scene.job(name).await, before, "{name}");
+    }
+}
+
+/// What a producer pushes under an id that a job of another queue has is not acknowledged as that job: it is refused as a conflict, or a
+/// job of its own where a store knows ids by their queue.
+pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert([job("a", "ready"), job("a", "waiting").at(at(60)), job("a", "keyed").unique("k")]).await;
+    scene.insert_and_end(job("b", "done"), crate::given::DONE).await;
+    scene.insert_and_end(job("b", "dead"), crate::given::dead()).await;
+    for name in ["ready", "waiting", "keyed", "done", "dead"] {
+        let before = scene.find(name).await;
+        let pushes = [job("c", name), job("c", &format!("{name}-2")), job("c", name)];
+        let together = scene.enqueue(pushes).await;
+        let keyed = scene.enqueue([job("d", name).unique(name)]).await;
+        let buried = scene
+            .store
+            .bury(vec![burial("e", name, "boom", at(1))], scene.now)
+            .await
+            .expect("the store answers");
+        let is_conflict = together[0] == Enqueued::Conflict;
+        let expected = if is_conflict {
+            assert_eq!(scene.find(name).await, before, "{name}");
+            [Enqueued::Conflict, Enqueued::Inserted, Enqueued::Conflict]
+        } else {
+            assert_eq!(
+                scene.store.namesakes(id(name), scene.now).await.map(|jobs| jobs.len()),
+                Ok(4),
+                "{name}"
+            );
+            [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same]
+        };
+        assert_eq!(
+            (&together[..], keyed, buried),
+            (&expected[..], vec![expected[0]], vec![expected[0]]),
+            "{name}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
-use backstop_core::port::{Beat, Claim, Seize, Seized, Settled, Store, StoreError};
+use backstop_core::port::{Beat, Claim, ExpiredLeases, Seize, Seized, Seizure, Settled, Store, StoreError};
 use backstop_core::verdict::Keep;
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
@@ -293,6 +293,71 @@ pub async fn seize_takes_only_what_has_expired(store: Arc<dyn Store>) {
     assert_eq!(scene.seize("rescuer").await, []);
     scene.now = expired();
     assert_eq!(scene.seize("rescuer").await.len(), 1);
+}
+
+/// That nothing is left is what the store knows, and not what a short batch looks like.
+pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    for _ in 0..3 {
+        scene.claim("q", 1).await;
+    }
+    let none = scene.seize_of("rescuer");
+    assert_eq!(scene.seize_some(&none).await, Seizure::default());
+    scene.now = expired();
+    for (taken, more) in [(2, true), (1, false), (0, false)] {
+        let seize = Seize { max: 2, ..scene.seize_of("rescuer") };
+        let seizure = scene.seize_some(&seize).await;
+        assert_eq!((seizure.runs.len(), seizure.more), (taken, more));
+    }
+}
+
+/// Whoever looks after a store learns how many leases wait to be taken over, and since when.
+pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    for until in [at(20), at(10), at(30)] {
+        let mut claim = scene.claim_of(&[("q", 1)]);
+        claim.until = until;
+        scene.claim_as(&claim).await;
+    }
+    for (before, count, first) in [(10, 0, None), (11, 1, Some(at(10))), (30, 2, Some(at(10)))] {
+        let expired = scene.store.expired_leases(at(before)).await;
+        assert_eq!(expired, Ok(ExpiredLeases { count, first }), "before {before}");
+    }
+    scene.now = at(25);
+    assert_eq!(scene.seize("rescuer").await.len(), 2);
+    assert_eq!(scene.store.expired_leases(at(25)).await, Ok(ExpiredLeases::default()));
+}
+
+/// Leases whose jobs have ended, also if they ended at the same time, keep nobody from what is behind them.
+pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call(store: Arc<dyn Store>) {
+    const QUEUES: usize = 200;
+    const CLAIMS: usize = 50;
+    let mut scene = Scene::new(store);
+    let queues: Vec<String> = (0..QUEUES).map(|n| format!("q-{n}")).collect();
+    for n in 0..CLAIMS * 2 {
+        scene.insert(queues.iter().map(|queue| job(queue, &format!("{queue}-{n}")))).await;
+    }
+    for _ in 0..CLAIMS {
+        // Of each queue two jobs: stores may keep a lease for both.
+        let claim = scene.claim_of(&queues.iter().map(|queue| (queue.as_str(), 2)).collect::<Vec<_>>());
+        let runs = scene.claim_as(&claim).await;
+        assert_eq!(runs.len(), QUEUES * 2);
+        let mut halves = [Vec::new(), Vec::new()];
+        for (at, run) in runs.iter().enumerate() {
+            halves[at % 2].push((&run.lease, DONE));
+        }
+        let answers = join_all(halves.map(|half| scene.settle_all(half))).await;
+        assert!(answers.iter().flatten().all(|answer| *answer == Settled::Applied), "{answers:?}");
+    }
+    scene.now = at(1);
+    scene.insert([job("q", "left")]).await;
+    scene.claim_one("q").await;
+    scene.now = expired().after(Span::secs(1));
+    let seize = Seize { max: 1, ..scene.seize_of("rescuer") };
+    let seizure = scene.seize_some(&seize).await;
+    assert_eq!((seized_names(&seizure.runs), seizure.more), (vec!["left".to_owned()], false));
 }
 
 /// What one has taken over, no other gets; whoever asks again under its number gets the same.

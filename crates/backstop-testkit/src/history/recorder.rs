@@ -21,7 +21,7 @@ impl Recorder {
         let heard = match result {
             Some(Enqueued::Inserted | Enqueued::Same) => Heard::Ok,
             // A duplicate was not taken in; if an earlier try of the same push was, that is fine too.
-            Some(Enqueued::Duplicate(_) | Enqueued::Full) | None => Heard::Unknown,
+            Some(Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict) | None => Heard::Unknown,
         };
         self.record(Event::Enqueued { job, heard });
     }

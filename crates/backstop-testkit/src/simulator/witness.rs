@@ -4,7 +4,7 @@ use crate::forward::{forward_cells, forward_operator, forward_store, forward_str
 use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seized, Settled, Store,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, NewJob, Time};
@@ -77,12 +77,12 @@ impl Backlog for Witness {
         self.inner.promote(max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Vec<Seized>> {
-        let seized = self.inner.seize(seize, now).await?;
-        for seized in &seized {
+    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+        let seizure = self.inner.seize(seize, now).await?;
+        for seized in &seizure.runs {
             self.recorder.granted(&seized.run.lease);
         }
-        Ok(seized)
+        Ok(seizure)
     }
 }
 

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
-        recover(&engine, SEIZE_MAX, Vec::new()).await?;
+        let batch = recover(&engine, SEIZE_MAX, Vec::new()).await?;
         while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
-        if !run_ready(&engine).await? {
+        if !run_ready(&engine).await? && !batch.more {
             return Ok(engine.tally.progress());
         }
     }

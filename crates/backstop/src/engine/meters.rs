@@ -25,6 +25,7 @@ pub(crate) fn pushed(queues: &[QueueName], answers: &[Enqueued]) {
             Enqueued::Same => "same",
             Enqueued::Duplicate(_) => "duplicate",
             Enqueued::Full => "full",
+            Enqueued::Conflict => "conflict",
         };
         *counts.entry((queue, result)).or_default() += 1;
     }

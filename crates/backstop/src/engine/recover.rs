@@ -23,7 +23,7 @@ use super::settle::{given_back, settle_by_halves};
 use backstop_core::blame::{accused, judge_vanished};
 use backstop_core::failure::{Context, History};
 use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
-use backstop_core::port::{Answer, Seize, Seized, Settled};
+use backstop_core::port::{Answer, Seize, Seized, Seizure, Settled};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Outcome, QueueName, Span, Time, WorkerName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -136,23 +136,35 @@ pub(super) async fn recover_some(
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
         let (began, wanted) = (Instant::now(), stride.jobs());
-        let recovered = recover(engine, wanted, spared.to_vec()).await?;
-        jobs += recovered;
-        if recovered < wanted {
+        let batch = recover(engine, wanted, spared.to_vec()).await?;
+        jobs += batch.jobs;
+        if !batch.more {
             return Ok(Recovered { jobs, left: Left::None });
         }
         let took = began.elapsed();
-        stride.follow(took);
+        // A short one tells nothing of how long a full one takes.
+        if batch.jobs >= wanted {
+            stride.follow(took);
+        }
         if !turn.is_mine(engine).await {
             return Ok(Recovered { jobs, left: Left::ToAnother });
         }
-        tokio::time::sleep(pause(recovered, took)).await;
+        tokio::time::sleep(pause(batch.jobs, took)).await;
     }
     Ok(Recovered { jobs, left: Left::More })
 }
 
-/// Takes over at most `max` expired leases, of no queue that is spared, and puts their jobs back, or to rest; answers how many there were.
-pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>) -> Answer<usize> {
+/// One batch of expired leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RecoveredBatch {
+    /// Jobs taken over.
+    pub(crate) jobs: usize,
+    /// Whether the store has more that have expired.
+    pub(crate) more: bool,
+}
+
+/// Takes over at most `max` jobs of expired leases, of no queue that is spared, and puts them back, or to rest.
+pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>) -> Answer<RecoveredBatch> {
     let now = engine.now();
     let seize = Seize {
         number: engine.backstop.random().lease_number(),
@@ -162,9 +174,10 @@ pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>)
         spared,
     };
     // Seize before judging: from here on the old worker's word is stale.
-    let seized = engine.store().seize(seize, now).await?;
+    let Seizure { runs: seized, more } = engine.store().seize(seize, now).await?;
+    let batch = RecoveredBatch { jobs: seized.len(), more };
     if seized.is_empty() {
-        return Ok(0);
+        return Ok(batch);
     }
     let known = engine.accused.with(&seized, now, engine.longest_lease());
     let mut settlements = judge_vanished(&seized, &known, now);
@@ -174,7 +187,7 @@ pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>)
         }
     }
     settle(engine, &seized, &settlements, now).await?;
-    Ok(seized.len())
+    Ok(batch)
 }
 
 /// What is known of a death by crashes: above all whom it took along.

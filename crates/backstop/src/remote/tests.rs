@@ -357,7 +357,7 @@ async fn recovered(test: &Test) {
         max: 100,
         spared: Vec::new(),
     };
-    let seized = test.backstop.store().seize(seize, now).await.unwrap();
+    let seized = test.backstop.store().seize(seize, now).await.unwrap().runs;
     test.backstop.store().settle(judge_vanished(&seized, &BTreeSet::new(), now), now).await.unwrap();
 }
 

@@ -113,14 +113,17 @@ async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer
     let now = backstop.now();
     let mut fired = Vec::with_capacity(due.len());
     for (&Entry { instant, .. }, answer) in due.iter().zip(answers) {
+        if answer == Enqueued::Conflict {
+            tracing::warn!(schedule = %schedule.name, id = %job_id(&schedule.name, instant), "a job of another queue has the id of an instant");
+        }
         let at = match answer {
             Enqueued::Inserted => now,
             Enqueued::Same | Enqueued::Duplicate(_) => came_in(backstop, schedule, instant, now).await?,
-            Enqueued::Full if instant <= now.before(schedule.missed.look_back) => {
+            Enqueued::Full | Enqueued::Conflict if instant <= now.before(schedule.missed.look_back) => {
                 fired.push(Entry { instant, what: What::Missed(Why::QueueFull), at: now });
                 continue;
             }
-            Enqueued::Full => continue,
+            Enqueued::Full | Enqueued::Conflict => continue,
         };
         let what = What::after(at.since(instant), schedule.missed.grace);
         fired.push(Entry { instant, what, at });

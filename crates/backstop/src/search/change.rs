@@ -103,7 +103,7 @@ impl Tally {
 
 /// What of an amendment was refused, as a filter has it: who no longer fits was not meant.
 pub fn refused(amended: &Amended) -> impl Iterator<Item = (JobId, Refusal)> {
-    amended.refused.iter().copied().filter(|(_, refusal)| matches!(refusal, Refusal::Twin(_)))
+    amended.refused.iter().copied().filter(|(_, refusal)| refusal.is_by_others())
 }
 
 /// The list that is walked, by the table above.

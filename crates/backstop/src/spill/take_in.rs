@@ -158,7 +158,7 @@ impl TakenIn {
                 self.records += 1;
                 false
             }
-            Enqueued::Full | Enqueued::Duplicate(_) => {
+            Enqueued::Full | Enqueued::Duplicate(_) | Enqueued::Conflict => {
                 self.full += 1;
                 true
             }

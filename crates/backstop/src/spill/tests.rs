@@ -3,8 +3,8 @@ use crate::clock::ManualClock;
 use async_trait::async_trait;
 use backstop_core::failure::History;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Enqueued, Gate, Group, GroupQuery, KeyHolder, Page, PageQuery, Pruned,
-    QueueStatus, Retention, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Page, PageQuery,
+    Pruned, QueueStatus, Retention, StoreError, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
@@ -56,6 +56,10 @@ impl Operator for Picky {
     async fn set_gate(&self, _: QueueName, _: Gate, _: Time) -> Answer<()> {
         unreachable!("a spill only buries")
     }
+    async fn expired_leases(&self, _: Time) -> Answer<ExpiredLeases> {
+        unreachable!("a spill only buries")
+    }
+
     async fn workers(&self, _: Span, _: Time) -> Answer<Vec<WorkerStatus>> {
         unreachable!("a spill only buries")
     }

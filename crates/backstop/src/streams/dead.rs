@@ -120,6 +120,11 @@ pub(super) async fn bury(backstop: &Backstop, burial: Burial, ground: Ground) ->
         keep(backstop, burial, Named::Here).await;
         return Ok(());
     }
+    let id = burial.job.id;
     let answers = backstop.store().bury(vec![burial], backstop.now()).await?;
+    if answers.first() == Some(&Enqueued::Conflict) {
+        // Its id is made of what it is about: it was buried before, and somebody moved it since.
+        tracing::warn!(%id, "this dead letter is in another queue already");
+    }
     if answers.first() == Some(&Enqueued::Full) { Err(Unburied::NoRoom) } else { Ok(()) }
 }

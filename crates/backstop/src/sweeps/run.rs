@@ -365,7 +365,7 @@ impl Sweeper {
                 }
                 // Somebody gave it a job meanwhile.
                 Enqueued::Duplicate(_) => report.alive.push(finding.row.clone()),
-                Enqueued::Full => report.refused.push(finding.row.clone()),
+                Enqueued::Full | Enqueued::Conflict => report.refused.push(finding.row.clone()),
             }
         }
         recoveries.add(&recovered).await

@@ -40,6 +40,7 @@ async fn bury(backstop: &Backstop, burial: &Burial, named: Named) -> Result<Went
         // Nobody else has an id made here: an answer was lost on the way.
         Some(Enqueued::Same) if named == Named::Here => Ok(Went::Buried(id)),
         Some(Enqueued::Same) => Ok(Went::Known(id)),
+        Some(Enqueued::Conflict) => Err("a job of another queue has its id".to_owned()),
         Some(Enqueued::Full) => Err("the queue's dead letters are at their bound".to_owned()),
         Some(Enqueued::Duplicate(_)) | None => Err("the store gave no answer for it".to_owned()),
     }

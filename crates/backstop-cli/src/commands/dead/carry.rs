@@ -224,6 +224,9 @@ async fn take_in(dead: &DeadLetters, batch: Vec<(u64, Letter)>, report: &mut Rep
         match answer {
             Enqueued::Inserted => report.count += 1,
             Enqueued::Same | Enqueued::Duplicate(_) => report.same += 1,
+            Enqueued::Conflict => {
+                report.bad.push(BadLine { line: number, why: "a job of another queue has its id".to_owned() })
+            }
             Enqueued::Full => report.bad.push(BadLine {
                 line: number,
                 why: "its queue holds as many dead letters as it may; raise `dead.max`, or remove some"

@@ -269,8 +269,8 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
     if report.refused > 0 {
         let refused = counted(report.refused, "letter");
         context.output.warn(format!(
-            "{refused} could not be requeued: another job holds their unique key, they are not dead, or several queues have a \
-             job of that id; try: backstop dead requeue, which says why for each"
+            "{refused} could not be requeued: their queue is full, another job holds their unique key, they are not dead, or \
+             several queues have a job of that id; try: backstop dead requeue, which says why for each"
         ));
     }
     if report.damaged > 0 {

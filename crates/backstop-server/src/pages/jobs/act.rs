@@ -243,6 +243,7 @@ impl Outcome {
 const fn advice(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
+        Refusal::Full => "Raise max_size, or try again when there is room.",
         Refusal::Running => "Cancel it, then try again.",
         Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => "Nothing needs to be done.",
         Refusal::Ambiguous => "Open it by its id and choose the queue.",

@@ -141,6 +141,6 @@ async fn what_is_taken_over_is_put_back_beside_what_is_refused_whatever_was_refu
     let scene = scene(20, |n| n < 10).await;
     scene.settle(scene.ends([0])).await;
     scene.clock.advance(LEASE.times(2));
-    assert_eq!(recover(&scene.engine, 20, Vec::new()).await, Ok(20));
+    assert_eq!(recover(&scene.engine, 20, Vec::new()).await.map(|batch| batch.jobs), Ok(20));
     assert_eq!(scene.engine.tally.progress().recovered, 10, "all that can be");
 }

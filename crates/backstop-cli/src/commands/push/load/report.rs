@@ -30,6 +30,9 @@ pub(super) struct Report {
     duplicate: u64,
     /// Refused because their queue is full.
     full: u64,
+    /// Refused because a job of another queue has their id.
+    #[serde(skip_serializing_if = "is_zero")]
+    conflict: u64,
     /// Of those that are the same: their id stands for something else.
     #[serde(skip_serializing_if = "is_zero")]
     other: u64,
@@ -48,6 +51,7 @@ impl Report {
                 Enqueued::Same => &mut self.same,
                 Enqueued::Duplicate(_) => &mut self.duplicate,
                 Enqueued::Full => &mut self.full,
+                Enqueued::Conflict => &mut self.conflict,
             } += 1;
         }
     }
@@ -73,12 +77,12 @@ impl Report {
 
     /// Whether everything is in that could be.
     const fn is_whole(&self) -> bool {
-        self.is_clean() && self.full == 0 && self.other == 0
+        self.is_clean() && self.full == 0 && self.conflict == 0 && self.other == 0
     }
 
     /// Lines a store answered for.
     pub(super) const fn pushed(&self) -> u64 {
-        self.inserted + self.same + self.duplicate + self.full
+        self.inserted + self.same + self.duplicate + self.full + self.conflict
     }
 
     /// Tells it all; bad lines fall short.
@@ -100,6 +104,12 @@ impl Report {
                 count(self.bad_count),
                 refused(self.full)
             ))?;
+        }
+        if self.conflict > 0 {
+            context.output.warn(format!(
+                "{} refused because jobs of another queue have their ids; push them under other ids",
+                count(self.conflict)
+            ));
         }
         same::tell(&self.others_told, self.other, context);
         Ok(if self.is_whole() { Verdict::Fine } else { Verdict::FallsShort })

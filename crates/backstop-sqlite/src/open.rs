@@ -72,7 +72,7 @@ impl SyncLevel {
 pub struct SqliteOptions {
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Threads that read beside the one that writes; at least one.
+    /// Threads that read beside the one that writes; at least one. As many others read lists.
     pub readers: usize,
 }
 
@@ -150,6 +150,7 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) writer: Connection,
     pub(crate) readers: Vec<Connection>,
+    pub(crate) lists: Vec<Connection>,
 }
 
 /// Opens the file, or makes it, and checks everything that can be checked without writing to its tables.
@@ -167,10 +168,11 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
     if let Standing::Newer(version) = migrate::standing(&writer).map_err(failed)? {
         return Err(OpenError::Newer { path, version });
     }
-    let readers: Result<Vec<Connection>> =
-        (0..readers).map(|_| connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)).collect();
-    let readers = readers.map_err(failed)?;
-    Ok(Opened { path, writer, readers })
+    let connect_readers = || -> Result<Vec<Connection>> {
+        (0..readers).map(|_| connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)).collect()
+    };
+    let (readers, lists) = (connect_readers().map_err(failed)?, connect_readers().map_err(failed)?);
+    Ok(Opened { path, writer, readers, lists })
 }
 
 fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {

@@ -89,3 +89,6 @@ impl Drop for Readers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

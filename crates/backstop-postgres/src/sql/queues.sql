@@ -55,7 +55,7 @@ END $$;
 CREATE FUNCTION set_bounds(p_queue text, p_max_size bigint, p_overflow text, p_dead_max bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM queue_or_new(p_queue);
-  UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max WHERE name = p_queue;
+  UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max, configured = true WHERE name = p_queue;
 END $$;
 
 -- Workers seen since, by name, and how many jobs they hold.
@@ -78,4 +78,19 @@ CREATE FUNCTION queue_ids(p_name text) RETURNS TABLE (id int, name text) LANGUAG
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT q.id, q.name FROM queue q WHERE p_name IS NULL OR q.name = p_name ORDER BY q.name;
+END $$;
+
+-- The queues behind a name, in order; at most so many.
+CREATE FUNCTION queues_after(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.id, q.name FROM queue q WHERE q.name > p_name ORDER BY q.name LIMIT p_max;
+END $$;
+
+-- The queues with ready or running jobs, from a name on, in order; at most so many.
+CREATE FUNCTION queues_in_line(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.id, q.name FROM queue q WHERE q.name >= p_name
+    AND (SELECT j.seq FROM job j WHERE j.queue = q.id ORDER BY j.level, j.seq LIMIT 1) IS NOT NULL ORDER BY q.name LIMIT p_max;
 END $$;

@@ -1,6 +1,7 @@
 //! What every route shares.
 
 use crate::access::{Failures, Remembered};
+use crate::api::NewQueues;
 use crate::bulk::Runs;
 use crate::doctor::Doctor;
 use crate::history::History;
@@ -27,6 +28,7 @@ struct Shared {
     tasks: TaskTracker,
     tokens: Remembered,
     failures: Mutex<Failures>,
+    new_queues: NewQueues,
     is_leaving: AtomicBool,
     closing: CancellationToken,
 }
@@ -46,6 +48,7 @@ impl App {
             tasks: TaskTracker::new(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
+            new_queues: NewQueues::default(),
             is_leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
         }))
@@ -114,6 +117,11 @@ impl App {
     /// The tokens, as this server remembers them.
     pub(crate) fn tokens(&self) -> &Remembered {
         &self.0.tokens
+    }
+
+    /// The queues that tokens have named in their pushes.
+    pub(crate) fn new_queues(&self) -> &NewQueues {
+        &self.0.new_queues
     }
 
     /// Who sent wrong tokens lately.

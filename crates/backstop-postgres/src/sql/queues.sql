@@ -20,7 +20,8 @@ BEGIN
         FROM tallied(v_from.p_xid, v_from.p_pending) t) t GROUP BY t.queue
   )
   SELECT q.name, q.paused, ARRAY[t.scheduled, t.ready, t.running, t.retrying, t.done, t.dead, t.cancelled]::bigint[],
-    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id),
+    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[],
+    CASE WHEN t.ready > 0 THEN next_ready(q.id) END,
     q.max_size, q.overflow, q.dead_max
   FROM queue q JOIN told t ON t.queue = q.id ORDER BY q.name;
 END $$;

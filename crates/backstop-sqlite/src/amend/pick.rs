@@ -6,7 +6,6 @@
 
 use crate::row;
 use backstop_core::State;
-use backstop_core::amend::Filter;
 use backstop_core::limits::SCAN_MAX;
 use backstop_core::port::place::Fitting;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};

@@ -65,7 +65,7 @@ impl Context {
 
     /// Another store, made and brought up to date if need be.
     pub(crate) async fn open_at(&self, address: &Address) -> Result<Backstop, Trouble> {
-        let opened = Backstop::open_with(address.as_written(), self.config.durability).await;
+        let opened = Backstop::open_with(address.as_written(), self.config.store_options()).await;
         let opened = opened.map_err(|error| unopened(error, address))?;
         Ok(opened.redacting(self.config.redaction.clone()))
     }
@@ -76,7 +76,7 @@ impl Context {
         let place = match address.sqlite_file() {
             Some(file) if !file.exists() => file.display().to_string(),
             _ => {
-                let opened = Backstop::open_if_there(address.as_written(), self.config.durability).await;
+                let opened = Backstop::open_if_there(address.as_written(), self.config.store_options()).await;
                 match opened.map_err(|error| unopened(error, address))? {
                     Some(opened) => return Ok(opened.redacting(self.config.redaction.clone())),
                     None => address.to_string(),
@@ -91,7 +91,7 @@ impl Context {
 
     /// The store as it is, even one that holds nothing yet.
     pub(crate) async fn connect(&self) -> Result<Backstop, Trouble> {
-        let connected = Backstop::connect(self.config.store.as_written(), self.config.durability).await;
+        let connected = Backstop::connect(self.config.store.as_written(), self.config.store_options()).await;
         let connected = connected.map_err(|error| unopened(error, &self.config.store))?;
         Ok(connected.redacting(self.config.redaction.clone()))
     }

@@ -12,6 +12,15 @@ pub const ENQUEUE_JOBS_MAX: usize = 5_000;
 pub const PAYLOAD_DEPTH_MAX: usize = 128;
 /// Jobs one claim may take, over all its queues.
 pub const CLAIM_JOBS_MAX: usize = 2_000;
+/// Bytes of payloads after which a claim hands out no further job. It hands out one job at least.
+pub const CLAIM_BYTES_MAX: usize = 4 << 20;
+/// Queues of a store, unless its configuration says otherwise. Beyond them a push to a new queue is refused.
+pub const QUEUES_MAX: usize = 10_000;
+/// New queues that one token may name in pushes to one server process.
+pub const TOKEN_QUEUES_MAX: usize = 1_000;
+/// The store forgets a queue that has been empty for so long and that nobody configured. Longer than a day,
+/// so that a queue with one job a day keeps its totals.
+pub const QUEUE_KEPT_FOR: Span = Span::hours(48);
 /// Refusals in a row of one kind of call, with no answer in between, that a worker takes for the store's last word: at least so many.
 pub const REFUSALS_MIN: u32 = 3;
 /// And for at least so long, or its longest lease. Rights are changed and servers take over within less.
@@ -50,6 +59,8 @@ pub const CELL_BYTES_MAX: usize = 64 << 10;
 pub const CELL_NAME_BYTES_MAX: usize = 512;
 /// Finished jobs one pruning removes.
 pub const PRUNE_MAX: usize = 2_000;
+/// Queues one pruning looks at; the next one goes on behind them.
+pub const PRUNE_QUEUES_MAX: usize = 500;
 /// Lists, searches and pages that one caller of a server may have under way at once.
 pub const CALLER_READS_MAX: usize = 4;
 /// And so many more may wait for their turn.
@@ -70,9 +81,11 @@ pub const AUDIT_RECENT_MAX: usize = 40_000;
 pub const AUDIT_KEPT: Span = Span::days(30);
 /// Jobs of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
+/// Bytes of payloads and histories after which a page of a list ends. It has one job at least.
+pub const PAGE_BYTES_MAX: usize = 4 << 20;
 /// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor to go on.
 pub const SCAN_MAX: usize = 50_000;
-/// A page of a store that is shared takes no further look after this time: whoever reads on says so, and others work meanwhile.
+/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
 pub const LOOK_FOR: Span = Span::millis(60);
 
 /// How old a comparison of a process's clock with the store's may be where it is asked for the time.

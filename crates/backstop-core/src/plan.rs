@@ -1,6 +1,7 @@
 //! Which queues to claim from, and how many.
 
-use crate::limits::CLAIM_QUEUES_MAX;
+use crate::lease::Leased;
+use crate::limits::{CLAIM_BYTES_MAX, CLAIM_QUEUES_MAX};
 use crate::name::QueueName;
 
 /// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is little beside so many.
@@ -48,6 +49,21 @@ pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
         wants.truncate(CLAIM_QUEUES_MAX);
     }
     wants
+}
+
+/// Bytes of payloads after which a claim hands out no further job of one of its queues, where the store asks
+/// each queue by itself.
+pub const fn claim_bytes_of_each(queues: usize) -> usize {
+    if queues == 0 { CLAIM_BYTES_MAX } else { CLAIM_BYTES_MAX.div_ceil(queues) }
+}
+
+/// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short answer does not say
+/// that the queue is empty.
+pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bool {
+    let bytes = |leased: &Leased| leased.payload.len();
+    let all: usize = granted.iter().map(bytes).sum();
+    let own: usize = granted.iter().filter(|leased| leased.lease.queue == *queue).map(bytes).sum();
+    all >= CLAIM_BYTES_MAX || own >= claim_bytes_of_each(wants.len())
 }
 
 impl Lane {

@@ -5,19 +5,24 @@ use crate::shelf::{Arrival, Shelves};
 use async_trait::async_trait;
 use backstop_core::job::Claimant;
 use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
-use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX};
+use backstop_core::limits::{
+    BEAT_LEASES_MAX, CLAIM_BYTES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX,
+};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Seizure, Settled,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Seizure,
+    Settled, StoreError,
 };
 use backstop_core::verdict::{Place, Settlement, Vanished};
 use backstop_core::{JobId, Lease, NewJob, Priority, QueueName, State, Time};
+use std::collections::BTreeSet;
 
 #[async_trait]
 impl Backlog for MemoryStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         check_enqueue(&jobs)?;
         let mut shelves = self.shelves("enqueueing")?;
+        shelves.check_queues(&jobs, self.max_queues)?;
         let answers = jobs.into_iter().map(|job| enqueue(&mut shelves, job, now)).collect();
         drop(shelves);
         self.hint();
@@ -119,8 +124,13 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
 
 /// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives its next ones.
 fn hand_out(shelves: &mut Shelves, claim: &Claim, now: Time) {
+    let mut bytes = 0;
     for want in &claim.wants {
         for arrival in shelves.first_ready(&want.queue, want.max) {
+            if bytes >= CLAIM_BYTES_MAX {
+                return;
+            }
+            bytes += shelves.jobs[&arrival].payload.len();
             let by = Claimant { worker: claim.worker.clone(), since: now, until: claim.until };
             shelves.open_claim(claim.number, by);
             shelves.lease(arrival, claim.number);
@@ -177,6 +187,18 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
 }
 
 impl Shelves {
+    /// Refuses jobs whose queues are new and too many.
+    fn check_queues(&self, jobs: &[NewJob], max: usize) -> Answer<()> {
+        let mut new = BTreeSet::new();
+        for job in jobs.iter().filter(|job| !self.queues.contains_key(&job.queue)) {
+            new.insert(&job.queue);
+            if self.queues.len() + new.len() > max {
+                return Err(StoreError::too_many_queues(&job.queue, max));
+            }
+        }
+        Ok(())
+    }
+
     /// What a job that comes into a queue is told, if its id is known.
     pub(crate) fn known(&self, id: JobId, queue: &QueueName) -> Option<Enqueued> {
         let record = &self.jobs[self.ids.get(&id)?];

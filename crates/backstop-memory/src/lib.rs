@@ -11,6 +11,7 @@ mod shelf;
 mod streams;
 
 use async_trait::async_trait;
+use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::{Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError};
 use backstop_core::time::Time;
 use shelf::Shelves;
@@ -19,17 +20,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 /// The store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryStore {
     shelves: Mutex<Shelves>,
+    max_queues: usize,
     /// Told one after the other, in the order in which they subscribed: a simulation on this store repeats exactly.
     watchers: Mutex<Vec<Weak<Notify>>>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { shelves: Mutex::default(), max_queues: QUEUES_MAX, watchers: Mutex::default() }
+    }
 }
 
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// With at most so many queues, configured ones aside.
+    #[must_use]
+    pub fn with_max_queues(self, max: usize) -> Self {
+        Self { max_queues: max, ..self }
     }
 
     fn shelves(&self, doing: &'static str) -> Answer<MutexGuard<'_, Shelves>> {

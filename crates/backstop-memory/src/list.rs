@@ -2,7 +2,8 @@
 
 use crate::shelf::{Arrival, Record, Shelves};
 use backstop_core::State;
-use backstop_core::limits::PAGE_MAX;
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
+use backstop_core::port::operator::page_bytes;
 use backstop_core::port::{Answer, Order, Page, PageQuery, StoreError};
 
 impl Shelves {
@@ -18,14 +19,19 @@ impl Shelves {
             Some(cursor) if is_position(cursor) => order.partition_point(|(position, _)| position <= cursor),
             Some(_) => return Err(StoreError::misuse("list jobs", "the cursor is not one this store made")),
         };
-        let limit = query.limit.clamp(1, PAGE_MAX);
-        let shown = &order[from.min(order.len())..(from + limit).min(order.len())];
-        let is_last = from + limit >= order.len();
-        Ok(Page {
-            jobs: self.views(shown.iter().map(|(_, arrival)| *arrival)),
-            damaged: Vec::new(),
-            next: shown.last().filter(|_| !is_last).map(|(position, _)| position.clone()),
-        })
+        let rest = &order[from.min(order.len())..];
+        let mut page = Page::default();
+        let mut bytes = 0;
+        for (position, arrival) in rest.iter().take(query.limit.clamp(1, PAGE_MAX)) {
+            let job = self.view(*arrival);
+            bytes += page_bytes(&job);
+            if bytes > PAGE_BYTES_MAX && !page.jobs.is_empty() {
+                return Ok(page);
+            }
+            page.jobs.push(job);
+            page.next = (page.jobs.len() < rest.len()).then(|| position.clone());
+        }
+        Ok(page)
     }
 }
 

@@ -4,7 +4,10 @@ use crate::MemoryStore;
 use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal, needs_room};
-use backstop_core::limits::{AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, SCAN_MAX};
+use backstop_core::limits::{
+    AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
+    SCAN_MAX,
+};
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
@@ -71,7 +74,9 @@ impl Operator for MemoryStore {
     }
 
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
-        self.shelves("bounding a queue")?.queues.entry(queue).or_default().bounds = bounds;
+        let mut shelves = self.shelves("bounding a queue")?;
+        let queue = shelves.queues.entry(queue).or_default();
+        (queue.bounds, queue.is_bounded) = (bounds, true);
         Ok(())
     }
 
@@ -113,9 +118,14 @@ impl Operator for MemoryStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         let mut shelves = self.shelves("pruning")?;
-        let expired = shelves.expired(&retention, now);
+        let (names, is_end) = shelves.next_to_prune();
+        let expired = shelves.expired(&retention, &names, now);
         let max = retention.max.min(PRUNE_MAX);
-        let mut pruned = Pruned { more: expired.len() > max, ..Pruned::default() };
+        let mut pruned = Pruned { more: expired.len() > max || !is_end, ..Pruned::default() };
+        // What did not fit is looked at again.
+        if expired.len() <= max {
+            shelves.pruned_to = names.last().filter(|_| !is_end).cloned();
+        }
         for arrival in expired.into_iter().take(max) {
             match shelves.jobs[&arrival].state {
                 State::Done => pruned.done += 1,
@@ -125,6 +135,9 @@ impl Operator for MemoryStore {
             shelves.forget(arrival, now);
         }
         pruned.more |= shelves.forget_keys(max, now);
+        for name in names.iter().filter(|name| retention.shelf(name).is_some()) {
+            shelves.forget_if_unused(name, now);
+        }
         Ok(pruned)
     }
 }
@@ -151,14 +164,10 @@ fn reached(cursor: &str) -> Answer<Arrival> {
 }
 
 impl Shelves {
-    fn view(&self, arrival: Arrival) -> Job {
+    pub(crate) fn view(&self, arrival: Arrival) -> Job {
         let record = &self.jobs[&arrival];
         record
             .view(record.lease.and_then(|number| self.claims.get(&number).map(|claimed| claimed.by.clone())))
-    }
-
-    pub(crate) fn views(&self, arrivals: impl Iterator<Item = Arrival>) -> Vec<Job> {
-        arrivals.map(|arrival| self.view(arrival)).collect()
     }
 
     /// The next jobs that fit and that the action could apply to, and where to go on.
@@ -332,10 +341,33 @@ impl Shelves {
         }
     }
 
+    /// The queues that one pruning looks at, behind the last one of the pruning before it, and whether they are the last ones.
+    fn next_to_prune(&self) -> (Vec<QueueName>, bool) {
+        let after = self.pruned_to.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.queues.range((after, Bound::Unbounded)).map(|(name, _)| name.clone());
+        let names = rest.by_ref().take(PRUNE_QUEUES_MAX).collect();
+        (names, rest.next().is_none())
+    }
+
+    /// Forgets a queue that is empty for long enough and that nobody configured.
+    fn forget_if_unused(&mut self, name: &QueueName, now: Time) {
+        let is_used = self.jobs.values().any(|record| record.queue == *name)
+            || self.keys.keys().any(|(queue, _)| queue == name);
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        if is_used || queue.gate == Gate::Paused || queue.is_bounded {
+            queue.empty_since = None;
+            return;
+        }
+        let since = *queue.empty_since.get_or_insert(now);
+        if now.since(since) >= QUEUE_KEPT_FOR {
+            self.queues.remove(name);
+        }
+    }
+
     /// What retention removes: queue by queue, done, cancelled, dead, oldest first.
-    fn expired(&self, retention: &Retention, now: Time) -> Vec<Arrival> {
+    fn expired(&self, retention: &Retention, names: &[QueueName], now: Time) -> Vec<Arrival> {
         let mut expired = Vec::new();
-        for queue in self.queues.keys() {
+        for queue in names {
             let Some(shelf) = retention.shelf(queue) else { continue };
             for (state, kept_for, kept_max) in [
                 (State::Done, shelf.done_for, shelf.done_max),

@@ -31,6 +31,8 @@ pub(crate) struct Shelves {
     pub(crate) cells: BTreeMap<String, Cell>,
     pub(crate) streams: BTreeMap<StreamName, Stream>,
     pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
+    /// The queue after which the next pruning goes on; `None` to begin with the first.
+    pub(crate) pruned_to: Option<QueueName>,
 }
 
 #[derive(Debug)]
@@ -77,11 +79,22 @@ pub(crate) struct Queue {
     pub(crate) next_seq: u64,
     pub(crate) totals: Totals,
     pub(crate) bounds: Bounds,
+    /// Whether somebody set its bounds.
+    pub(crate) is_bounded: bool,
+    /// When a pruning first found it empty; a job that comes in ends that.
+    pub(crate) empty_since: Option<Time>,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { gate: Gate::Open, next_seq: 0, totals: Totals::default(), bounds: Bounds::default() }
+        Self {
+            gate: Gate::Open,
+            next_seq: 0,
+            totals: Totals::default(),
+            bounds: Bounds::default(),
+            is_bounded: false,
+            empty_since: None,
+        }
     }
 }
 
@@ -165,7 +178,9 @@ impl Shelves {
         if let Some((key, hold)) = &unique {
             self.keys.insert((job.queue.clone(), key.clone()), Holding { job: job.id, hold: *hold });
         }
-        self.queues.entry(job.queue.clone()).or_default().totals.enqueued += 1;
+        let queue = self.queues.entry(job.queue.clone()).or_default();
+        queue.totals.enqueued += 1;
+        queue.empty_since = None;
         let arrival = self.arrivals;
         self.arrivals += 1;
         self.ids.insert(job.id, arrival);

@@ -3,7 +3,7 @@
 use crate::floor::{Floors, Of};
 use crate::link::{Commit, Link};
 use crate::row::{self, Held};
-use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_EMPTIED_MAX, SEIZE_MAX};
+use backstop_core::limits::{CLAIM_BYTES_MAX, LEASE_ASKED_MAX, SEIZE_EMPTIED_MAX, SEIZE_MAX};
 use backstop_core::port::{Answer, Claim, Seize, Seized, Seizure, StoreError};
 use backstop_core::verdict::Vanished;
 use backstop_core::{Lease, LeaseNumber, Leased, Time};
@@ -23,6 +23,7 @@ pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<L
         (&queues as _, Type::TEXT_ARRAY),
         (&max as _, Type::INT4_ARRAY),
         (&now.as_micros() as _, Type::INT8),
+        (&i64::try_from(CLAIM_BYTES_MAX).unwrap_or(i64::MAX) as _, Type::INT8),
     ];
     let rows = link.call("claiming", Commit::Quick, "claim", &params).await?;
     Ok(in_order(&rows, claim.number)?.into_iter().map(|held| held.run).collect())

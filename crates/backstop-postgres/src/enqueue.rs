@@ -29,7 +29,8 @@ const RANGE_MS_MAX: u128 = 1_000;
 ///
 /// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes into being with it:
 /// until it commits, others that push to that queue wait. So they do with a queue that has a bound; and if jobs of it gave
-/// way to these, whoever claims from it waits too.
+/// way to these, whoever claims from it waits too. At most 10,000 queues come into being like this, whatever the configuration says;
+/// transactions that overlap may together make a few more.
 pub async fn enqueue_in(
     transaction: &impl GenericClient,
     schema: &str,
@@ -59,9 +60,10 @@ pub(crate) struct Taken {
 pub(crate) async fn enqueue<'a>(
     link: &Link,
     commit: Commit,
+    max_queues: usize,
     jobs: impl Iterator<Item = (&'a NewJob, Time)>,
 ) -> Result<Taken, Failure> {
-    let batch = Batch::of(jobs);
+    let batch = Batch { max_queues: row::number(max_queues), ..Batch::of(jobs) };
     let rows = link.try_call(DOING, commit, FUNCTION, &batch.params()).await?;
     batch.taken(&rows).map_err(Failure::Lasting)
 }
@@ -87,6 +89,8 @@ pub(crate) struct Batch<'a> {
     /// The lowest and the highest id, if all jobs are ready now and hardly any other id lies between.
     pub(crate) lowest: Option<Uuid>,
     pub(crate) highest: Option<Uuid>,
+    /// How many queues the store may have.
+    pub(crate) max_queues: i32,
 }
 
 impl<'a> Batch<'a> {
@@ -129,7 +133,7 @@ impl<'a> Batch<'a> {
         self.retries.0.push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
     }
 
-    fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 2] {
+    fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 3] {
         [
             (&self.queues, Type::TEXT_ARRAY),
             (&self.queue_at, Type::INT4_ARRAY),
@@ -147,6 +151,7 @@ impl<'a> Batch<'a> {
             (&self.careful, Type::BOOL),
             (&self.lowest, Type::UUID),
             (&self.highest, Type::UUID),
+            (&self.max_queues, Type::INT4),
         ]
     }
 

@@ -6,12 +6,18 @@ use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
+/// What `check_queues` raises.
+pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
+
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     let Some(said) = error.as_db_error() else { return unreachable(doing, error) };
     let cause = format!("{} ({})", said.message(), said.code().code());
     match said.code() {
         _ if is_outdated(error) => StoreError::unavailable(doing, cause),
+        code if code.code() == TOO_MANY_QUEUES => {
+            StoreError::TooManyQueues { cause: said.message().to_owned() }
+        }
         &SqlState::INSUFFICIENT_PRIVILEGE => {
             let cause = cause.replacen("permission denied for ", "not allowed: ", 1);
             let advice = "grant the role what the documentation lists, or use one that may";

@@ -43,11 +43,17 @@ pub(crate) struct Group {
 
 impl Group {
     /// Begins to take calls in. Needs a runtime.
-    pub(crate) fn begin(link: Arc<Link>, commit: Commit, done: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn begin(
+        link: Arc<Link>,
+        commit: Commit,
+        max_queues: usize,
+        done: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let (lanes, waiting) = mpsc::channel(WAITING_MAX);
         let known = Known::default();
         let slots = Lanes::slots(link.connections());
-        let way = Way { link, commit, known: known.clone(), lanes: lanes.downgrade(), done: Arc::new(done) };
+        let done = Arc::new(done);
+        let way = Way { link, commit, max_queues, known: known.clone(), lanes: lanes.downgrade(), done };
         tokio::spawn(lanes::serve(way.clone(), waiting, slots));
         Self { share: Share::begin(way), lanes, known }
     }
@@ -75,6 +81,7 @@ impl Group {
 struct Way {
     link: Arc<Link>,
     commit: Commit,
+    max_queues: usize,
     known: Known,
     /// For those that wait though nobody thought so. They end with the group, not with this.
     lanes: mpsc::WeakSender<Call>,
@@ -153,7 +160,7 @@ impl Way {
         &self,
         jobs: impl Iterator<Item = (&'a NewJob, Time)> + Clone,
     ) -> Result<Vec<Enqueued>, Failure> {
-        let taken = enqueue(&self.link, self.commit, jobs.clone()).await?;
+        let taken = enqueue(&self.link, self.commit, self.max_queues, jobs.clone()).await?;
         // One that took nothing in may not be there.
         let inserted = jobs.zip(&taken.answers).filter(|(_, answer)| **answer == Enqueued::Inserted);
         self.known.note(inserted.map(|((job, _), _)| &job.queue), taken.bounded);

@@ -38,7 +38,7 @@ pub use sqlx::enqueue_in_sqlx;
 pub use statement::{EnqueueStatement, enqueue_statement};
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, QUEUES_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -75,6 +75,9 @@ pub struct PostgresStore {
     group: Mutex<Option<Arc<Group>>>,
     floors: Floors,
     commit: Commit,
+    max_queues: usize,
+    /// The queue after which the next pruning goes on.
+    pruned_to: Mutex<Option<QueueName>>,
 }
 
 impl PostgresStore {
@@ -89,7 +92,14 @@ impl PostgresStore {
         };
         let link = Arc::new(Link::new(address.parse()?)?);
         let floors = Floors::default();
-        Ok(Self { link, bell: Arc::new(Bell::new()), group: Mutex::new(None), floors, commit })
+        let (bell, group) = (Arc::new(Bell::new()), Mutex::new(None));
+        Ok(Self { link, bell, group, floors, commit, max_queues: QUEUES_MAX, pruned_to: Mutex::default() })
+    }
+
+    /// With at most so many queues, configured ones aside.
+    #[must_use]
+    pub fn with_max_queues(self, max: usize) -> Self {
+        Self { max_queues: max, ..self }
     }
 
     fn stir(&self) {
@@ -104,7 +114,7 @@ impl PostgresStore {
         }
         let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
         let ringing = Arc::clone(&link);
-        let begun = Arc::new(Group::begin(link, self.commit, move || bell.ring(&ringing)));
+        let begun = Arc::new(Group::begin(link, self.commit, self.max_queues, move || bell.ring(&ringing)));
         *group = Some(Arc::clone(&begun));
         begun
     }
@@ -194,6 +204,7 @@ impl Operator for PostgresStore {
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
         let after = Place::of(&query)?;
+        let _turn = self.link.list_turn("listing jobs").await?;
         list::page(&self.link, &query, after).await
     }
 
@@ -209,6 +220,7 @@ impl Operator for PostgresStore {
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+        let _turn = self.link.list_turn("listing queues").await?;
         operate::queues(&self.link).await
     }
 
@@ -230,6 +242,7 @@ impl Operator for PostgresStore {
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<backstop_core::port::Group>> {
+        let _turn = self.link.list_turn("grouping dead letters").await?;
         dead::groups(&self.link, &query).await
     }
 
@@ -252,7 +265,12 @@ impl Operator for PostgresStore {
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        operate::prune(&self.link, &self.floors, &retention, now).await
+        // A name is whole, whoever panicked beside it.
+        let pruned_to = || self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = pruned_to().clone();
+        let (pruned, next) = operate::prune(&self.link, &self.floors, &retention, after, now).await?;
+        *pruned_to() = next;
+        Ok(pruned)
     }
 }
 

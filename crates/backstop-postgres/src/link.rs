@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
@@ -61,6 +62,7 @@ pub(crate) struct Link {
     /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or found out.
     prepares: AtomicBool,
     silence: Arc<Silence>,
+    lists: Semaphore,
 }
 
 impl Link {
@@ -89,7 +91,8 @@ impl Link {
             .map_err(|error| OpenError::Address(error.to_string()))?;
         let quoted_schema = format!("\"{}\"", address.schema);
         let prepares = AtomicBool::new(address.pooler == Pooler::None);
-        Ok(Self { pool, address, tls, quoted_schema, prepares, silence })
+        let lists = Semaphore::new((address.connections / 2).max(1));
+        Ok(Self { pool, address, tls, quoted_schema, prepares, silence, lists })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -102,6 +105,13 @@ impl Link {
 
     pub(crate) fn connections(&self) -> usize {
         self.address.connections
+    }
+
+    /// The right to ask for a list. Lists use half of the connections at most: workers and health checks never wait behind them.
+    pub(crate) async fn list_turn(&self, doing: &'static str) -> Answer<SemaphorePermit<'_>> {
+        let turn = timeout(CALL_MAX, self.lists.acquire()).await;
+        let late = || StoreError::unavailable(doing, "too many lists are being read at once");
+        turn.map_err(|_| late())?.map_err(|_| late())
     }
 
     /// Calls one of the store's own functions. All of them may be called again.

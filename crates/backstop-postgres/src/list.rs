@@ -4,7 +4,8 @@
 use crate::found::Found;
 use crate::link::{Commit, Link};
 use crate::row;
-use backstop_core::limits::{LOOK_FOR, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::port::operator::page_bytes;
 use backstop_core::port::place::Place;
 use backstop_core::port::{Answer, Damaged, Order, Page, PageQuery};
 use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
@@ -18,6 +19,8 @@ use uuid::Uuid;
 const DOING: &str = "listing jobs";
 /// Rows asked for at once: a page is mostly full long before it has looked at all it may.
 const STRIDE: usize = 2_000;
+/// Queues whose lines one page walks.
+const QUEUES_AT_ONCE: usize = 1_000;
 
 /// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
@@ -48,10 +51,16 @@ async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Found>> {
 
 /// A page of jobs, after `after` or from the start.
 pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -> Answer<Page> {
-    let queues = queues(link, query.filter.queue.as_ref()).await?;
+    let queue = match &query.filter.queue {
+        Some(name) => match queues(link, Some(name)).await?.pop() {
+            Some(queue) => Some(queue),
+            None => return Ok(Page::default()),
+        },
+        None => None,
+    };
     let mut walk = Walk {
         query,
-        queues,
+        queue,
         limit: query.limit.clamp(1, PAGE_MAX),
         until: Instant::now() + Duration::from(LOOK_FOR),
         looked: 0,
@@ -66,12 +75,31 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         Some(state @ (State::Done | State::Dead | State::Cancelled)) => walk.finished(link, state).await?,
         _ => walk.single(link).await?,
     }
+    read(link, walk).await
+}
+
+/// The jobs that a walk found, as far as the page has room for them.
+async fn read(link: &Link, walk: Walk<'_>) -> Answer<Page> {
     let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
-    for Found { job, damaged } in jobs_by_id(link, &walk.found).await? {
+    let ids: Vec<Uuid> = walk.found.iter().map(|(id, _)| *id).collect();
+    let most = i64::try_from(PAGE_BYTES_MAX).unwrap_or(i64::MAX);
+    let params = [(&ids as _, Type::UUID_ARRAY), (&most as _, Type::INT8)];
+    let rows = link.call(DOING, Commit::Durable, "jobs_within", &params).await?;
+    let (mut bytes, mut last) = (0, None);
+    for row in &rows {
+        last = Some(row::get::<Uuid>(row, 0)?);
+        let Found { job, damaged } = Found::read(row)?;
+        bytes += job.as_ref().map_or(0, page_bytes);
         match damaged {
             Some(damaged) => page.damaged.push(damaged),
             None => page.jobs.extend(job),
         }
+    }
+    let mut behind = walk.found.iter().skip_while(|(id, _)| Some(*id) != last);
+    if bytes >= PAGE_BYTES_MAX
+        && let (Some((_, place)), Some(_)) = (behind.next(), behind.next())
+    {
+        page.next = Some(place.to_string());
     }
     Ok(page)
 }
@@ -93,12 +121,13 @@ struct Seen {
 /// What a page has seen so far.
 struct Walk<'a> {
     query: &'a PageQuery,
-    queues: Vec<(i32, String)>,
+    /// The only queue whose jobs are shown, if the filter names one.
+    queue: Option<(i32, String)>,
     limit: usize,
     /// No look begins after this.
     until: Instant,
     looked: usize,
-    found: Vec<Uuid>,
+    found: Vec<(Uuid, Place)>,
     /// The place of the row looked at last.
     last: Option<Place>,
     /// Where the next page starts, once it is clear that there is one.
@@ -119,8 +148,8 @@ impl Walk<'_> {
             return Step::Full;
         }
         self.looked += 1;
+        self.found.extend(seen.fits.then(|| (seen.id, place.clone())));
         self.last = Some(place);
-        self.found.extend(seen.fits.then_some(seen.id));
         Step::On
     }
 
@@ -137,7 +166,7 @@ impl Walk<'_> {
         let filter = &self.query.filter;
         let (queue, kind): (i32, &str) = (row::get(row, 1)?, row::get(row, 2)?);
         let state = row::state(row::get(row, 3)?);
-        let fits = (filter.queue.is_none() || self.queues.iter().any(|(id, _)| *id == queue))
+        let fits = self.queue.as_ref().is_none_or(|(id, _)| *id == queue)
             && filter.kind.as_ref().is_none_or(|wanted| Kind::as_str(wanted) == kind)
             && filter.state.is_none_or(|wanted| wanted == state);
         Ok(Seen { id: row::get(row, 0)?, fits, place: (row::get(row, 4)?, row::get(row, 5)?) })
@@ -145,9 +174,6 @@ impl Walk<'_> {
 
     /// Waiting jobs by their time, and jobs newest first by arrival.
     async fn single(&mut self, link: &Link) -> Answer<()> {
-        if self.query.filter.queue.is_some() && self.queues.is_empty() {
-            return Ok(());
-        }
         let timed = matches!(self.query.filter.state, Some(State::Scheduled | State::Retrying));
         let running = self.query.filter.state == Some(State::Running);
         let fingerprint = self.query.filter.fingerprint;
@@ -177,7 +203,12 @@ impl Walk<'_> {
 
     /// Ready jobs in claim order, queue by queue.
     async fn ready(&mut self, link: &Link) -> Answer<()> {
-        for (id, name) in self.queues.clone() {
+        let queues = match self.queue.clone() {
+            Some(queue) => vec![queue],
+            None => self.in_line(link).await?,
+        };
+        let are_all = queues.len() < QUEUES_AT_ONCE;
+        for (id, name) in queues {
             loop {
                 let (level, seq) = match &self.last {
                     Some(Place::Line { queue, .. }) if name < *queue => break,
@@ -193,18 +224,32 @@ impl Walk<'_> {
                         return Ok(());
                     }
                 }
-                if rows.len() < STRIDE {
-                    break;
-                }
                 if self.is_late() {
                     return Ok(());
                 }
+                if rows.len() < STRIDE {
+                    break;
+                }
             }
+        }
+        if !are_all {
+            self.next = self.last.take();
         }
         Ok(())
     }
 
-    /// Ended jobs, newest or oldest first: the shelves of all queues merged.
+    /// The queues that have something in line, from the place on that the page before has reached. A page has no time for more of them.
+    async fn in_line(&self, link: &Link) -> Answer<Vec<(i32, String)>> {
+        let from = match &self.last {
+            Some(Place::Line { queue, .. }) => queue.as_str(),
+            _ => "",
+        };
+        let params = [(&from as _, Type::TEXT), (&row::number(QUEUES_AT_ONCE) as _, Type::INT4)];
+        let rows = link.call(DOING, Commit::Durable, "queues_in_line", &params).await?;
+        rows.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()
+    }
+
+    /// Ended jobs of one queue or of all, newest or oldest first.
     async fn finished(&mut self, link: &Link, state: State) -> Answer<()> {
         let oldest = self.query.order == Order::Oldest;
         loop {
@@ -213,27 +258,16 @@ impl Walk<'_> {
                 _ if oldest => (i64::MIN, i64::MIN),
                 _ => (i64::MAX, i64::MAX),
             };
-            let mut merged = Vec::new();
-            for (id, _) in self.queues.clone() {
-                let rows = finished(link, self.query, id, state, (at, no)).await?;
-                for row in &rows {
-                    merged.push(self.seen(row)?);
-                }
-            }
-            merged.sort_by_key(|seen| seen.place);
-            if !oldest {
-                merged.reverse();
-            }
-            // Behind the first so many a shelf may have more that were not asked for.
-            let last = merged.len() < STRIDE;
-            merged.truncate(STRIDE);
-            for seen in &merged {
+            let rows =
+                finished(link, self.query, self.queue.as_ref().map(|(id, _)| *id), state, (at, no)).await?;
+            for row in &rows {
+                let seen = self.seen(row)?;
                 let (at, no) = seen.place;
-                if self.look(seen, Place::Timed { at, no }) == Step::Full {
+                if self.look(&seen, Place::Timed { at, no }) == Step::Full {
                     return Ok(());
                 }
             }
-            if last || self.is_late() {
+            if rows.len() < STRIDE || self.is_late() {
                 return Ok(());
             }
         }
@@ -274,7 +308,7 @@ async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Ans
 async fn finished(
     link: &Link,
     query: &PageQuery,
-    queue: i32,
+    queue: Option<i32>,
     state: State,
     (at, no): (i64, i64),
 ) -> Answer<Vec<Row>> {

@@ -3,7 +3,7 @@
 use crate::floor::{Floors, Look, Of};
 use crate::link::{Commit, Link};
 use crate::row;
-use backstop_core::limits::{EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX};
+use backstop_core::limits::{EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR};
 use backstop_core::port::{
     Answer, Counts, ExpiredLeases, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf, StoreError, Totals,
     WorkerStatus,
@@ -14,6 +14,8 @@ use tokio_postgres::types::Type;
 
 /// A worker that was silent for so long is not remembered.
 const WORKER_KEPT_FOR: Span = Span::days(30);
+/// A queue that is retired for so long was found by no push that is still under way.
+const RETIRED_FOR: Span = Span::hours(1);
 /// The ends of a queue's jobs, as they are pruned.
 const SHELVES: [State; 3] = [State::Done, State::Cancelled, State::Dead];
 
@@ -115,15 +117,66 @@ fn worker(row: &Row) -> Answer<WorkerStatus> {
     })
 }
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
-pub(crate) async fn prune(link: &Link, floors: &Floors, retention: &Retention, now: Time) -> Answer<Pruned> {
+/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest first. Answers also the queue after
+/// which to go on.
+pub(crate) async fn prune(
+    link: &Link,
+    floors: &Floors,
+    retention: &Retention,
+    after: Option<QueueName>,
+    now: Time,
+) -> Answer<(Pruned, Option<QueueName>)> {
+    let (names, is_end) = next_queues(link, retention, after.as_ref()).await?;
+    let mut pruned = prune_queues(link, floors, retention, &names, now).await?;
+    // What did not fit is looked at again.
+    let next = if pruned.more { after } else { names.last().filter(|_| !is_end).cloned() };
+    pruned.more |= !is_end;
+    forget_queues(link, retention, &names, now).await?;
+    Ok((pruned, next))
+}
+
+/// The queues that one pruning looks at, and whether there are no others behind them.
+async fn next_queues(
+    link: &Link,
+    retention: &Retention,
+    after: Option<&QueueName>,
+) -> Answer<(Vec<QueueName>, bool)> {
+    let looked = PRUNE_QUEUES_MAX + 1;
     let mut names: Vec<QueueName> = if retention.usual.is_some() {
-        let all = crate::list::queues(link, None).await?;
-        all.iter().map(|(_, text)| name(text)).collect::<Answer<_>>()?
+        let after = after.map_or("", QueueName::as_str);
+        let params = [(&after as _, Type::TEXT), (&row::number(looked) as _, Type::INT4)];
+        let rows = link.call("pruning", Commit::Durable, "queues_after", &params).await?;
+        rows.iter().map(|row| name(row::get(row, 1)?)).collect::<Answer<_>>()?
     } else {
-        retention.queues.iter().map(|(name, _)| name.clone()).collect()
+        let known = retention.queues.iter().map(|(name, _)| name);
+        known.filter(|name| after.is_none_or(|after| *name > after)).cloned().collect()
     };
     names.sort_unstable();
+    let is_end = names.len() < looked;
+    names.truncate(PRUNE_QUEUES_MAX);
+    Ok((names, is_end))
+}
+
+/// Forgets queues that nobody uses.
+async fn forget_queues(link: &Link, retention: &Retention, names: &[QueueName], now: Time) -> Answer<()> {
+    let names: Vec<&str> =
+        names.iter().filter(|name| retention.shelf(name).is_some()).map(QueueName::as_str).collect();
+    let params = [
+        (&names as _, Type::TEXT_ARRAY),
+        (&now.as_micros() as _, Type::INT8),
+        (&QUEUE_KEPT_FOR.as_micros() as _, Type::INT8),
+        (&RETIRED_FOR.as_micros() as _, Type::INT8),
+    ];
+    link.call("forgetting queues", Commit::Durable, "forget_queues", &params).await.map(drop)
+}
+
+async fn prune_queues(
+    link: &Link,
+    floors: &Floors,
+    retention: &Retention,
+    names: &[QueueName],
+    now: Time,
+) -> Answer<Pruned> {
     let shelves: Vec<_> = names.iter().filter_map(|name| Some((name, retention.shelf(name)?))).collect();
     let ended = shelves.iter().flat_map(|(name, _)| SHELVES.map(|state| Of::Ended((*name).clone(), state)));
     let looks: Vec<(Of, Look)> = ended.map(|of| (of.clone(), floors.look(&of, now))).collect();

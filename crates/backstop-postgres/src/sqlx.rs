@@ -1,6 +1,7 @@
 //! Enqueue inside a transaction of sqlx's.
 
 use crate::enqueue::{Batch, put, refused};
+use crate::error::TOO_MANY_QUEUES;
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::{NewJob, Time};
@@ -65,6 +66,7 @@ fn sqlx_error(error: &sqlx_core::Error) -> StoreError {
         Some(code) if ["42P01", "42883", "3F000"].contains(&&*code) => {
             StoreError::misuse(DOING, format!("{error}; run `backstop migrate` on this address"))
         }
+        Some(code) if &*code == TOO_MANY_QUEUES => StoreError::TooManyQueues { cause: error.to_string() },
         Some(code) if &*code == "42501" => StoreError::misuse(DOING, error),
         _ => StoreError::unavailable(DOING, error),
     }

@@ -6,16 +6,20 @@ use crate::group::Group;
 use crate::guard::Guard;
 use crate::hints::Bell;
 use crate::keys::Keys;
-use crate::link::{Link, Patience};
+use crate::link::{CALL_TIME_MAX, Link, Patience};
 use crate::registry::Registry;
 use crate::script::{Script, ScriptCall};
 use backstop_core::QueueName;
 use backstop_core::port::{Answer, StoreError};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use redis::{Cmd, Value};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 /// Queues that are asked at once.
 const QUEUES_AT_ONCE: usize = 64;
+/// Lists that are read at once: each asks every queue, and workers use the same connections.
+pub(crate) const LISTS_AT_ONCE: usize = 2;
 
 /// The way to Redis, and what is known about it.
 pub(crate) struct Base {
@@ -26,12 +30,20 @@ pub(crate) struct Base {
     pub(crate) guard: Guard,
     pub(crate) group: Group,
     pub(crate) registry: Registry,
+    pub(crate) lists: Semaphore,
 }
 
 impl Base {
     /// A call of a script on a queue.
     pub(crate) fn script(&self, script: &'static Script, queue: &QueueName) -> ScriptCall {
         script.on(&self.keys, queue)
+    }
+
+    /// The right to ask for a list.
+    pub(crate) async fn list_turn(&self, doing: &'static str) -> Answer<SemaphorePermit<'_>> {
+        let turn = timeout(CALL_TIME_MAX, self.lists.acquire()).await;
+        let late = || StoreError::unavailable(doing, "too many lists are being read at once");
+        turn.map_err(|_| late())?.map_err(|_| late())
     }
 
     /// The names of all queues, in order.

@@ -6,6 +6,7 @@ use crate::link::Patience;
 use crate::record::{self, Record, number_bytes};
 use crate::reply;
 use crate::script::CLAIM;
+use backstop_core::plan::claim_bytes_of_each;
 use backstop_core::port::{Answer, Claim, Claimed};
 use backstop_core::{Lease, LeaseNumber, Leased, QueueName, Time, WorkerName};
 use redis::Value;
@@ -31,10 +32,11 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
         unanswered.extend(silent.map(|(queue, _)| (*queue).clone()));
         wants.retain(|queue, _| !unanswered.contains(*queue));
     }
+    let bytes_of_each = claim_bytes_of_each(claim.wants.len());
     let calls = wants.iter().map(|(queue, max)| {
         let max = if repeated { 0 } else { *max };
         let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
-        call.arg(claim.until.as_micros()).arg(max)
+        call.arg(claim.until.as_micros()).arg(max).arg(bytes_of_each)
     });
     // What a part of a cluster hands out is not kept back because another is gone; and whoever claims from one queue has others to
     // claim from, so that a queue alone is not waited for either.

@@ -67,6 +67,7 @@ async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<E
     if !base.guard.is_fresh(&base.link) {
         check(base).await?;
     }
+    admit(base, &jobs).await?;
     let mut answers = vec![Enqueued::Same; jobs.len()];
     // Drawn for the call as a whole: lists over several queues have its jobs in its order.
     let arrivals = base.arrivals.draw(jobs.len(), base.link.clock_offset_micros());
@@ -89,6 +90,25 @@ async fn check(base: &Arc<Base>) -> Answer<()> {
     let asking = Arc::clone(base);
     let checked = tokio::spawn(async move { asking.guard.check(&asking.link, DOING).await });
     checked.await.unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
+}
+
+/// Enters the queues of these jobs, if they are new and there is room for them.
+async fn admit(base: &Arc<Base>, jobs: &[NewJob]) -> Answer<()> {
+    let mut queues: Vec<QueueName> = Vec::new();
+    for job in jobs {
+        if queues.last() != Some(&job.queue) {
+            queues.push(job.queue.clone());
+        }
+    }
+    if base.registry.has_seen(&queues) {
+        return Ok(());
+    }
+    queues.sort_unstable();
+    queues.dedup();
+    let asking = Arc::clone(base);
+    let admitted =
+        tokio::spawn(async move { asking.registry.admit(&asking.link, &asking.keys, DOING, &queues).await });
+    admitted.await.unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
 }
 
 type Queued = (Vec<NewJob>, Vec<i64>);

@@ -21,7 +21,7 @@ pub(crate) async fn take_in(
     call: impl Fn(&[usize]) -> ScriptCall,
 ) -> Answer<Vec<Enqueued>> {
     let all: Vec<usize> = (0..ids.len()).collect();
-    let mut said = ask(base, doing, &call(&all), ids.len()).await?;
+    let mut said = ask(base, doing, queue, &call(&all), ids.len()).await?;
     let moved: Vec<(usize, JobId, QueueName)> =
         all.into_iter().filter_map(|at| moved(&said, ids, at)).collect();
     if moved.is_empty() {
@@ -36,7 +36,7 @@ pub(crate) async fn take_in(
         forget(base, doing, queue, &forgotten).await?;
         let again: Vec<usize> =
             moved.iter().zip(is_known).filter(|(_, is_known)| !is_known).map(|((at, ..), _)| *at).collect();
-        let answers = ask(base, doing, &call(&again), again.len()).await?;
+        let answers = ask(base, doing, queue, &call(&again), again.len()).await?;
         for (at, answer) in again.into_iter().zip(answers) {
             said[at] = answer;
         }
@@ -67,12 +67,24 @@ fn moved(said: &[Said], ids: &[JobId], at: usize) -> Option<(usize, JobId, Queue
     }
 }
 
-async fn ask(base: &Base, doing: &'static str, call: &ScriptCall, count: usize) -> Answer<Vec<Said>> {
+async fn ask(
+    base: &Base,
+    doing: &'static str,
+    queue: &QueueName,
+    call: &ScriptCall,
+    count: usize,
+) -> Answer<Vec<Said>> {
     let answer = base.link.run(doing, call).await?;
-    readable(doing, read(answer).filter(|said| said.len() == count))
+    let (said, is_new) = readable(doing, read(answer).filter(|(said, _)| said.len() == count))?;
+    if is_new {
+        // Whoever forgot the queue just before this call may have taken it out of the registry after it was entered.
+        base.register(doing, &[queue]).await?;
+    }
+    Ok(said)
 }
 
-fn read(answer: Value) -> Option<Vec<Said>> {
+/// What became of each job, and whether the queue was not there before.
+fn read(answer: Value) -> Option<(Vec<Said>, bool)> {
     let mut parts = reply::list(answer)?.into_iter();
     let letters = reply::bytes(parts.next()?)?;
     let said = |letter: &u8| {
@@ -85,5 +97,7 @@ fn read(answer: Value) -> Option<Vec<Said>> {
             _ => return None,
         })
     };
-    letters.iter().map(said).collect()
+    let said = letters.iter().map(said).collect::<Option<Vec<Said>>>()?;
+    let is_new = parts.next().and_then(reply::bytes).is_some_and(|word| word == b"new");
+    Some((said, is_new))
 }

@@ -63,14 +63,17 @@ use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
 use base::{Base, readable};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 /// The store.
 pub struct RedisStore {
     base: Arc<Base>,
     shown: String,
+    /// The queue after which the next pruning goes on.
+    pruned_to: Mutex<Option<QueueName>>,
     /// What goes on beside the calls: telling hints, and repairing.
     tasks: OnceLock<[AbortHandle; 5]>,
     /// Hearing the hints of others, for whoever watches.
@@ -89,9 +92,18 @@ impl RedisStore {
             guard: guard::Guard::default(),
             group: group::Group::default(),
             registry: registry::Registry::default(),
+            lists: Semaphore::new(base::LISTS_AT_ONCE),
         };
         let shown = opened.shown;
-        Ok(Self { base: Arc::new(base), shown, tasks: OnceLock::new(), ear: OnceLock::new() })
+        let (base, pruned_to) = (Arc::new(base), Mutex::default());
+        Ok(Self { base, shown, pruned_to, tasks: OnceLock::new(), ear: OnceLock::new() })
+    }
+
+    /// With at most so many queues, configured ones aside.
+    #[must_use]
+    pub fn with_max_queues(self, max: usize) -> Self {
+        self.base.registry.set_max(max);
+        self
     }
 
     /// What the methods work with. They are called within a runtime, which is what the tasks beside them need.
@@ -179,6 +191,7 @@ impl Operator for RedisStore {
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
+        let _turn = self.base().list_turn("listing jobs").await?;
         list::page(self.base(), &query).await
     }
 
@@ -187,6 +200,7 @@ impl Operator for RedisStore {
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+        let _turn = self.base().list_turn("listing queues").await?;
         queues::queues(self.base()).await
     }
 
@@ -206,6 +220,7 @@ impl Operator for RedisStore {
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+        let _turn = self.base().list_turn("grouping dead letters").await?;
         groups::groups(self.base(), &query).await
     }
 
@@ -226,7 +241,12 @@ impl Operator for RedisStore {
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        prune::prune(self.base(), &retention, now).await
+        // A name is whole, whoever panicked beside it.
+        let pruned_to = || self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = pruned_to().clone();
+        let (pruned, next) = prune::prune(self.base(), &retention, after, now).await?;
+        *pruned_to() = next;
+        Ok(pruned)
     }
 }
 

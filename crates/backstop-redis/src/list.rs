@@ -9,7 +9,8 @@ use crate::lines::{Direction, Found, Line, Lines, Spot, part_of};
 use crate::record::fingerprint_bytes;
 use crate::view::{Seen, View, look_at, views_at};
 use backstop_core::amend::Filter;
-use backstop_core::limits::{LOOK_FOR, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::port::operator::page_bytes;
 use backstop_core::port::{Answer, Order, Page, PageQuery};
 use backstop_core::{Job, QueueName, State};
 pub(crate) use cursor::{Place, from_hex, to_hex};
@@ -17,6 +18,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const DOING: &str = "listing jobs";
+/// Jobs read at once: their payloads may be large, and a page ends soon then.
+const WHOLE_AT_ONCE: usize = 16;
 
 /// A page of jobs.
 pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
@@ -35,11 +38,26 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
     };
     walk.through(query.order).await?;
     let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
-    for view in views_at(base, DOING, &queues, &walk.found).await? {
-        match view {
-            // A job may have moved on since its place was seen.
-            View::Whole(job) => page.jobs.extend(is_still_meant(&query.filter, &job).then_some(*job)),
-            View::Damaged(damaged) => page.damaged.push(damaged),
+    let (mut bytes, mut last) = (0, None);
+    for slice in walk.found.chunks(WHOLE_AT_ONCE) {
+        let spots: Vec<Spot> = slice.iter().map(|(spot, _)| *spot).collect();
+        let views = views_at(base, DOING, &queues, &spots).await?;
+        let mut places = slice.iter();
+        for view in views {
+            match view {
+                View::Whole(job) => {
+                    bytes += page_bytes(&job);
+                    if bytes > PAGE_BYTES_MAX && last.is_some() {
+                        page.next = last.map(|place: &Place| place.to_string());
+                        return Ok(page);
+                    }
+                    // Those that are gone were left out.
+                    last = places.find(|(spot, _)| spot.id == job.id).map(|(_, place)| place).or(last);
+                    // A job may have moved on since its place was seen.
+                    page.jobs.extend(is_still_meant(&query.filter, &job).then_some(*job));
+                }
+                View::Damaged(damaged) => page.damaged.push(damaged),
+            }
         }
     }
     Ok(page)
@@ -68,7 +86,7 @@ struct Walk<'a> {
     /// No look begins after this.
     until: Instant,
     looked: usize,
-    found: Vec<Spot>,
+    found: Vec<(Spot, Place)>,
     /// The place looked at last.
     last: Option<Place>,
     /// Where the next page starts, once it is clear that there is one.
@@ -181,8 +199,9 @@ impl Walk<'_> {
                     return Ok(Step::Full);
                 }
                 self.looked += 1;
-                self.last = Some(place(found));
-                self.found.extend(fits.then_some(found.spot));
+                let place = place(found);
+                self.found.extend(fits.then(|| (found.spot, place.clone())));
+                self.last = Some(place);
             }
             // After a whole look: each page gets on by one at least.
             if slice.len() == FILTERED_AT_ONCE && Instant::now() >= self.until {

@@ -109,6 +109,8 @@ async fn deliver(
     for (to, jobs) in by_queue {
         base.register(doing, &[to]).await?;
         let taken = receive(base, doing, from, to, &jobs).await?;
+        // Again: see `intake.rs`.
+        base.register(doing, &[to]).await?;
         let mut call = base.script(&DEPART, from);
         for ((at, job), taken) in jobs.into_iter().zip(taken) {
             call.push(job.id.as_bytes());

@@ -5,21 +5,29 @@ use crate::moves::sweep;
 use crate::record::sortable;
 use crate::repair::repair_what_disagrees;
 use crate::reply;
-use crate::script::{PRUNE, ScriptCall};
+use crate::script::{FORGET, PRUNE, ScriptCall};
 use crate::workers::forget_silent;
-use backstop_core::limits::PRUNE_MAX;
+use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR};
 use backstop_core::port::{Answer, Pruned, Retention, Shelf};
-use backstop_core::{Span, Time};
+use backstop_core::{QueueName, Span, Time};
 use redis::Value;
 
 const DOING: &str = "pruning";
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Looks after the rest while it is there: this
-/// is what a keeper calls now and then.
-pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answer<Pruned> {
+/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest first. Looks after the rest when
+/// it is through with all queues: this is what a keeper calls now and then. Answers also the queue after which to go on.
+pub(crate) async fn prune(
+    base: &Base,
+    retention: &Retention,
+    after: Option<QueueName>,
+    now: Time,
+) -> Answer<(Pruned, Option<QueueName>)> {
     let max = retention.max.min(PRUNE_MAX);
     let (mut pruned, mut room, mut keys_room) = (Pruned::default(), max, max);
-    let queues = base.queues(DOING).await?;
+    let mut queues = base.queues(DOING).await?;
+    queues.retain(|queue| after.as_ref().is_none_or(|after| queue > after));
+    let is_end = queues.len() <= PRUNE_QUEUES_MAX;
+    queues.truncate(PRUNE_QUEUES_MAX);
     for queue in &queues {
         let call = base.script(&PRUNE, queue).arg(now.as_micros()).arg(room).arg(keys_room);
         let call = match retention.shelf(queue) {
@@ -33,11 +41,31 @@ pub(crate) async fn prune(base: &Base, retention: &Retention, now: Time) -> Answ
         pruned.more |= removed.more;
         room -= removed.done + removed.cancelled + removed.dead;
         keys_room -= removed.keys;
+        if removed.is_unused {
+            forget(base, queue, now).await?;
+        }
     }
     sweep(base, DOING, &queues).await?;
-    forget_silent(base, now).await?;
-    repair_what_disagrees(base).await?;
-    Ok(pruned)
+    if is_end {
+        forget_silent(base, now).await?;
+        repair_what_disagrees(base).await?;
+    }
+    // What did not fit is looked at again.
+    let next = if pruned.more { after } else { queues.pop().filter(|_| !is_end) };
+    pruned.more |= !is_end;
+    Ok((pruned, next))
+}
+
+/// Forgets a queue that has been empty for long, with its totals. It leaves the registry first: whoever pushes to it before its keys are
+/// gone keeps them, and then it is entered again; whoever pushes after that is told that the queue is new, and enters it.
+async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
+    base.registry.leave(&base.link, &base.keys, DOING, queue).await?;
+    let call = base.script(&FORGET, queue).arg(now.as_micros()).arg(QUEUE_KEPT_FOR.as_micros());
+    let gone = base.link.run(DOING, &call).await.map(reply::whole);
+    if gone != Ok(Some(1)) {
+        base.register(DOING, &[queue]).await?;
+    }
+    gone.map(drop)
 }
 
 fn with_shelf(mut call: ScriptCall, shelf: &Shelf, now: Time) -> ScriptCall {
@@ -48,7 +76,7 @@ fn with_shelf(mut call: ScriptCall, shelf: &Shelf, now: Time) -> ScriptCall {
         call.push(&sortable(now.before(kept_for).as_micros().saturating_add(1)));
         call.push(kept_max.as_bytes());
     }
-    call
+    call.arg(QUEUE_KEPT_FOR.as_micros())
 }
 
 /// What one queue removed.
@@ -58,6 +86,8 @@ struct Removed {
     dead: usize,
     keys: usize,
     more: bool,
+    /// Whether it has been empty for so long that it is to be forgotten.
+    is_unused: bool,
 }
 
 fn read(answer: Value) -> Option<Removed> {
@@ -66,5 +96,6 @@ fn read(answer: Value) -> Option<Removed> {
     let (done, cancelled, dead) = (number()?, number()?, number()?);
     let more_jobs = number()? > 0;
     let keys = number()?;
-    Some(Removed { done, cancelled, dead, keys, more: more_jobs || number()? > 0 })
+    let more = more_jobs || number()? > 0;
+    Some(Removed { done, cancelled, dead, keys, more, is_unused: number()? > 0 })
 }

@@ -33,7 +33,8 @@ pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answ
     command.arg(base.keys.part(queue, Part::Meta)).arg("gate").arg(word);
     base.link.ask(doing, &command).await?;
     base.bell.ring();
-    Ok(())
+    // Again: see `intake.rs`.
+    base.register(doing, &[queue]).await
 }
 
 /// Sets how much a queue holds.
@@ -44,7 +45,9 @@ pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -
     let mut command = redis::cmd("HSET");
     command.arg(base.keys.part(queue, Part::Meta)).arg("max_size").arg(max_size);
     command.arg("overflow").arg(bounds.overflow.as_str()).arg("dead_max").arg(bounds.dead_max);
-    base.link.ask(doing, &command).await.map(drop)
+    base.link.ask(doing, &command).await?;
+    // Again: see `intake.rs`.
+    base.register(doing, &[queue]).await
 }
 
 /// The status of an answer; nothing for a name that was registered and whose queue never came to be.

@@ -6,19 +6,24 @@ use crate::keys::Keys;
 use crate::link::{Link, Patience};
 use crate::reply;
 use backstop_core::QueueName;
+use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::{Answer, StoreError};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+/// Enters names, unless there would be more than so many. Answers the first name that there is no room for.
+const ADMIT: &str = include_str!("lua/admit.lua");
 /// Between two tries to enter what is owed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What this process knows of the registry.
-#[derive(Default)]
 pub(crate) struct Registry {
+    /// How many queues there may be, configured ones aside.
+    max: AtomicUsize,
     known: Mutex<Known>,
     /// Rings when something is to be entered later.
     owes: Notify,
@@ -32,7 +37,18 @@ struct Known {
     owed: BTreeSet<QueueName>,
 }
 
+impl Default for Registry {
+    fn default() -> Self {
+        Self { max: AtomicUsize::new(QUEUES_MAX), known: Mutex::default(), owes: Notify::default() }
+    }
+}
+
 impl Registry {
+    /// Sets how many queues there may be.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         // Sets are whole between any two of their changes.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,10 +89,58 @@ impl Registry {
         let names = names.into_iter().filter_map(reply::text);
         let mut queues: Vec<QueueName> = names.filter_map(|name| QueueName::new(&name).ok()).collect();
         queues.sort_unstable();
-        if link.is_cluster() {
-            self.known().see(queues.iter());
-        }
+        self.known().see_all(&queues);
         Ok(queues)
+    }
+
+    /// Whether this process has seen all of these.
+    pub(crate) fn has_seen(&self, queues: &[QueueName]) -> bool {
+        let known = self.known();
+        queues.iter().all(|queue| known.seen.contains(queue))
+    }
+
+    /// Enters the queues that a push names, or refuses the push if there would be too many. Queues that this process has seen are not
+    /// asked about again: those that were forgotten meanwhile may exceed the bound by as many.
+    pub(crate) async fn admit(
+        &self,
+        link: &Link,
+        keys: &Keys,
+        doing: &'static str,
+        queues: &[QueueName],
+    ) -> Answer<()> {
+        let unseen: Vec<&QueueName> = {
+            let known = self.known();
+            queues.iter().filter(|queue| !known.seen.contains(*queue)).collect()
+        };
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let max = self.max.load(Ordering::Relaxed);
+        let mut command = redis::cmd("EVAL");
+        command.arg(ADMIT).arg(1).arg(keys.queues()).arg(max);
+        for queue in &unseen {
+            command.arg(queue.as_str());
+        }
+        let refused = reply::text(link.ask_within(doing, &command, Patience::Whole).await?);
+        if let Some(queue) = refused.and_then(|name| QueueName::new(&name).ok()) {
+            return Err(StoreError::too_many_queues(&queue, max));
+        }
+        self.known().see(unseen.into_iter());
+        Ok(())
+    }
+
+    /// Takes a queue that is about to be forgotten out of the registry.
+    pub(crate) async fn leave(
+        &self,
+        link: &Link,
+        keys: &Keys,
+        doing: &'static str,
+        queue: &QueueName,
+    ) -> Answer<()> {
+        self.known().seen.remove(queue);
+        let mut command = redis::cmd("SREM");
+        command.arg(keys.queues()).arg(queue.as_str());
+        link.ask(doing, &command).await.map(drop)
     }
 
     /// Enters queues: at once, or later where it may be later.
@@ -99,11 +163,11 @@ impl Registry {
                 self.owes.notify_one();
                 Ok(())
             }
-            Ok(()) if link.is_cluster() => {
+            Ok(()) => {
                 self.known().see(queues.iter().copied());
                 Ok(())
             }
-            entered => entered,
+            failed => failed,
         }
     }
 
@@ -131,6 +195,11 @@ impl Known {
                 self.seen.insert(queue.clone());
             }
         }
+    }
+
+    /// Knows these and what is owed, and no others.
+    fn see_all(&mut self, queues: &[QueueName]) {
+        self.seen = queues.iter().chain(&self.owed).cloned().collect();
     }
 
     fn has_seen(&self, queues: &[&QueueName]) -> bool {

@@ -40,6 +40,7 @@ scripts! {
     ERASE: "record" "payloads" "deaths" "claims" => "erase";
     EXPIRED: => "expired";
     FETCH: "record" "places" "held" => "fetch";
+    FORGET: "record" "unused" => "forget";
     FORGET_MOVED: => "forget_moved";
     GROUPS: => "groups";
     HOLDERS: "record" "unique" => "holders";
@@ -53,7 +54,7 @@ scripts! {
     NEXT_READY: "runs" => "next_ready";
     NOTE_DEATHS: "deaths" => "note_deaths";
     PROMOTE: "record" "places" => "promote";
-    PRUNE: "record" "payloads" "unique" => "prune";
+    PRUNE: "record" "payloads" "unique" "unused" => "prune";
     READY_COUNT: "runs" => "ready_count";
     RECEIVE: "record" "payloads" "places" "runs" "unique" => "receive";
     RECOUNT: => "recount";

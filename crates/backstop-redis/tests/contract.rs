@@ -5,6 +5,7 @@ mod user;
 
 use backstop_core::port::Store;
 use backstop_redis::RedisStore;
+use backstop_testkit::contract::queues::QUEUES_IN_CONTRACT;
 use backstop_testkit::servers;
 use std::sync::Once;
 
@@ -13,6 +14,7 @@ async fn fresh() -> RedisStore {
     USER.call_once(|| user::make_on(servers::redis()));
     let address = user::log_in(&servers::redis().fresh_url());
     let store = RedisStore::open(&address).expect("a good address");
+    let store = store.with_max_queues(QUEUES_IN_CONTRACT);
     store.migrate().await.expect("the store migrates");
     store
 }

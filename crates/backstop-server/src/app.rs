@@ -1,6 +1,7 @@
 //! What every route shares.
 
 use crate::access::{Failures, Remembered};
+use crate::api::NewQueues;
 use crate::bulk::Runs;
 use crate::doctor::Doctor;
 use crate::history::History;
@@ -32,6 +33,7 @@ struct Shared {
     reads: CallerReads,
     large: LargeWork,
     worker_names: WorkerNames,
+    new_queues: NewQueues,
     is_leaving: AtomicBool,
     closing: CancellationToken,
 }
@@ -54,6 +56,7 @@ impl App {
             reads: CallerReads::default(),
             large: LargeWork::default(),
             worker_names: WorkerNames::default(),
+            new_queues: NewQueues::default(),
             is_leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
         }))
@@ -137,6 +140,11 @@ impl App {
     /// The names that workers elsewhere used lately.
     pub(crate) fn worker_names(&self) -> &WorkerNames {
         &self.0.worker_names
+    }
+
+    /// The queues that tokens have named in their pushes.
+    pub(crate) fn new_queues(&self) -> &NewQueues {
+        &self.0.new_queues
     }
 
     /// Who sent wrong tokens lately.

@@ -5,6 +5,7 @@ use crate::row::{self, Reader};
 use crate::work::{QueueAt, Work};
 use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::job::Claimant;
+use backstop_core::limits::CLAIM_BYTES_MAX;
 use backstop_core::port::Claim;
 use backstop_core::{Fingerprint, LeaseNumber, Leased, QueueName, State, Time, WorkerName};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Row, params};
@@ -27,11 +28,13 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
         return Ok(held_under(work, claim.number, now)?.into_iter().map(|held| held.run).collect());
     }
     let mut leased = Vec::new();
+    let mut bytes_left = CLAIM_BYTES_MAX;
     for want in &claim.wants {
-        if let Some(queue) = work.queue(&want.queue)?
+        if bytes_left > 0
+            && let Some(queue) = work.queue(&want.queue)?
             && !work.at(queue).paused
         {
-            take(work, queue, want.max, claim.number, now, &mut leased)?;
+            take(work, queue, want.max, claim.number, now, (&mut leased, &mut bytes_left))?;
         }
     }
     if !leased.is_empty() {
@@ -53,14 +56,14 @@ pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: us
     work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 
-/// Takes the head of a queue's line.
+/// Takes the head of a queue's line, until the claim has enough bytes.
 fn take(
     work: &mut Work<'_>,
     queue: QueueAt,
     max: usize,
     number: LeaseNumber,
     now: Time,
-    leased: &mut Vec<Leased>,
+    (leased, bytes_left): (&mut Vec<Leased>, &mut usize),
 ) -> Result<()> {
     let db = work.db;
     let (queue_id, queue_name) = (work.at(queue).id, work.at(queue).name.clone());
@@ -70,13 +73,16 @@ fn take(
     let mut rows = taking.query(params![queue_id, row::number(max)])?;
     let (mut reader, mut ends, mut unreadable) = (Reader::default(), Ends::default(), Vec::new());
     let before = leased.len();
-    while let Some(row) = rows.next()? {
+    while *bytes_left > 0
+        && let Some(row) = rows.next()?
+    {
         let (level, seq, no) = (row::whole(row, 0)?, row::whole(row, 1)?, row::whole(row, 2)?);
         ends.reach(level, seq);
         match read(&mut job, no, |row| reader.leased(row, &queue_name, level, number))? {
             Some(run) => {
                 let id = run.lease.job.as_bytes();
                 lease.execute(params![id, no, number.as_i64(), queue_id, level, seq])?;
+                *bytes_left = bytes_left.saturating_sub(run.payload.len());
                 leased.push(run);
             }
             None => unreadable.push(no),

@@ -6,11 +6,13 @@ use crate::migrate::check_version;
 use crate::room::make_room;
 use crate::row;
 use crate::work::{QueueAt, Work};
+use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::backlog::check_enqueue;
-use backstop_core::port::{Answer, Enqueued};
+use backstop_core::port::{Answer, Enqueued, StoreError};
 use backstop_core::terms::Terms;
 use backstop_core::{JobId, NewJob, QueueName, State, Time};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Transaction, params};
+use std::collections::BTreeSet;
 
 const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
 const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
@@ -21,25 +23,53 @@ const DOING: &str = "enqueueing";
 ///
 /// Begin the transaction as `IMMEDIATE`: one that read before it writes can be refused by SQLite at once, however long
 /// the connection would wait. How durable the commit is, the connection's own `synchronous` decides. After an error
-/// nothing of this call is in the transaction.
+/// nothing of this call is in the transaction. At most [`QUEUES_MAX`] queues come into being like this, whatever the
+/// configuration says.
 pub fn enqueue_in(transaction: &Transaction<'_>, jobs: &[NewJob], now: Time) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs)?;
     check_version(transaction, DOING)?;
     let inside = || {
         transaction.execute_batch("SAVEPOINT backstop_enqueue")?;
         let mut work = Work::new(transaction);
-        let answers = enqueue(&mut work, jobs, now).and_then(|answers| work.flush().map(|()| answers));
+        let answers =
+            enqueue(&mut work, jobs, QUEUES_MAX, now).and_then(|answers| work.flush().map(|()| answers));
         let end = if answers.is_ok() { "" } else { "ROLLBACK TO backstop_enqueue; " };
         let ended = transaction.execute_batch(&format!("{end}RELEASE backstop_enqueue"));
         answers.and_then(|answers| ended.map(|()| answers))
     };
-    inside().map_err(|error| store_error(DOING, &error))
+    inside().map_err(|error| store_error(DOING, &error))?
 }
 
-/// Takes jobs in.
-pub(crate) fn enqueue(work: &mut Work<'_>, jobs: &[NewJob], now: Time) -> Result<Vec<Enqueued>> {
+/// Takes jobs in, if the store has room for their queues; otherwise nothing is changed.
+pub(crate) fn enqueue(
+    work: &mut Work<'_>,
+    jobs: &[NewJob],
+    max_queues: usize,
+    now: Time,
+) -> Result<Answer<Vec<Enqueued>>> {
+    if let Some(refused) = one_queue_too_many(work, jobs, max_queues)? {
+        return Ok(Err(StoreError::too_many_queues(refused, max_queues)));
+    }
     let mut lines = Lines::prepare(work)?;
-    jobs.iter().map(|job| enqueue_one(work, &mut lines, job, now)).collect()
+    jobs.iter().map(|job| enqueue_one(work, &mut lines, job, now)).collect::<Result<_>>().map(Ok)
+}
+
+/// The first queue that is new and that the store has no room for.
+fn one_queue_too_many<'j>(
+    work: &mut Work<'_>,
+    jobs: &'j [NewJob],
+    max: usize,
+) -> Result<Option<&'j QueueName>> {
+    let mut new = BTreeSet::new();
+    for job in jobs {
+        if work.queue(&job.queue)?.is_none()
+            && new.insert(&job.queue)
+            && work.queue_count()? + new.len() > max
+        {
+            return Ok(Some(&job.queue));
+        }
+    }
+    Ok(None)
 }
 
 /// What every new job is written with.

@@ -44,7 +44,7 @@ pub use open::{Durability, OpenError, SqliteOptions};
 
 use async_trait::async_trait;
 use backstop_core::limits::{
-    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, SEIZE_MAX, SETTLE_MAX,
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX, SEIZE_MAX, SETTLE_MAX,
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
@@ -79,9 +79,14 @@ pub struct SqliteStore {
     durability: Durability,
     bell: Bell,
     // Readers first: the writer folds the log into the file when nobody reads any more.
+    // Workers, health checks and looks at single jobs never wait behind lists, which have readers of their own.
     readers: Readers,
+    lists: Readers,
     writer: Writer,
     leftovers: Arc<Mutex<Leftovers>>,
+    /// The queue after which the next pruning goes on.
+    pruned_to: Arc<Mutex<Option<String>>>,
+    max_queues: usize,
 }
 
 impl SqliteStore {
@@ -92,11 +97,27 @@ impl SqliteStore {
         let moored = Arc::new(Moored::at(&opened.path)?);
         let slots = Arc::default();
         let readers = Readers::start(opened.readers, &moored, &slots).map_err(OpenError::Threads)?;
+        let lists = Readers::start(opened.lists, &moored, &slots).map_err(OpenError::Threads)?;
         let file = WriterFile::new(opened.writer, moored, slots);
         let writer = Writer::start(file, options, bell.clone());
         let writer = writer.map_err(OpenError::Threads)?;
-        let leftovers = Arc::default();
-        Ok(Self { path: opened.path, durability: options.durability, bell, readers, writer, leftovers })
+        Ok(Self {
+            path: opened.path,
+            durability: options.durability,
+            bell,
+            readers,
+            lists,
+            writer,
+            leftovers: Arc::default(),
+            pruned_to: Arc::default(),
+            max_queues: QUEUES_MAX,
+        })
+    }
+
+    /// With at most so many queues, configured ones aside.
+    #[must_use]
+    pub fn with_max_queues(self, max: usize) -> Self {
+        Self { max_queues: max, ..self }
     }
 }
 
@@ -117,7 +138,8 @@ impl Backlog for SqliteStore {
         check_enqueue(&jobs)?;
         let pages = jobs.iter().map(|job| job.payload.len()).sum::<usize>() / PAGE_BYTES;
         let task = task("enqueueing", Effort::Durable, jobs.len() + pages);
-        self.writer.call(task, move |work| enqueue::enqueue(work, &jobs, now)).await
+        let max_queues = self.max_queues;
+        self.writer.call(task, move |work| enqueue::enqueue(work, &jobs, max_queues, now)).await?
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
@@ -185,7 +207,7 @@ impl Operator for SqliteStore {
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
         let after = Place::of(&query)?;
-        self.readers.call("listing jobs", move |db| list::page(db, &query, after.as_ref())).await
+        self.lists.call("listing jobs", move |db| list::page(db, &query, after.as_ref())).await
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
@@ -199,7 +221,7 @@ impl Operator for SqliteStore {
             Reach::Fitting(wanted) => wanted,
         };
         let sought = wanted.clone();
-        let picked = self.readers.call(doing, move |db| amend::pick(db, &sought)).await?;
+        let picked = self.lists.call(doing, move |db| amend::pick(db, &sought)).await?;
         let next = picked.cursor();
         if picked.nos.is_empty() {
             return Ok(Amended { next, ..Amended::default() });
@@ -211,7 +233,7 @@ impl Operator for SqliteStore {
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
-        self.readers.call("listing queues", queues::queues).await
+        self.lists.call("listing queues", queues::queues).await
     }
 
     async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
@@ -233,7 +255,7 @@ impl Operator for SqliteStore {
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
-        self.readers.call("grouping dead letters", move |db| groups::groups(db, &query)).await
+        self.lists.call("grouping dead letters", move |db| groups::groups(db, &query)).await
     }
 
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
@@ -256,7 +278,13 @@ impl Operator for SqliteStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         let task = task("pruning", Effort::Durable, retention.max.min(PRUNE_MAX));
-        self.writer.call(task, move |work| prune::prune(work, &retention, now)).await
+        let pruned_to = Arc::clone(&self.pruned_to);
+        let run = move |work: &mut Work<'_>| {
+            // A name is whole, whoever panicked beside it.
+            let mut after = pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+            prune::prune(work, &retention, &mut after, now)
+        };
+        self.writer.call(task, run).await
     }
 }
 
@@ -305,6 +333,6 @@ impl Store for SqliteStore {
             examine::settings(db, durability).map_err(|error| store_error(doing, &error))
         };
         let settings = self.writer.alone(doing, settings).await?;
-        self.readers.call(doing, move |db| examine::examine(db, &path, &settings)).await
+        self.lists.call(doing, move |db| examine::examine(db, &path, &settings)).await
     }
 }

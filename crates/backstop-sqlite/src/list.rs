@@ -1,15 +1,16 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] rows, and
-//! continues after the last place it looked at.
+//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] rows and for no longer
+//! than about [`LOOK_FOR`], and continues after the last place it looked at.
 
 use crate::found::Found;
 use crate::row;
 use backstop_core::amend::Filter;
-use backstop_core::limits::{PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::port::operator::page_bytes;
 use backstop_core::port::place::Place;
 use backstop_core::port::{Order, Page, PageQuery};
 use backstop_core::{Job, JobId, State};
-use rusqlite::{Connection, OptionalExtension, Result, Row, Rows, params};
-use std::collections::BTreeSet;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use std::time::{Duration, Instant};
 
 const JOB_BY_ID: &str = include_str!("sql/job_by_id.sql");
 const JOB_BY_NO: &str = include_str!("sql/job_by_no.sql");
@@ -22,7 +23,15 @@ const LIST_DEAD_OLDEST: &str = include_str!("sql/list_dead_oldest.sql");
 const LIST_DEAD_ARRIVALS: &str = include_str!("sql/list_dead_arrivals.sql");
 const LIST_RUNNING: &str = include_str!("sql/list_running.sql");
 const LIST_ALL: &str = include_str!("sql/list_all.sql");
-const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
+const LIST_FINISHED_ALL: &str = include_str!("sql/list_finished_all.sql");
+const LIST_FINISHED_ALL_OLDEST: &str = include_str!("sql/list_finished_all_oldest.sql");
+const LIST_DEAD_ALL: &str = include_str!("sql/list_dead_all.sql");
+const LIST_DEAD_ALL_OLDEST: &str = include_str!("sql/list_dead_all_oldest.sql");
+const LIST_LINES: &str = include_str!("sql/list_lines.sql");
+const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
+
+/// Rows between two looks at the clock.
+const ROWS_AT_ONCE: usize = 256;
 
 /// One job, as far as it can be read.
 pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
@@ -39,11 +48,20 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
     if fits_nothing(&query.filter) {
         return Ok(Page::default());
     }
-    let queues = queues(db, &query.filter)?;
+    let queue = match &query.filter.queue {
+        Some(name) => {
+            let mut find = db.prepare_cached(QUEUE_FIND)?;
+            let found = find.query_row([name.as_str()], |row| row::whole(row, 0)).optional()?;
+            let Some(id) = found else { return Ok(Page::default()) };
+            Some(Queue { id, name: name.to_string() })
+        }
+        None => None,
+    };
     let mut walk = Walk {
         filter: &query.filter,
-        queues: &queues,
+        queue,
         limit: query.limit.clamp(1, PAGE_MAX),
+        until: Instant::now() + Duration::from(LOOK_FOR),
         looked: 0,
         found: Vec::new(),
         next: None,
@@ -58,14 +76,28 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
         None if query.filter.fingerprint.is_some() => walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?,
         None => walk.arrivals(db, LIST_ALL, after)?,
     }
+    read(db, walk)
+}
+
+/// The jobs that a walk found, as far as the page has room for them.
+fn read(db: &Connection, walk: Walk<'_>) -> Result<Page> {
     let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
     let mut by_no = db.prepare_cached(JOB_BY_NO)?;
-    for no in &walk.found {
+    let (mut bytes, mut last) = (0, None);
+    for (no, place) in walk.found {
         match by_no.query_row([no], Found::read).optional()? {
             Some(Found { damaged: Some(damaged), .. }) => page.damaged.push(damaged),
-            Some(Found { job, .. }) => page.jobs.extend(job),
-            None => {}
+            Some(Found { job: Some(job), .. }) => {
+                bytes += page_bytes(&job);
+                if bytes > PAGE_BYTES_MAX && last.is_some() {
+                    page.next = last.map(|place: Place| place.to_string());
+                    return Ok(page);
+                }
+                page.jobs.push(job);
+            }
+            Some(Found { job: None, .. }) | None => {}
         }
+        last = Some(place);
     }
     Ok(page)
 }
@@ -81,24 +113,16 @@ struct Queue {
     name: String,
 }
 
-/// All queues the filter lets through, by name.
-fn queues(db: &Connection, filter: &Filter) -> Result<Vec<Queue>> {
-    let mut statement = db.prepare_cached(QUEUE_NAMES)?;
-    let read = |row: &Row<'_>| {
-        Ok(Queue { id: row::whole(row, 0)?, name: row::text(row, 1)?.unwrap_or_default().to_owned() })
-    };
-    let all: Result<Vec<Queue>> = statement.query_map([], read)?.collect();
-    let fits = |queue: &Queue| filter.queue.as_ref().is_none_or(|wanted| wanted.as_str() == queue.name);
-    Ok(all?.into_iter().filter(fits).collect())
-}
-
 /// What a page has seen so far.
 struct Walk<'a> {
     filter: &'a Filter,
-    queues: &'a [Queue],
+    /// The only queue whose jobs are shown, if the filter names one.
+    queue: Option<Queue>,
     limit: usize,
+    /// No look begins after this.
+    until: Instant,
     looked: usize,
-    found: Vec<i64>,
+    found: Vec<(i64, Place)>,
     /// Where the next page starts, once it is clear that there is one.
     next: Option<Place>,
 }
@@ -111,21 +135,26 @@ enum Step {
 }
 
 impl Walk<'_> {
-    /// Looks at one row. `last` is the place of the row looked at before.
-    fn look(&mut self, fits: bool, no: i64, last: Option<&Place>) -> Step {
-        if self.looked == SCAN_MAX || (fits && self.found.len() == self.limit) {
+    /// Looks at the row at `place`. `last` is the place of the row looked at before.
+    fn look(&mut self, fits: bool, no: i64, place: &Place, last: Option<&Place>) -> Step {
+        if self.looked == SCAN_MAX || self.is_late() || (fits && self.found.len() == self.limit) {
             self.next = last.cloned();
             return Step::Full;
         }
         self.looked += 1;
         if fits {
-            self.found.push(no);
+            self.found.push((no, place.clone()));
         }
         Step::On
     }
 
+    /// Whether there is no time for a further look. Each page gets on by some rows at least.
+    fn is_late(&self) -> bool {
+        self.looked > 0 && self.looked.is_multiple_of(ROWS_AT_ONCE) && Instant::now() >= self.until
+    }
+
     fn fits_queue(&self, id: i64) -> bool {
-        self.filter.queue.is_none() || self.queues.iter().any(|queue| queue.id == id)
+        self.queue.as_ref().is_none_or(|queue| queue.id == id)
     }
 
     fn fits_kind(&self, row: &Row<'_>, column: usize) -> Result<bool> {
@@ -152,38 +181,66 @@ impl Walk<'_> {
             let fits = row::state(row::whole(row, 2)?, false) == state
                 && self.fits_queue(row::whole(row, 3)?)
                 && self.fits_kind(row, 4)?;
-            if self.look(fits, no, last.as_ref()) == Step::Full {
+            let place = Place::Timed { at, no };
+            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
                 break;
             }
-            last = Some(Place::Timed { at, no });
+            last = Some(place);
         }
         Ok(())
     }
 
     /// Ready jobs in claim order, queue by queue.
     fn ready(&mut self, db: &Connection, after: Option<&Place>) -> Result<()> {
+        let reached = match after {
+            Some(Place::Line { queue, level, seq }) => Some((queue.clone(), *level, *seq)),
+            _ => None,
+        };
         let mut last = after.cloned();
-        for queue in self.queues {
-            let (level, seq) = match after {
-                Some(Place::Line { queue: reached, .. }) if queue.name < *reached => continue,
-                Some(Place::Line { queue: reached, level, seq }) if queue.name == *reached => (*level, *seq),
-                _ => (i64::MIN, i64::MIN),
-            };
-            let mut statement = db.prepare_cached(LIST_READY)?;
-            let mut rows = statement.query(params![queue.id, level, seq])?;
-            while let Some(row) = rows.next()? {
-                let fits = self.fits_kind(row, 3)?;
-                if self.look(fits, row::whole(row, 2)?, last.as_ref()) == Step::Full {
-                    return Ok(());
-                }
-                let (level, seq) = (row::whole(row, 0)?, row::whole(row, 1)?);
-                last = Some(Place::Line { queue: queue.name.clone(), level, seq });
+        if let Some(queue) = self.queue.take() {
+            self.line(db, &queue, reached.as_ref(), &mut last)?;
+            return Ok(());
+        }
+        let mut lines = db.prepare_cached(LIST_LINES)?;
+        let mut rows = lines.query([reached.as_ref().map_or("", |(queue, ..)| queue)])?;
+        while let Some(row) = rows.next()? {
+            let name = row::text(row, 1)?.unwrap_or_default().to_owned();
+            let queue = Queue { id: row::whole(row, 0)?, name };
+            if self.line(db, &queue, reached.as_ref(), &mut last)? == Step::Full {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Ended jobs by the time of their end: the shelves of all queues merged.
+    /// The ready jobs of one queue.
+    fn line(
+        &mut self,
+        db: &Connection,
+        queue: &Queue,
+        reached: Option<&(String, i64, i64)>,
+        last: &mut Option<Place>,
+    ) -> Result<Step> {
+        let (level, seq) = match reached {
+            Some((name, ..)) if queue.name < *name => return Ok(Step::On),
+            Some((name, level, seq)) if queue.name == *name => (*level, *seq),
+            _ => (i64::MIN, i64::MIN),
+        };
+        let mut statement = db.prepare_cached(LIST_READY)?;
+        let mut rows = statement.query(params![queue.id, level, seq])?;
+        while let Some(row) = rows.next()? {
+            let (level, seq) = (row::whole(row, 0)?, row::whole(row, 1)?);
+            let place = Place::Line { queue: queue.name.clone(), level, seq };
+            let fits = self.fits_kind(row, 3)?;
+            if self.look(fits, row::whole(row, 2)?, &place, last.as_ref()) == Step::Full {
+                return Ok(Step::Full);
+            }
+            *last = Some(place);
+        }
+        Ok(Step::On)
+    }
+
+    /// Ended jobs by the time of their end, of one queue or of all.
     fn finished(&mut self, db: &Connection, state: State, order: Order, after: Option<&Place>) -> Result<()> {
         let (at, no) = match (after, order) {
             (Some(Place::Timed { at, no }), _) => (*at, *no),
@@ -191,44 +248,35 @@ impl Walk<'_> {
             (_, Order::Oldest) => (i64::MIN, i64::MIN),
         };
         let (sql, shelf) = self.shelf(state, order);
-        let prepared: Result<Vec<_>> = self.queues.iter().map(|_| db.prepare_cached(sql)).collect();
-        let mut statements = prepared?;
-        let begun = statements.iter_mut().zip(self.queues).map(|(statement, queue)| {
-            let mut rows = statement.query([queue.id, shelf, at, no])?;
-            Ok((self.ended(&mut rows)?, rows))
-        });
-        let mut shelves: Vec<(Option<Ended>, Rows<'_>)> = begun.collect::<Result<_>>()?;
-        let heads = shelves.iter().enumerate();
-        let mut heads: BTreeSet<(Ended, usize)> =
-            heads.filter_map(|(shelf, (head, _))| head.map(|head| (head, shelf))).collect();
-        let next = match order {
-            Order::Newest => BTreeSet::pop_last,
-            Order::Oldest => BTreeSet::pop_first,
-        };
+        let mut statement = db.prepare_cached(sql)?;
+        let queue = self.queue.as_ref().map_or(0, |queue| queue.id);
+        let mut rows = statement.query([queue, shelf, at, no])?;
         let mut last = None;
-        while let Some((Ended { at, no, fits }, shelf)) = next(&mut heads) {
-            if self.look(fits, no, last.as_ref()) == Step::Full {
+        while let Some(row) = rows.next()? {
+            let (at, no) = (row::whole(row, 0)?, row::whole(row, 1)?);
+            let place = Place::Timed { at, no };
+            let fits = self.fits_kind(row, 2)?;
+            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
                 break;
             }
-            last = Some(Place::Timed { at, no });
-            heads.extend(self.ended(&mut shelves[shelf].1)?.map(|head| (head, shelf)));
+            last = Some(place);
         }
         Ok(())
     }
 
     /// How a shelf is read, and what tells it from the others of its queue.
     fn shelf(&self, state: State, order: Order) -> (&'static str, i64) {
+        let is_of_one = self.queue.is_some();
         match (self.filter.fingerprint, order) {
-            (None, Order::Newest) => (LIST_FINISHED, row::code(state)),
-            (None, Order::Oldest) => (LIST_FINISHED_OLDEST, row::code(state)),
-            (Some(fingerprint), Order::Newest) => (LIST_DEAD, fingerprint.as_i64()),
-            (Some(fingerprint), Order::Oldest) => (LIST_DEAD_OLDEST, fingerprint.as_i64()),
+            (None, Order::Newest) if is_of_one => (LIST_FINISHED, row::code(state)),
+            (None, Order::Newest) => (LIST_FINISHED_ALL, row::code(state)),
+            (None, Order::Oldest) if is_of_one => (LIST_FINISHED_OLDEST, row::code(state)),
+            (None, Order::Oldest) => (LIST_FINISHED_ALL_OLDEST, row::code(state)),
+            (Some(fingerprint), Order::Newest) if is_of_one => (LIST_DEAD, fingerprint.as_i64()),
+            (Some(fingerprint), Order::Newest) => (LIST_DEAD_ALL, fingerprint.as_i64()),
+            (Some(fingerprint), Order::Oldest) if is_of_one => (LIST_DEAD_OLDEST, fingerprint.as_i64()),
+            (Some(fingerprint), Order::Oldest) => (LIST_DEAD_ALL_OLDEST, fingerprint.as_i64()),
         }
-    }
-
-    fn ended(&self, rows: &mut Rows<'_>) -> Result<Option<Ended>> {
-        let Some(row) = rows.next()? else { return Ok(None) };
-        Ok(Some(Ended { at: row::whole(row, 0)?, no: row::whole(row, 1)?, fits: self.fits_kind(row, 2)? }))
     }
 
     /// Jobs newest first by arrival.
@@ -245,19 +293,12 @@ impl Walk<'_> {
             let fits = self.fits_queue(row::whole(row, 1)?)
                 && self.fits_kind(row, 2)?
                 && self.fits_fingerprint(row, 3)?;
-            if self.look(fits, no, last.as_ref()) == Step::Full {
+            let place = Place::Arrival { no };
+            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
                 break;
             }
-            last = Some(Place::Arrival { no });
+            last = Some(place);
         }
         Ok(())
     }
-}
-
-/// The next job of a shelf that is not shown yet.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Ended {
-    at: i64,
-    no: i64,
-    fits: bool,
 }

@@ -74,7 +74,7 @@ impl SyncLevel {
 pub struct SqliteOptions {
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Threads that read beside the one that writes; at least one.
+    /// Threads that read beside the one that writes; at least one. As many others read lists.
     pub readers: usize,
     /// Pages of log after which the writer folds it into the file.
     pub log_pages: u32,
@@ -170,6 +170,7 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) writer: Connection,
     pub(crate) readers: Vec<Connection>,
+    pub(crate) lists: Vec<Connection>,
 }
 
 /// Opens the file, or makes it, and checks everything that can be checked without writing to its tables.
@@ -192,9 +193,11 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         }
         SchemaMark::Missing | SchemaMark::Version(_) => {}
     }
-    let readers: Result<Vec<Connection>> = (0..readers).map(|_| connect_reader(&path)).collect();
-    let readers = readers.map_err(failed)?;
-    Ok(Opened { path, writer, readers })
+    let connect_readers = || -> Result<Vec<Connection>> {
+        (0..readers).map(|_| connect_reader(&path)).collect()
+    };
+    let (readers, lists) = (connect_readers().map_err(failed)?, connect_readers().map_err(failed)?);
+    Ok(Opened { path, writer, readers, lists })
 }
 
 /// The process that left a log may have died over an fsync that failed. If others use the file, it is in their care.

@@ -8,7 +8,8 @@ use std::path::Path;
 /// Statements that may sort, because what they sort is small.
 const SORTING: [&str; 4] = ["groups", "groups_of", "list_running", "workers"];
 /// Statements that read a whole line until they have enough, or to add it up.
-const SEARCHING: [&str; 5] = ["groups", "promote_next", "pick_due", "examine_miscounted", "examine_orphans"];
+const SEARCHING: [&str; 6] =
+    ["groups", "promote_next", "pick_due", "pick_ready_all", "examine_miscounted", "examine_orphans"];
 /// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk
 /// begins at the first job, or the first dead one: SQL has no way to forbid it. All are for people, and read by a thread
 /// of their own.
@@ -125,6 +126,19 @@ fn a_claim_reads_the_ready_line_and_its_jobs_by_number() {
     let check = |sql, expected| assert_eq!(plan(&db, sql), [expected]);
     check(include_str!("sql/claim_take.sql"), "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
     check(include_str!("sql/claim_job.sql"), "SEARCH backstop_job USING INTEGER PRIMARY KEY (rowid=?)");
+}
+
+#[test]
+fn ended_jobs_of_all_queues_come_from_one_index() {
+    for db in [store(), nearly_empty_store()] {
+        let check = |sql, expected: &str| assert!(plan(&db, sql)[0].starts_with(expected));
+        let finished = "SEARCH f USING COVERING INDEX backstop_finished_at (state=?";
+        check(include_str!("sql/list_finished_all.sql"), finished);
+        check(include_str!("sql/list_finished_all_oldest.sql"), finished);
+        let dead = "SEARCH d USING COVERING INDEX backstop_dead_at (fingerprint=?";
+        check(include_str!("sql/list_dead_all.sql"), dead);
+        check(include_str!("sql/list_dead_all_oldest.sql"), dead);
+    }
 }
 
 #[test]

@@ -4,13 +4,15 @@ use crate::lines::{DEAD_REMOVE, FINISHED_REMOVE, KEY_REMOVE};
 use crate::row;
 use crate::settle::forget;
 use crate::work::{QueueAt, Work};
-use backstop_core::limits::PRUNE_MAX;
-use backstop_core::port::{Pruned, Retention};
+use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR};
+use backstop_core::port::{Pruned, Retention, Shelf};
 use backstop_core::{QueueName, Span, State, Time};
 use rusqlite::types::Value;
 use rusqlite::{Result, Row, params};
 
-const QUEUE_NAMES: &str = include_str!("sql/queue_names.sql");
+const PRUNE_QUEUES: &str = include_str!("sql/prune_queues.sql");
+const QUEUE_IDLE: &str = include_str!("sql/queue_idle.sql");
+const QUEUE_HAS_KEYS: &str = include_str!("sql/queue_has_keys.sql");
 const PRUNE_OLDEST: &str = include_str!("sql/prune_oldest.sql");
 const PRUNE_KEYS: &str = include_str!("sql/prune_keys.sql");
 const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
@@ -18,33 +20,83 @@ const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
 /// A worker that was silent for so long is not remembered.
 const WORKER_KEPT_FOR: Span = Span::days(30);
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first.
-pub(crate) fn prune(work: &mut Work<'_>, retention: &Retention, now: Time) -> Result<Pruned> {
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the queue `after`, and leaves there
+/// where the next pruning goes on.
+pub(crate) fn prune(
+    work: &mut Work<'_>,
+    retention: &Retention,
+    after: &mut Option<String>,
+    now: Time,
+) -> Result<Pruned> {
     // Counts say how many done jobs are too many.
     work.flush()?;
     let mut pruned = Pruned::default();
     let max = retention.max.min(PRUNE_MAX);
     let mut left = max;
-    for (id, name, done) in queues(work)? {
-        let Some(shelf) = retention.shelf(&name) else { continue };
-        let queue = work.queue_of(id)?;
-        for (state, kept_for, surplus) in [
-            (State::Done, shelf.done_for, done.saturating_sub(shelf.done_max)),
-            (State::Cancelled, shelf.cancelled_for, 0),
-            (State::Dead, shelf.dead_for, 0),
-        ] {
-            let over = Over { surplus, ended_by: now.before(kept_for) };
-            let mut expired = expired(work, queue, state, &over, left)?;
-            pruned.more |= expired.len() > left;
-            expired.truncate(left);
-            left -= expired.len();
-            *removed(&mut pruned, state) += expired.len();
-            expired.into_iter().try_for_each(|job| remove(work, queue, job, state, now))?;
+    let (queues, mut is_end) = next_queues(work, after.as_deref().unwrap_or_default())?;
+    for queue in queues {
+        if let Some(shelf) = retention.shelf(&queue.name) {
+            if prune_queue(work, &queue, &shelf, &mut left, &mut pruned, now)? {
+                // The next pruning goes on with this one.
+                is_end = false;
+                break;
+            }
+            forget_if_unused(work, &queue, now)?;
         }
+        *after = Some(queue.name.to_string());
     }
-    pruned.more |= forget_keys(work, max, now)?;
+    if is_end {
+        *after = None;
+    }
+    pruned.more = !is_end | forget_keys(work, max, now)?;
     work.db.prepare_cached(PRUNE_WORKERS)?.execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
     Ok(pruned)
+}
+
+/// Removes what is over of one queue, at most `left` jobs; whether there is more.
+fn prune_queue(
+    work: &mut Work<'_>,
+    queue: &Queue,
+    shelf: &Shelf,
+    left: &mut usize,
+    pruned: &mut Pruned,
+    now: Time,
+) -> Result<bool> {
+    for (state, count, kept_for, surplus) in [
+        (State::Done, queue.done, shelf.done_for, queue.done.saturating_sub(shelf.done_max)),
+        (State::Cancelled, queue.cancelled, shelf.cancelled_for, 0),
+        (State::Dead, queue.dead, shelf.dead_for, 0),
+    ] {
+        if count == 0 {
+            continue;
+        }
+        let at = work.queue_of(queue.id)?;
+        let over = Over { surplus, ended_by: now.before(kept_for) };
+        let mut expired = expired(work, at, state, &over, *left)?;
+        let has_more = expired.len() > *left;
+        expired.truncate(*left);
+        *left -= expired.len();
+        *removed(pruned, state) += expired.len();
+        expired.into_iter().try_for_each(|job| remove(work, at, job, state, now))?;
+        if has_more {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Forgets a queue that is empty for long enough and that nobody configured. A unique key that is still held keeps it.
+fn forget_if_unused(work: &mut Work<'_>, queue: &Queue, now: Time) -> Result<()> {
+    if queue.is_configured || queue.live + queue.done + queue.cancelled + queue.dead > 0 {
+        return Ok(());
+    }
+    let Some(since) = queue.empty_since else {
+        return work.db.prepare_cached(QUEUE_IDLE)?.execute([queue.id, now.as_micros()]).map(drop);
+    };
+    if now.since(since) < QUEUE_KEPT_FOR || work.db.prepare_cached(QUEUE_HAS_KEYS)?.exists([queue.id])? {
+        return Ok(());
+    }
+    work.forget_queue(queue.id)
 }
 
 /// Removes keys whose job is gone and whose period is over; tells whether there are more.
@@ -69,16 +121,41 @@ fn removed(pruned: &mut Pruned, state: State) -> &mut usize {
     }
 }
 
-fn queues(work: &Work<'_>) -> Result<Vec<(i64, QueueName, u64)>> {
-    let mut statement = work.db.prepare_cached(QUEUE_NAMES)?;
-    let mut rows = statement.query([])?;
-    let mut queues = Vec::new();
+/// A queue as a pruning sees it.
+struct Queue {
+    id: i64,
+    name: QueueName,
+    done: u64,
+    cancelled: u64,
+    dead: u64,
+    live: u64,
+    is_configured: bool,
+    empty_since: Option<Time>,
+}
+
+/// The queues behind `after` that one pruning looks at, and whether there are no others behind them.
+fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
+    let mut statement = work.db.prepare_cached(PRUNE_QUEUES)?;
+    let mut rows = statement.query(params![after, row::number(PRUNE_QUEUES_MAX + 1)])?;
+    let (mut queues, mut looked) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        if let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) {
-            queues.push((row::whole(row, 0)?, name, row::count(row, 2)?));
+        looked += 1;
+        if looked > PRUNE_QUEUES_MAX {
+            return Ok((queues, false));
         }
+        let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else { continue };
+        queues.push(Queue {
+            id: row::whole(row, 0)?,
+            name,
+            done: row::count(row, 2)?,
+            cancelled: row::count(row, 3)?,
+            dead: row::count(row, 4)?,
+            live: row::count(row, 5)?,
+            is_configured: row::whole(row, 6)? != 0,
+            empty_since: row::maybe_whole(row, 7)?.map(Time::from_micros),
+        });
     }
-    Ok(queues)
+    Ok((queues, true))
 }
 
 /// Which of the oldest are over: so many, and all that ended by then.

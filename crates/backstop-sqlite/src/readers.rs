@@ -102,3 +102,6 @@ impl Drop for Readers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,11 +59,11 @@ impl Streams for SqliteStore {
     }
 
     async fn streams(&self) -> Answer<Vec<StreamStatus>> {
-        self.readers.call("listing streams", list::streams).await
+        self.lists.call("listing streams", list::streams).await
     }
 
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
-        self.readers.call("listing keys", move |db| list::keys(db, &query, now)).await
+        self.lists.call("listing keys", move |db| list::keys(db, &query, now)).await
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {

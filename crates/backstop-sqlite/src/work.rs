@@ -15,6 +15,8 @@ const QUEUE_GET: &str = include_str!("sql/queue_get.sql");
 const QUEUE_ADD: &str = include_str!("sql/queue_add.sql");
 const QUEUE_RECOVER: &str = include_str!("sql/queue_recover.sql");
 const QUEUE_COUNT: &str = include_str!("sql/queue_count.sql");
+const QUEUE_TOTAL: &str = include_str!("sql/queue_total.sql");
+const QUEUE_FORGET: &str = include_str!("sql/queue_forget.sql");
 const CLAIM_LEFT: &str = include_str!("sql/claim_left.sql");
 const CLAIM_CLOSE: &str = include_str!("sql/claim_close.sql");
 
@@ -26,6 +28,8 @@ pub(crate) struct Work<'c> {
     by_id: HashMap<i64, QueueAt>,
     left: HashMap<LeaseNumber, i64>,
     pub(crate) streams: Ledger,
+    /// How many queues there are, once somebody asked.
+    queue_count: Option<usize>,
     stirred: bool,
 }
 
@@ -59,6 +63,7 @@ impl<'c> Work<'c> {
             by_id: HashMap::new(),
             left: HashMap::new(),
             streams: Ledger::default(),
+            queue_count: None,
             stirred: false,
         }
     }
@@ -84,7 +89,26 @@ impl<'c> Work<'c> {
         }
         self.db.prepare_cached(QUEUE_ADD)?.execute([name.as_str()])?;
         let id = self.db.last_insert_rowid();
+        self.queue_count = self.queue_count.map(|count| count + 1);
         Ok(self.remember(Queue::new(id, name.clone())))
+    }
+
+    /// How many queues there are: counted once in a transaction.
+    pub(crate) fn queue_count(&mut self) -> Result<usize> {
+        if let Some(count) = self.queue_count {
+            return Ok(count);
+        }
+        let count = self.db.prepare_cached(QUEUE_TOTAL)?.query_row([], |row| row::count(row, 0))?;
+        Ok(*self.queue_count.insert(usize::try_from(count).unwrap_or(usize::MAX)))
+    }
+
+    /// Forgets a queue that has no jobs: what comes for it from now on makes a new one.
+    pub(crate) fn forget_queue(&mut self, id: i64) -> Result<()> {
+        if let Some(at) = self.by_id.remove(&id) {
+            self.by_name.remove(&self.queues[at.0].name);
+        }
+        self.queue_count = self.queue_count.map(|count| count.saturating_sub(1));
+        self.db.prepare_cached(QUEUE_FORGET)?.execute([id]).map(drop)
     }
 
     /// The queue a row names.

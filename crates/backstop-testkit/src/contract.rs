@@ -2,8 +2,9 @@
 //!
 //! ```
 //! use backstop_memory::MemoryStore;
+//! use backstop_testkit::contract::queues::QUEUES_IN_CONTRACT;
 //!
-//! backstop_testkit::store_contract!(|| async { MemoryStore::new() });
+//! backstop_testkit::store_contract!(|| async { MemoryStore::new().with_max_queues(QUEUES_IN_CONTRACT) });
 //! # fn main() {}
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod lease;
 pub mod operator;
 pub mod payload;
 pub mod promote;
+pub mod queues;
 pub mod random;
 pub mod repeat;
 pub mod settle;
@@ -36,7 +38,8 @@ use std::time::Duration;
 /// Runs every case of the contract as a test of its own.
 ///
 /// The expression is a closure whose future gives a fresh store: empty and migrated. With it may come whatever must
-/// outlive it, such as a temporary directory: `|| async { (store, dir) }`. It is called once per case.
+/// outlive it, such as a temporary directory: `|| async { (store, dir) }`. It is called once per case. The store takes at
+/// most [`contract::queues::QUEUES_IN_CONTRACT`](crate::contract::queues::QUEUES_IN_CONTRACT) queues.
 #[macro_export]
 macro_rules! store_contract {
     ($fresh:expr) => {
@@ -226,6 +229,15 @@ macro_rules! store_contract {
             }
             payload: run {
                 payload_bytes_come_back_identical
+            }
+            queues: run {
+                a_call_with_one_queue_too_many_is_refused
+                callers_at_once_keep_the_bound_of_queues
+                an_empty_queue_is_forgotten
+                a_queue_that_is_being_forgotten_loses_no_job
+                a_pruning_goes_on_where_it_stopped
+                a_page_ends_at_its_bytes
+                a_claim_ends_at_its_bytes
             }
             operator: run {
                 amend_all_must_be_said

@@ -8,7 +8,7 @@ use crate::guarded::Guarded;
 use crate::handler::Task;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 use crate::home::Home;
-use crate::open::{Durability, OpenError, open_store};
+use crate::open::{Durability, OpenError, StoreOptions, open_store};
 use crate::random::Random;
 use crate::seat::{LockKeeper, Seat};
 use crate::spill::{Spill, SpillSettings};
@@ -82,15 +82,18 @@ impl Backstop {
         Self::open_with(url, Durability::Full).await
     }
 
-    /// As [`Backstop::open`], with a durability other than full.
-    pub async fn open_with(url: &str, durability: Durability) -> Result<Self, OpenError> {
-        Self::connect(url, durability).await?.brought_up_to_date().await
+    /// As [`Backstop::open`], with a durability other than full, or other options.
+    pub async fn open_with(url: &str, options: impl Into<StoreOptions>) -> Result<Self, OpenError> {
+        Self::connect(url, options).await?.brought_up_to_date().await
     }
 
     /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if there is none yet. A file of SQLite
     /// comes into being all the same.
-    pub async fn open_if_there(url: &str, durability: Durability) -> Result<Option<Self>, OpenError> {
-        let backstop = Self::connect(url, durability).await?;
+    pub async fn open_if_there(
+        url: &str,
+        options: impl Into<StoreOptions>,
+    ) -> Result<Option<Self>, OpenError> {
+        let backstop = Self::connect(url, options).await?;
         if backstop.store.is_new().await? {
             return Ok(None);
         }
@@ -104,9 +107,9 @@ impl Backstop {
     }
 
     /// Opens the store at `url` as it is, without bringing it up to date.
-    pub async fn connect(url: &str, durability: Durability) -> Result<Self, OpenError> {
+    pub async fn connect(url: &str, options: impl Into<StoreOptions>) -> Result<Self, OpenError> {
         let address = Address::new(url);
-        let (store, seat) = open_store(&address, durability)?;
+        let (store, seat) = open_store(&address, options.into())?;
         let store = Guarded::new(store, STORE_DEADLINE, seat);
         let clock: Arc<dyn Clock> = Arc::new(StoreClock::set_to(store.time().await?));
         let (store, random): (Arc<dyn Store>, _) = (Arc::new(store), Random::from_system());
@@ -129,7 +132,9 @@ impl Backstop {
     pub fn check_address(url: &str, durability: Durability) -> Result<(), OpenError> {
         let address = Address::new(url);
         match address.kind() {
-            Some(StoreKind::Postgres | StoreKind::Redis) | None => open_store(&address, durability).map(drop),
+            Some(StoreKind::Postgres | StoreKind::Redis) | None => {
+                open_store(&address, durability.into()).map(drop)
+            }
             Some(StoreKind::Memory | StoreKind::Sqlite) => Ok(()),
         }
     }

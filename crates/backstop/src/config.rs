@@ -26,13 +26,14 @@ use crate::dead::DeadLetters;
 use crate::exec::Exec;
 #[cfg(feature = "http")]
 use crate::http::Http;
-use crate::open::{Durability, NotADurability};
+use crate::open::{Durability, NotADurability, StoreOptions};
 use crate::sweeps::Sweep;
 use crate::worker::{BadWorker, QueueSettings, Timing, check_settings};
-use backstop_core::limits::LEASE_MAX;
+use backstop_core::limits::{LEASE_MAX, QUEUES_MAX};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, QueueName, RetryPolicy, Schedule, ScheduleName, Span, StreamName};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 /// The file that is read when none is named.
 pub const USUAL_FILE: &str = "backstop.toml";
@@ -56,6 +57,8 @@ pub struct Config {
     pub store: Address,
     /// What an acknowledged write survives.
     pub durability: Durability,
+    /// How many queues there may be, configured ones aside.
+    pub max_queues: usize,
     /// The queues that have an entry. A queue needs none to exist.
     pub queues: BTreeMap<QueueName, QueueConfig>,
     /// The streams that have an entry.
@@ -77,6 +80,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// How the store is opened.
+    pub const fn store_options(&self) -> StoreOptions {
+        StoreOptions { durability: self.durability, max_queues: self.max_queues }
+    }
+
     /// The retry policy of a queue: its own, or the usual one.
     pub fn retry_of(&self, queue: &QueueName) -> RetryPolicy {
         let own = self.queues.get(queue).map(|queue| queue.settings.retry.clone());
@@ -328,6 +336,7 @@ fn checked(
     Ok(Config {
         store,
         durability: durability.unwrap_or_default(),
+        max_queues: raw.store.max_queues.map_or(QUEUES_MAX, NonZeroUsize::get),
         queues: queues.collect::<Result<_, _>>()?,
         streams: streams.collect::<Result<_, _>>()?,
         sweeps: sweeps.collect::<Result<_, _>>()?,

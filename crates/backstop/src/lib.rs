@@ -111,7 +111,7 @@ pub use exec::{BadExec, Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 #[cfg(feature = "http")]
 pub use http::{BadHttp, Http, HttpHandler, LinkLocal, Network, NotANetwork};
-pub use open::{Durability, NotADurability, OpenError};
+pub use open::{Durability, NotADurability, OpenError, StoreOptions};
 pub use random::Random;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
 #[cfg(feature = "sqlite")]

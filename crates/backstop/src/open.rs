@@ -2,6 +2,7 @@
 
 use crate::address::{Address, StoreKind};
 use crate::seat::Seat;
+use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
 use std::str::FromStr;
@@ -16,6 +17,27 @@ pub enum Durability {
     Full,
     /// A crash of the process; a power cut may lose the last moments.
     Relaxed,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreOptions {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// How many queues there may be, configured ones aside; a push to a new one is refused beyond that.
+    pub max_queues: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { durability: Durability::Full, max_queues: QUEUES_MAX }
+    }
+}
+
+impl From<Durability> for StoreOptions {
+    fn from(durability: Durability) -> Self {
+        Self { durability, ..Self::default() }
+    }
 }
 
 /// Text that is no durability.
@@ -81,58 +103,61 @@ pub enum OpenError {
 type Opened = Result<(Arc<dyn Store>, Seat), OpenError>;
 
 /// Opens the store behind `address`, without migrating it.
-pub(crate) fn open_store(address: &Address, durability: Durability) -> Opened {
+pub(crate) fn open_store(address: &Address, options: StoreOptions) -> Opened {
     match address.kind() {
-        Some(StoreKind::Memory) => Ok((Arc::new(MemoryStore::new()), Seat::Callers)),
-        Some(StoreKind::Sqlite) => open_sqlite(address, durability),
-        Some(StoreKind::Postgres) => open_postgres(address, durability),
-        Some(StoreKind::Redis) if durability == Durability::Relaxed => Err(OpenError::RedisDecides),
-        Some(StoreKind::Redis) => open_redis(address),
+        Some(StoreKind::Memory) => {
+            Ok((Arc::new(MemoryStore::new().with_max_queues(options.max_queues)), Seat::Callers))
+        }
+        Some(StoreKind::Sqlite) => open_sqlite(address, options),
+        Some(StoreKind::Postgres) => open_postgres(address, options),
+        Some(StoreKind::Redis) if options.durability == Durability::Relaxed => Err(OpenError::RedisDecides),
+        Some(StoreKind::Redis) => open_redis(address, options),
         None => Err(OpenError::UnknownStore(address.clone())),
     }
 }
 
 #[cfg(feature = "sqlite")]
-fn open_sqlite(address: &Address, durability: Durability) -> Opened {
-    let durability = match durability {
+fn open_sqlite(address: &Address, options: StoreOptions) -> Opened {
+    let durability = match options.durability {
         Durability::Full => backstop_sqlite::Durability::Full,
         Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
     };
-    let options = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
+    let how = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
     let file = address.sqlite_file().ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
-    Ok((Arc::new(backstop_sqlite::SqliteStore::open(file, options)?), Seat::Callers))
+    let store = backstop_sqlite::SqliteStore::open(file, how)?.with_max_queues(options.max_queues);
+    Ok((Arc::new(store), Seat::Callers))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: &Address, _: Durability) -> Opened {
+fn open_sqlite(_: &Address, _: StoreOptions) -> Opened {
     Err(OpenError::NotBuiltIn(StoreKind::Sqlite))
 }
 
 #[cfg(feature = "postgres")]
-fn open_postgres(address: &Address, durability: Durability) -> Opened {
-    let durability = match durability {
+fn open_postgres(address: &Address, options: StoreOptions) -> Opened {
+    let durability = match options.durability {
         Durability::Full => backstop_postgres::Durability::Full,
         Durability::Relaxed => backstop_postgres::Durability::Relaxed,
     };
     let seat = own_seat()?;
     let store = seat.enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
-    Ok((Arc::new(store), seat))
+    Ok((Arc::new(store.with_max_queues(options.max_queues)), seat))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn open_postgres(_: &Address, _: Durability) -> Opened {
+fn open_postgres(_: &Address, _: StoreOptions) -> Opened {
     Err(OpenError::NotBuiltIn(StoreKind::Postgres))
 }
 
 #[cfg(feature = "redis")]
-fn open_redis(address: &Address) -> Opened {
+fn open_redis(address: &Address, options: StoreOptions) -> Opened {
     let seat = own_seat()?;
     let store = seat.enter(|| backstop_redis::RedisStore::open(address.as_written()))?;
-    Ok((Arc::new(store), seat))
+    Ok((Arc::new(store.with_max_queues(options.max_queues)), seat))
 }
 
 #[cfg(not(feature = "redis"))]
-fn open_redis(_: &Address) -> Opened {
+fn open_redis(_: &Address, _: StoreOptions) -> Opened {
     Err(OpenError::NotBuiltIn(StoreKind::Redis))
 }
 
@@ -146,7 +171,7 @@ mod tests {
     use super::*;
 
     fn refusal(address: &str, durability: Durability) -> String {
-        open_store(&Address::new(address), durability).err().expect(address).to_string()
+        open_store(&Address::new(address), durability.into()).err().expect(address).to_string()
     }
 
     #[test]

@@ -158,11 +158,14 @@ pub enum Settled {
 #[async_trait]
 pub trait Backlog: Send + Sync {
     /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those inserted are durable. Answers in
-    /// the order of `jobs`.
+    /// the order of `jobs`. If a job names a new queue and the store has as many queues as it may have, the call is refused as
+    /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that [`super::Operator::set_bounds`] and
+    /// [`super::Operator::set_gate`] make are not refused.
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
-    /// A queue is asked in its turn as `wants` has it. A repeated claim answers with what is left of the first; once all
+    /// A queue is asked in its turn as `wants` has it. Once the payloads have [`limits::CLAIM_BYTES_MAX`] bytes, no further job is
+    /// handed out. A repeated claim answers with what is left of the first; once all
     /// of that is settled, the number is as good as new. `now` is when its jobs begin to be held, for whoever looks at them.
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed>;
 

@@ -1,5 +1,7 @@
 //! What can go wrong with a store. "No" is never an error: it is a value, per item.
 
+use crate::name::QueueName;
+
 /// A store failed. Nothing is said about what it had already done: every method may be called again as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +30,12 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
+    /// A pushed job names a new queue, and the store has no room for one. Nothing of the call was enqueued.
+    #[error("{cause}")]
+    TooManyQueues {
+        /// Which queue, how many there may be, and what to do.
+        cause: String,
+    },
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers hand over causes they are done with")]
@@ -45,6 +53,15 @@ impl StoreError {
     /// The caller is wrong.
     pub fn misuse(doing: &'static str, cause: impl ToString) -> Self {
         Self::Misuse { doing, cause: cause.to_string() }
+    }
+
+    /// A job names a new queue, and the store already has `max` of them.
+    pub fn too_many_queues(queue: &QueueName, max: usize) -> Self {
+        let cause = format!(
+            "queue {queue} is new, and the store already has {max} queues. Push to a queue that exists, or raise \
+             `max_queues` under `[store]`; nothing was enqueued"
+        );
+        Self::TooManyQueues { cause }
     }
 
     /// Whether the same call may succeed later.

@@ -39,7 +39,8 @@ pub enum Order {
 }
 
 /// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest first, and jobs of
-/// mixed states newest first by arrival. A page may be short, even empty: the list ends when `next` is `None`.
+/// mixed states newest first by arrival. A page may be short, even empty: the list ends when `next` is `None`. A page ends
+/// once its jobs have [`crate::limits::PAGE_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Page {
     /// The jobs.
@@ -317,7 +318,7 @@ pub struct Pruned {
     pub cancelled: usize,
     /// Dead jobs. Never silent: whoever prunes says so.
     pub dead: usize,
-    /// Whether there is more to remove.
+    /// Whether the next call would find more, or has queues left to look at.
     pub more: bool,
 }
 
@@ -377,7 +378,16 @@ pub trait Operator: Send + Sync {
 
     /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
     /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
+    ///
+    /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of the same store object goes on
+    /// where it stopped. A queue that was found empty for [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless
+    /// it has bounds or is paused; a job that is pushed to it at the same moment is not lost.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
+}
+
+/// How much a job counts against [`crate::limits::PAGE_BYTES_MAX`].
+pub fn page_bytes(job: &Job) -> usize {
+    job.payload.len() + job.history.as_bytes().map_or(0, <[u8]>::len)
 }
 
 /// Refuses to find more than the limits allow.

@@ -43,10 +43,31 @@ BEGIN
   END LOOP;
 END $$;
 
+-- How many of these places of a queue and level, in order, a claim takes until their payloads have so many bytes, and how many bytes
+-- are left then. One sum over the range says in most cases that it takes all of them.
+CREATE FUNCTION fitting(p_queue int, p_level smallint, p_seqs bigint[], p_bytes bigint, OUT jobs int, OUT bytes_left bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+  jobs := cardinality(p_seqs);
+  bytes_left := p_bytes - (SELECT coalesce(sum(octet_length(j.payload)), 0) FROM job j
+    WHERE j.queue = p_queue AND j.level = p_level AND j.seq BETWEEN p_seqs[1] AND p_seqs[jobs]);
+  IF bytes_left > 0 THEN RETURN; END IF;
+  bytes_left := p_bytes;
+  FOR i IN 1 .. jobs LOOP
+    bytes_left := bytes_left - coalesce((SELECT octet_length(j.payload) FROM job j
+      WHERE j.queue = p_queue AND j.level = p_level AND j.seq = p_seqs[i]), 0);
+    IF bytes_left <= 0 THEN
+      jobs := i;
+      RETURN;
+    END IF;
+  END LOOP;
+END $$;
+
 -- Hands out ready jobs; what is left of it, if this claim was made before. Claims of one queue wait for each other: they are
--- short, and none of them waits for a disk.
+-- short, and none of them waits for a disk. No further job once the payloads have `p_bytes` bytes.
 -- The places are read first and the jobs after, by their range: `seq = ANY (…)` alone made the planner walk the whole queue.
-CREATE FUNCTION claim(p_number bigint, p_worker text, p_until bigint, p_queues text[], p_max int[], p_now bigint)
+CREATE FUNCTION claim(p_number bigint, p_worker text, p_until bigint, p_queues text[], p_max int[], p_now bigint,
+  p_bytes bigint DEFAULT 4194304)
 RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
   run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
 LANGUAGE plpgsql AS $$
@@ -60,6 +81,8 @@ DECLARE
   v_before reached%ROWTYPE;
   v_swept record;
   v_left int;
+  v_bytes bigint := p_bytes;
+  v_fitting record;
   v_round int;
 BEGIN
   -- Only these: a queue that comes into being meanwhile is not locked.
@@ -72,7 +95,7 @@ BEGIN
   FOR v_want IN 1 .. cardinality(p_queues) LOOP
     SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_queues[v_want] AND q.id = ANY (v_locked) AND NOT q.paused;
     v_left := p_max[v_want];
-    CONTINUE WHEN NOT FOUND OR v_left <= 0;
+    CONTINUE WHEN NOT FOUND OR v_left <= 0 OR v_bytes <= 0;
     SELECT * INTO v_reached FROM reached c WHERE c.queue = v_queue ORDER BY c.step DESC LIMIT 1;
     v_before := v_reached;
     -- A queue that always has more than is wanted is swept by the clock; one that runs dry, at once.
@@ -86,6 +109,9 @@ BEGIN
         v_seqs := ARRAY(SELECT r.seq FROM returned r WHERE r.queue = v_queue AND r.level = v_level
           AND r.seq >= v_reached.low[v_level + 1] ORDER BY r.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
+          SELECT * INTO v_fitting FROM fitting(v_queue, v_level::smallint, v_seqs, v_bytes);
+          v_seqs := v_seqs[1 : v_fitting.jobs];
+          v_bytes := v_fitting.bytes_left;
           -- These and no others: a job may have been given back since they were read.
           DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level
             AND r.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)] AND r.seq = ANY (v_seqs);
@@ -95,12 +121,15 @@ BEGIN
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
               AND j.seq = ANY (v_seqs) ORDER BY j.seq;
           v_reached.low[v_level + 1] := v_seqs[cardinality(v_seqs)] + 1;
-          v_left := v_left - cardinality(v_seqs);
+          v_left := CASE WHEN v_bytes > 0 THEN v_left - cardinality(v_seqs) ELSE 0 END;
           EXIT WHEN v_left = 0;
         END IF;
         v_seqs := ARRAY(SELECT j.seq FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq > v_reached.at[v_level + 1]
           ORDER BY j.seq LIMIT v_left);
         IF cardinality(v_seqs) > 0 THEN
+          SELECT * INTO v_fitting FROM fitting(v_queue, v_level::smallint, v_seqs, v_bytes);
+          v_seqs := v_seqs[1 : v_fitting.jobs];
+          v_bytes := v_fitting.bytes_left;
           PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs, p_now);
           -- A range without a hole is all ours; one with holes may have a late job in it that this statement already sees.
           RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
@@ -108,7 +137,7 @@ BEGIN
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]
               AND (v_seqs[cardinality(v_seqs)] - v_seqs[1] + 1 = cardinality(v_seqs) OR j.seq = ANY (v_seqs)) ORDER BY j.seq;
           v_reached.at[v_level + 1] := v_seqs[cardinality(v_seqs)];
-          v_left := v_left - cardinality(v_seqs);
+          v_left := CASE WHEN v_bytes > 0 THEN v_left - cardinality(v_seqs) ELSE 0 END;
           EXIT WHEN v_left = 0;
         END IF;
       END LOOP;

@@ -2,7 +2,10 @@
 CREATE FUNCTION queue_or_new(p_name text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE v_queue int;
 BEGIN
-  SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_name;
+  SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_name AND q.retired_at IS NULL;
+  IF FOUND THEN RETURN v_queue; END IF;
+  -- Whoever forgets it at this moment is waited for.
+  UPDATE queue q SET retired_at = NULL, empty_since = NULL WHERE q.name = p_name RETURNING q.id INTO v_queue;
   IF FOUND THEN RETURN v_queue; END IF;
   INSERT INTO queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING RETURNING id INTO v_queue;
   IF v_queue IS NULL THEN
@@ -12,6 +15,20 @@ BEGIN
     INSERT INTO total (queue) VALUES (v_queue);
   END IF;
   RETURN v_queue;
+END $$;
+
+-- Refuses names of which so many are new that there would be more than `p_max` queues. Calls that are over at once count one after the
+-- other. Nobody waits for a transaction that may go on for long: a few of those may together exceed the bound.
+CREATE FUNCTION check_queues(p_names text[], p_max int, p_careful boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_new text[];
+BEGIN
+  IF NOT EXISTS (SELECT FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n)) THEN RETURN; END IF;
+  IF NOT p_careful THEN PERFORM pg_advisory_xact_lock(ticket_tag(), 1); END IF;
+  v_new := ARRAY(SELECT DISTINCT n FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n));
+  IF cardinality(v_new) > 0 AND (SELECT count(*) FROM queue) + cardinality(v_new) > p_max THEN
+    RAISE EXCEPTION 'queue % is new, and the store already has % queues. Push to a queue that exists, or raise `max_queues` under `[store]`; nothing was enqueued',
+      v_new[1], p_max USING ERRCODE = 'BS003';
+  END IF;
 END $$;
 
 -- Whether a job of another queue has an id that is known.
@@ -32,12 +49,13 @@ END $$;
 -- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states, its end, policy
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
-  p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL)
+  p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL, p_max_queues int DEFAULT 10000)
 RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  -- NULL for one that is new, or that has a bound.
-  v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n AND q.max_size IS NULL) FROM unnest(p_queues) n);
+  -- NULL for one that is new or retired, or that has a bound.
+  v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n AND q.max_size IS NULL AND q.retired_at IS NULL)
+    FROM unnest(p_queues) n);
   v_done text;
   v_nos bigint[];
   v_in uuid[];
@@ -47,6 +65,7 @@ DECLARE
 BEGIN
   v_done := see_others();
   IF p_careful THEN v_done := ticket(); ELSE v_done := single_ticket(); END IF;
+  IF array_position(v_queues, NULL) IS NOT NULL THEN PERFORM check_queues(p_queues, p_max_queues, p_careful); END IF;
   IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
     AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
   THEN

@@ -28,6 +28,27 @@ BEGIN
   END LOOP;
 END $$;
 
+-- The same, up to the job with which they have so many bytes of payloads and histories.
+CREATE FUNCTION jobs_within(p_ids uuid[], p_bytes bigint)
+RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
+  run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint,
+  since bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE v_left bigint := p_bytes;
+BEGIN
+  FOR i IN 1 .. cardinality(p_ids) LOOP
+    v_left := v_left - coalesce(
+      (SELECT octet_length(j.payload) + coalesce(octet_length(j.history), 0) FROM job j WHERE j.id = p_ids[i]),
+      (SELECT octet_length(w.payload) + coalesce(octet_length(w.history), 0) FROM waiting w WHERE w.id = p_ids[i]),
+      (SELECT octet_length(f.payload) + coalesce(octet_length(f.history), 0) FROM finished f WHERE f.id = p_ids[i]), 0);
+    IF v_left <= 0 OR i = cardinality(p_ids) THEN
+      RETURN QUERY SELECT * FROM jobs_by_id(p_ids[1 : i]);
+      RETURN;
+    END IF;
+  END LOOP;
+END $$;
+
 -- Waiting jobs in one state by their time, behind a place.
 -- place: time and number; how many rows to look at
 CREATE FUNCTION list_waiting(p_at bigint, p_no bigint, p_looks int)
@@ -49,13 +70,15 @@ BEGIN
     WHERE j.queue = p_queue AND (j.level, j.seq) > (p_level, p_seq) ORDER BY j.level, j.seq LIMIT p_looks;
 END $$;
 
--- Ended jobs of a queue in one state behind a place, newest or oldest first; only those dead of one thing if so asked.
+-- Ended jobs of a queue, or of all if there is none named, in one state behind a place, newest or oldest first; only those dead of one thing if so asked.
 -- queue, state, fingerprint, whether oldest first, place: time and number; how many rows to look at
 CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_fingerprint bigint, p_oldest boolean, p_at bigint, p_no bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  IF p_fingerprint IS NULL AND p_oldest THEN
+  IF p_queue IS NULL THEN
+    RETURN QUERY SELECT * FROM list_finished_all(p_state, p_fingerprint, p_oldest, p_at, p_no, p_looks);
+  ELSIF p_fingerprint IS NULL AND p_oldest THEN
     RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
       WHERE f.queue = p_queue AND f.state = p_state AND (f.finished_at, f.no) > (p_at, p_no)
       ORDER BY f.finished_at, f.no LIMIT p_looks;
@@ -70,6 +93,30 @@ BEGIN
   ELSE
     RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
       WHERE f.queue = p_queue AND f.state = 5 AND f.fingerprint = p_fingerprint AND (f.finished_at, f.no) < (p_at, p_no)
+      ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+  END IF;
+END $$;
+
+-- The same for all queues.
+CREATE FUNCTION list_finished_all(p_state smallint, p_fingerprint bigint, p_oldest boolean, p_at bigint, p_no bigint, p_looks int)
+RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  IF p_fingerprint IS NULL AND p_oldest THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.state + 0 = p_state AND (f.finished_at, f.no) > (p_at, p_no)
+      ORDER BY f.finished_at, f.no LIMIT p_looks;
+  ELSIF p_fingerprint IS NULL THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.state + 0 = p_state AND (f.finished_at, f.no) < (p_at, p_no)
+      ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
+  ELSIF p_oldest THEN
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.fingerprint + 0 = p_fingerprint AND f.state = 5 AND (f.finished_at, f.no) > (p_at, p_no)
+      ORDER BY f.finished_at, f.no LIMIT p_looks;
+  ELSE
+    RETURN QUERY SELECT f.id, f.queue, f.kind, f.state, f.finished_at, f.no FROM finished f
+      WHERE f.fingerprint + 0 = p_fingerprint AND f.state = 5 AND (f.finished_at, f.no) < (p_at, p_no)
       ORDER BY f.finished_at DESC, f.no DESC LIMIT p_looks;
   END IF;
 END $$;

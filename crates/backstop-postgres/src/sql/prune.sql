@@ -79,3 +79,43 @@ BEGIN
   GET DIAGNOSTICS v_gone = ROW_COUNT;
   RETURN v_gone = p_max AND EXISTS (SELECT 1 FROM key k WHERE k.forget_at BETWEEN p_from AND p_now);
 END $$;
+
+-- Whether a queue has no job and no unique key that is held.
+CREATE FUNCTION is_unused(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (counted(p_queue)).live = 0 AND NOT EXISTS (SELECT FROM job j WHERE j.queue = p_queue)
+    AND NOT EXISTS (SELECT FROM finished f WHERE f.queue = p_queue) AND NOT EXISTS (SELECT FROM key k WHERE k.queue = p_queue);
+END $$;
+
+-- Forgets those of these queues that are empty for so long and that nobody configured, and their totals; answers how many. A push reads
+-- the number of a queue without a lock. So a queue is retired first: from then on a push looks for it under a lock and takes it back.
+-- It is removed when it has been retired for longer than any push that found it before can last.
+-- queue names, now, how long they were empty, how long they were retired
+CREATE FUNCTION forget_queues(p_names text[], p_now bigint, p_empty_for bigint, p_retired_for bigint) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_queue record;
+  v_gone int := 0;
+BEGIN
+  FOR v_queue IN SELECT q.id, q.empty_since, q.retired_at FROM queue q
+    WHERE q.name = ANY (p_names) AND NOT q.paused AND NOT q.configured ORDER BY q.id
+  LOOP
+    IF NOT is_unused(v_queue.id) THEN
+      IF v_queue.empty_since IS NOT NULL THEN
+        UPDATE queue q SET empty_since = NULL, retired_at = NULL WHERE q.id = v_queue.id;
+      END IF;
+    ELSIF v_queue.empty_since IS NULL THEN
+      UPDATE queue q SET empty_since = p_now WHERE q.id = v_queue.id AND q.empty_since IS NULL;
+    ELSIF v_queue.retired_at IS NULL AND p_now - v_queue.empty_since >= p_empty_for THEN
+      UPDATE queue q SET retired_at = p_now WHERE q.id = v_queue.id AND q.empty_since = v_queue.empty_since;
+    ELSIF p_now - v_queue.retired_at >= p_retired_for THEN
+      PERFORM 1 FROM queue q WHERE q.id = v_queue.id AND q.retired_at = v_queue.retired_at FOR UPDATE;
+      CONTINUE WHEN NOT FOUND OR NOT is_unused(v_queue.id);
+      DELETE FROM reached r WHERE r.queue = v_queue.id;
+      DELETE FROM total t WHERE t.queue = v_queue.id;
+      DELETE FROM queue q WHERE q.id = v_queue.id;
+      v_gone := v_gone + 1;
+    END IF;
+  END LOOP;
+  RETURN v_gone;
+END $$;

@@ -20,7 +20,8 @@ BEGIN
         FROM tallied(v_from.p_xid, v_from.p_pending) t) t GROUP BY t.queue
   )
   SELECT q.name, q.paused, ARRAY[t.scheduled, t.ready, t.running, t.retrying, t.done, t.dead, t.cancelled]::bigint[],
-    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[], next_ready(q.id),
+    ARRAY[t.total_enqueued, t.total_done, t.total_dead, t.total_cancelled]::bigint[],
+    CASE WHEN t.ready > 0 THEN next_ready(q.id) END,
     q.max_size, q.overflow, q.dead_max
   FROM queue q JOIN told t ON t.queue = q.id ORDER BY q.name;
 END $$;
@@ -55,7 +56,7 @@ END $$;
 CREATE FUNCTION set_bounds(p_queue text, p_max_size bigint, p_overflow text, p_dead_max bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM queue_or_new(p_queue);
-  UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max WHERE name = p_queue;
+  UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max, configured = true WHERE name = p_queue;
 END $$;
 
 -- Workers seen since, by name, and how many jobs they hold.
@@ -86,4 +87,19 @@ CREATE FUNCTION expired_leases(p_before bigint, p_max int) RETURNS TABLE (leases
 BEGIN
   RETURN QUERY SELECT count(*), min(l.until)
     FROM (SELECT l.until FROM lease l WHERE l.until < p_before ORDER BY l.until LIMIT p_max) l;
+END $$;
+
+-- The queues behind a name, in order; at most so many.
+CREATE FUNCTION queues_after(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.id, q.name FROM queue q WHERE q.name > p_name ORDER BY q.name LIMIT p_max;
+END $$;
+
+-- The queues with ready or running jobs, from a name on, in order; at most so many.
+CREATE FUNCTION queues_in_line(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT q.id, q.name FROM queue q WHERE q.name >= p_name
+    AND (SELECT j.seq FROM job j WHERE j.queue = q.id ORDER BY j.level, j.seq LIMIT 1) IS NOT NULL ORDER BY q.name LIMIT p_max;
 END $$;

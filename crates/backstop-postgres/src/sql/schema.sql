@@ -16,13 +16,18 @@ CREATE TABLE version (schema_version int NOT NULL);
 CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
 
 -- The queues, and how much each may hold. The defaults are those of `backstop_core::Bounds`.
+-- `configured`: somebody set the bounds. A queue that stays empty is retired and then forgotten: see
+-- prune.sql.
 CREATE TABLE queue (
-  id       int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  name     text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
-  paused   boolean NOT NULL DEFAULT false,
-  max_size bigint,
-  overflow text   NOT NULL DEFAULT 'reject',
-  dead_max bigint NOT NULL DEFAULT 10000
+  id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name        text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
+  paused      boolean NOT NULL DEFAULT false,
+  max_size    bigint,
+  overflow    text    NOT NULL DEFAULT 'reject',
+  dead_max    bigint  NOT NULL DEFAULT 10000,
+  configured  boolean NOT NULL DEFAULT false,
+  empty_since bigint,
+  retired_at  bigint
 );
 
 -- Gives places in the ready line and numbers of arrival; both are only ever compared. It is not
@@ -114,6 +119,10 @@ CREATE UNIQUE INDEX finished_id ON finished (id);
 CREATE INDEX finished_no ON finished (no);
 CREATE INDEX finished_dead ON finished (queue, fingerprint, finished_at, no) WHERE state = 5;
 CREATE INDEX finished_group ON finished (fingerprint, no) WHERE state = 5;
+-- Ended jobs of all queues in the order of their end. Found by the sum and by nothing else, so that
+-- no function takes one of these for an index of a queue.
+CREATE INDEX finished_at ON finished ((state + 0), finished_at, no);
+CREATE INDEX finished_dead_at ON finished ((fingerprint + 0), finished_at, no) WHERE state = 5;
 
 -- The cursor of each queue: `at` is how far its claims have come, level by level. A claim adds a row
 -- and removes the one before it, instead of an update: the newest row is at the end of the index, and

@@ -22,6 +22,7 @@ mod waits;
 
 use backstop_core::port::Store;
 use backstop_postgres::{Durability, PostgresStore, schema_of};
+use backstop_testkit::contract::queues::QUEUES_IN_CONTRACT;
 use backstop_testkit::servers;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ async fn fresh_store() -> (Arc<dyn Store>, String) {
     let schema = schema_of(&address).expect("the address names a schema");
     open(&address).await;
     let store = PostgresStore::open(&roles::worker_of(&schema).await, Durability::Full);
-    (Arc::new(store.expect("the address is one")), schema)
+    (Arc::new(store.expect("the address is one").with_max_queues(QUEUES_IN_CONTRACT)), schema)
 }
 
 /// The store behind an address, migrated.

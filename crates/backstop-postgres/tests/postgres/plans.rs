@@ -62,7 +62,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 75] = [
+const CALLS: [(&str, i64); 83] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.
@@ -167,6 +167,15 @@ const CALLS: [(&str, i64); 75] = [
     ("SELECT * FROM list_finished(1, 4::smallint, NULL, true, 450000, 0, 1000)", 125),
     ("SELECT * FROM list_finished(1, 5::smallint, 4, false, 450000, 0, 100)", 1),
     ("SELECT * FROM list_finished(1, 5::smallint, 4, true, 450000, 0, 100)", 1),
+    ("SELECT * FROM list_finished(NULL, 4::smallint, NULL, false, 450000, 0, 1000)", 125),
+    ("SELECT * FROM list_finished(NULL, 4::smallint, NULL, true, 450000, 0, 1000)", 125),
+    ("SELECT * FROM list_finished(NULL, 5::smallint, 4, false, 450000, 0, 100)", 1),
+    ("SELECT * FROM list_finished(NULL, 5::smallint, 4, true, 450000, 0, 100)", 1),
+    ("SELECT * FROM jobs_within(ARRAY(SELECT id FROM mine LIMIT 100), 4194304)", 200),
+    ("SELECT * FROM queues_after('', 500)", 10),
+    ("SELECT * FROM queues_in_line('', 500)", 10),
+    // The changes of counts that nobody has added up, for each of the queues.
+    ("SELECT forget_queues('{q}', 7, 8, 9)", TALLIED),
     ("SELECT * FROM list_arrivals(450000, false, NULL, 1000)", 3_000),
     // All that run, once: the first page of them is the last in line of any lease.
     ("SELECT * FROM list_arrivals(9000000, true, NULL, 1000)", 16_000 / ROWS_EACH),

@@ -51,6 +51,6 @@ write('ZADD', ORDER, order)
 write('ZADD', DEAD, dead)
 write('HSET', DEATHS, deaths)
 write('ZADD', GROUPS, groups)
-call('HINCRBY', META, 'enqueued', #records / 2)
+if call('HINCRBY', META, 'enqueued', #records / 2) == #records / 2 then answer[#answer + 1] = 'new' end
 call('HINCRBY', META, 'dead', #records / 2)
 return answer

@@ -2,7 +2,8 @@
 -- ARGV[1] number
 -- ARGV[2] the holder: see worker_of
 -- ARGV[3] until
--- ARGV[4] at most so many; fewer if their payloads are large
+-- ARGV[4] at most so many
+-- ARGV[5] no further one once payloads that stand apart have so many bytes
 -- Answers: see handed_out; nothing if there is nothing.
 
 local number, max = ARGV[1], tonumber(ARGV[4])
@@ -13,9 +14,9 @@ local ids, places, parts = first_in_line(max)
 local records, wanted = read(RECORDS, ids), #ids
 
 -- Payloads that stand apart may be large: there are fewer of them once there is enough to carry.
-local BYTES_MAX = 16777216
+local bytes_max = tonumber(ARGV[5])
 local payloads, taken, bytes = {}, 0, 0
-while taken < wanted and bytes < BYTES_MAX do
+while taken < wanted and bytes < bytes_max do
   taken = taken + 1
   local record, payload = records[taken], false
   if record and #record >= 80 and not has_payload(flags_of(record)) then

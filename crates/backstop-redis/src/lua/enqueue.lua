@@ -4,14 +4,14 @@
 -- ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
 -- then for each job: arrival id, record, payload or nothing if the record has it
 -- Answers: one letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for each M the
--- queue it was moved to.
+-- queue it was moved to; then 'new' if the queue was not there before.
 
 local HEAD = 4
 local ids, count = {}, (#ARGV - HEAD) / 3
 for i = 1, count do ids[i] = sub(ARGV[HEAD + 3 * i - 2], 9) end
 local known = read(RECORDS, ids)
 local moved = call('EXISTS', MOVED) == 1 and read(MOVED, ids) or {}
-local bounds = call('HMGET', META, 'max_size', 'overflow', 'dead_max')
+local bounds = call('HMGET', META, 'max_size', 'overflow', 'dead_max', 'enqueued')
 local max_size = tonumber(bounds[1])
 
 local function is_any_known()
@@ -53,7 +53,7 @@ local function take_all_in(level)
   write('ZADD', ORDER, order)
   line_up(level, members)
   call('HINCRBY', META, 'enqueued', count)
-  return { string.rep('I', count) }
+  return { string.rep('I', count), not bounds[4] and 'new' or nil }
 end
 
 if ARGV[1] ~= '' and not max_size and not is_any_known() then return take_all_in(tonumber(ARGV[1])) end
@@ -186,4 +186,5 @@ for _, victim in ipairs(victims) do
   if victim.state == '5' then add_death(member, ARGV[4]) end
   call('HINCRBY', META, victim.state == '5' and 'dead' or 'cancelled', 1)
 end
+if not bounds[4] then answer[#answer + 1] = 'new' end
 return answer

@@ -4,7 +4,9 @@
 -- ARGV[3] at most so many keys
 -- then nothing more, if the jobs of this queue are left alone; or for done, cancelled, dead:
 --   the first time that is not over yet, how many may stay (empty: any number)
--- Answers: done, cancelled, dead jobs removed; whether there are more; keys removed; whether there are more.
+--   and how long a queue is empty before it is forgotten
+-- Answers: done, cancelled, dead jobs removed; whether there are more; keys removed; whether there are more; whether the queue is to
+-- be forgotten.
 
 local now, room, keys_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local more = 0
@@ -74,4 +76,5 @@ local done = prune(DONE, 4, ARGV[4], ARGV[5])
 local cancelled = prune(CANCELLED, 6, ARGV[6], ARGV[7])
 local dead = prune(DEAD, 5, ARGV[8], ARGV[9])
 local keys, more_keys = forget_keys()
-return { done, cancelled, dead, more, keys, more_keys }
+local unused = ARGV[10] and is_unused(now, tonumber(ARGV[10])) and 1 or 0
+return { done, cancelled, dead, more, keys, more_keys, unused }

@@ -11,6 +11,7 @@ mod dead;
 mod delivery;
 mod jobs;
 mod kinds;
+mod new_queues;
 mod openapi;
 mod problem;
 mod push;
@@ -25,6 +26,7 @@ mod within;
 mod work;
 mod workers;
 
+pub use new_queues::NewQueues;
 pub use openapi::{described, description};
 pub use problem::{Problem, ProblemShape};
 pub use work::WAIT_MAX;

@@ -78,6 +78,12 @@ impl Problem {
         Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
     }
 
+    /// A job names a new queue, and there is no room for one.
+    pub fn too_many_queues(detail: impl Display) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Self::new(status, "too-many-queues", "There are too many queues", detail)
+    }
+
     /// The store does not answer.
     pub(super) fn unavailable(detail: impl Display) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -125,6 +131,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match &error {
             StoreError::Misuse { cause, .. } => Self::bad(cause),
+            StoreError::TooManyQueues { cause } => Self::too_many_queues(cause),
             StoreError::Unavailable { cause, .. } if cause.contains("disk is full") => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "disk-full",

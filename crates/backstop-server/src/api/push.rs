@@ -26,7 +26,7 @@ const PUSHED_BYTES: usize = 72;
     responses(
         (status = 201, body = PushedShape),
         (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
-        (status = 429, description = "The queue is full", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "The queue is full, or it is new and there are too many queues", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are not taken in twice while the store has their jobs", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -47,6 +47,7 @@ pub(super) async fn one(
             "send it again with \"id\": \"{id}\", which is not taken in twice while the store has its job"
         )
     };
+    app.new_queues().check(&app, &caller, std::slice::from_ref(&job)).await?;
     let result = push(&app, vec![job], again).await?.pop();
     let result = result.ok_or_else(|| StoreError::corrupt("pushing a job", "no answer for it"))?;
     if result == Enqueued::Full {
@@ -68,7 +69,7 @@ pub(super) async fn one(
     responses(
         (status = 200, description = "One result for each job; a job that its queue had no room for is `full`", body = PushedTogetherShape),
         (status = 408, description = "The request took longer than the server's `timeout`; jobs may have been taken in all the same: send it again with the same `id`s", body = ProblemShape<'_>, content_type = "application/problem+json"),
-        (status = 429, description = "All queues are full", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "All queues are full, or one is new and there are too many queues; nothing was taken in", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 503, description = "The store does not answer; jobs may have been taken in all the same: send it again with the same `id`s, which are not taken in twice while the store has their jobs", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -87,6 +88,7 @@ pub(super) async fn batch(
         "send them again with the same ids: an id is not taken in twice while the store has its job; a job without one would be"
             .to_owned()
     };
+    app.new_queues().check(&app, &caller, &jobs).await?;
     let answers = push(&app, jobs, again).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Enqueued::Full) {
         return Err(Problem::full(

@@ -10,6 +10,7 @@ mod limits;
 mod listener;
 mod looking;
 mod mounted;
+mod new_queues;
 mod outage;
 mod reach;
 mod reads;

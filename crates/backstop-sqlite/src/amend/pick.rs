@@ -6,7 +6,6 @@
 
 use crate::row;
 use backstop_core::State;
-use backstop_core::amend::Filter;
 use backstop_core::limits::SCAN_MAX;
 use backstop_core::port::place::Fitting;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -20,7 +19,9 @@ const PICK_DEAD_JOB: &str = include_str!("../sql/pick_dead_job.sql");
 const PICK_DEAD_NEXT: &str = include_str!("../sql/pick_dead_next.sql");
 const PICK_JOB: &str = include_str!("../sql/pick_job.sql");
 const PICK_NEXT: &str = include_str!("../sql/pick_next.sql");
-const QUEUE_NAMES: &str = include_str!("../sql/queue_names.sql");
+const PICK_READY_ALL: &str = include_str!("../sql/pick_ready_all.sql");
+const PICK_FINISHED_ALL: &str = include_str!("../sql/pick_finished_all.sql");
+const PICK_DEAD_ALL: &str = include_str!("../sql/pick_dead_all.sql");
 const QUEUE_FIND: &str = include_str!("../sql/queue_find.sql");
 
 /// What one call of an amendment found.
@@ -41,42 +42,39 @@ impl Picked {
 
 /// The next jobs that fit and that the action could apply to.
 pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
-    let queues = queues(db, &wanted.filter)?;
-    if queues.is_empty() {
-        return Ok(Picked::default());
-    }
-    let mut search = Search { wanted, queues: &queues, looked: 0, last: None, picked: Picked::default() };
+    let queue = match &wanted.filter.queue {
+        Some(name) => {
+            let mut find = db.prepare_cached(QUEUE_FIND)?;
+            let Some(id) = find.query_row([name.as_str()], |row| row.get(0)).optional()? else {
+                return Ok(Picked::default());
+            };
+            Some(id)
+        }
+        None => None,
+    };
+    let mut search = Search { wanted, queue, looked: 0, last: None, picked: Picked::default() };
     // Only dead jobs have a fingerprint, and only their own table knows it.
     let (job, next) = match wanted.filter.fingerprint {
         Some(_) => (PICK_DEAD_JOB, PICK_DEAD_NEXT),
         None => (PICK_JOB, PICK_NEXT),
     };
-    match short_lines(db, wanted, &queues)? {
+    match short_lines(db, wanted, queue)? {
         Some(nos) => search.through(db, job, &nos)?,
         None => search.walk(db, next)?,
     }
     Ok(search.picked)
 }
 
-fn queues(db: &Connection, filter: &Filter) -> Result<Vec<i64>> {
-    match &filter.queue {
-        Some(name) => {
-            let mut find = db.prepare_cached(QUEUE_FIND)?;
-            let id = find.query_row([name.as_str()], |row| row.get(0)).optional()?;
-            Ok(id.into_iter().collect())
-        }
-        None => db.prepare_cached(QUEUE_NAMES)?.query_map([], |row| row.get(0))?.collect(),
-    }
-}
-
 /// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting one; `None` if these
 /// lines have more than [`SCAN_MAX`] places.
-fn short_lines(db: &Connection, wanted: &Fitting, queues: &[i64]) -> Result<Option<Vec<i64>>> {
+fn short_lines(db: &Connection, wanted: &Fitting, queue: Option<i64>) -> Result<Option<Vec<i64>>> {
     let mut lines = Lines { db, nos: Vec::new() };
     if let Some(fingerprint) = wanted.filter.fingerprint {
         if wanted.state(State::Dead) {
-            for queue in queues {
-                lines.add(PICK_DEAD, params![queue, fingerprint.as_i64(), lines.room()])?;
+            let fingerprint = fingerprint.as_i64();
+            match queue {
+                Some(queue) => lines.add(PICK_DEAD, params![queue, fingerprint, lines.room()])?,
+                None => lines.add(PICK_DEAD_ALL, params![fingerprint, lines.room()])?,
             }
         }
         return Ok(lines.behind(wanted.after));
@@ -88,13 +86,17 @@ fn short_lines(db: &Connection, wanted: &Fitting, queues: &[i64]) -> Result<Opti
     if wanted.state(State::Running) {
         lines.add(PICK_RUNNING, params![lines.room()])?;
     }
-    for queue in queues {
-        if wanted.state(State::Ready) {
-            lines.add(PICK_READY, params![queue, lines.room()])?;
+    if wanted.state(State::Ready) {
+        match queue {
+            Some(queue) => lines.add(PICK_READY, params![queue, lines.room()])?,
+            None => lines.add(PICK_READY_ALL, params![lines.room()])?,
         }
-        for state in [State::Done, State::Dead, State::Cancelled] {
-            if wanted.state(state) {
-                lines.add(PICK_FINISHED, params![queue, row::code(state), lines.room()])?;
+    }
+    for state in [State::Done, State::Dead, State::Cancelled] {
+        if wanted.state(state) {
+            match queue {
+                Some(queue) => lines.add(PICK_FINISHED, params![queue, row::code(state), lines.room()])?,
+                None => lines.add(PICK_FINISHED_ALL, params![row::code(state), lines.room()])?,
             }
         }
     }
@@ -135,7 +137,7 @@ impl Lines<'_> {
 /// A call on its way through the jobs.
 struct Search<'a> {
     wanted: &'a Fitting,
-    queues: &'a [i64],
+    queue: Option<i64>,
     looked: usize,
     /// The number of the job looked at last.
     last: Option<i64>,
@@ -191,7 +193,7 @@ impl Search<'_> {
         let filter = &self.wanted.filter;
         let queue = row::whole(row, 2)?;
         Ok(self.wanted.state(row::state(row::whole(row, 1)?, row::whole(row, 4)? != 0))
-            && (filter.queue.is_none() || self.queues.contains(&queue))
+            && self.queue.is_none_or(|wanted| wanted == queue)
             && match &filter.kind {
                 Some(kind) => row::text(row, 3)? == Some(kind.as_str()),
                 None => true,

@@ -7,7 +7,8 @@ CREATE TABLE backstop_schema (version INTEGER NOT NULL);
 
 -- A queue: whether it is paused, its bounds, how many jobs it has in each state, and how many it
 -- ever had. `next_seq` is the next place in its ready line. Bounds are NULL until somebody sets
--- them: then those of `backstop_core::Bounds` count.
+-- them: then those of `backstop_core::Bounds` count. `empty_since` is when a pruning first found the
+-- queue empty.
 CREATE TABLE backstop_queue (
   id              INTEGER PRIMARY KEY,
   name            TEXT    NOT NULL UNIQUE,
@@ -26,7 +27,8 @@ CREATE TABLE backstop_queue (
   total_cancelled INTEGER NOT NULL DEFAULT 0,
   max_size        INTEGER,
   overflow        TEXT,
-  dead_max        INTEGER
+  dead_max        INTEGER,
+  empty_since     INTEGER
 );
 
 -- A job. The columns that a settlement changes come first and keep their width when a job succeeds:
@@ -108,6 +110,8 @@ CREATE TABLE backstop_finished (
   no          INTEGER NOT NULL,
   PRIMARY KEY (queue, state, finished_at, no)
 ) WITHOUT ROWID;
+-- Those of all queues in the order of their end.
+CREATE INDEX backstop_finished_at ON backstop_finished (state, finished_at, no);
 
 -- What the dead jobs died of. They are in `backstop_finished` too, but jobs that succeed do not pay
 -- for this index. A dead job is found here by its number, whatever has happened to its own row.
@@ -117,6 +121,8 @@ CREATE TABLE backstop_dead (
   fingerprint INTEGER NOT NULL,
   finished_at INTEGER NOT NULL
 );
+-- Dead jobs of all queues by the time of their end.
+CREATE INDEX backstop_dead_at ON backstop_dead (fingerprint, finished_at);
 CREATE INDEX backstop_dead_group ON backstop_dead (queue, fingerprint, finished_at);
 
 -- The unique keys of jobs. `forget_at` is set once the job is gone, so that pruning reads only keys

@@ -22,6 +22,7 @@ use backstop_core::rate::RateLimit;
 use backstop_core::{Bounds, Overflow, RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 #[derive(Deserialize, Default)]
@@ -46,6 +47,7 @@ pub(super) struct RawConfig {
 pub(super) struct RawStore {
     pub(super) url: Option<String>,
     pub(super) durability: Option<Durability>,
+    pub(super) max_queues: Option<NonZeroUsize>,
 }
 
 #[derive(Deserialize, Default)]

@@ -10,7 +10,7 @@ use crate::worker::QueueSettings;
 use backstop_core::blame::{is_at_last_strike, is_suspect};
 use backstop_core::breaker::{Admission, Sign};
 use backstop_core::limits::CLAIM_JOBS_MAX;
-use backstop_core::plan::{Lane, Want, wants};
+use backstop_core::plan::{Lane, Want, is_cut_short, wants};
 use backstop_core::port::Claim;
 use backstop_core::verdict::{Outcome, Settlement};
 use backstop_core::{Lease, Leased, QueueName, Span};
@@ -281,7 +281,9 @@ impl Dispatcher {
             }
             if let Some(want) = asked.claim.wants.iter().find(|want| want.queue == lane.queue) {
                 let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
-                lane.dry = got < want.max && !lane.hinted;
+                lane.dry = got < want.max
+                    && !lane.hinted
+                    && !is_cut_short(&lane.queue, &asked.claim.wants, &granted);
             }
         }
         let now = self.engine.now();

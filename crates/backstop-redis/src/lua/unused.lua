@@ -1,0 +1,20 @@
+-- Queues that nobody uses.
+
+-- Whether the queue has been empty for so long, and nobody configured it. Notes since when it is empty: as long as nothing comes in,
+-- the number of jobs ever taken in stays the same.
+local function is_unused(now, empty_for)
+  -- A name in the registry whose queue never came to be.
+  if call('EXISTS', META) == 0 then return true end
+  local meta = call('HMGET', META, 'gate', 'overflow', 'enqueued', 'empty_since', 'empty_at')
+  if meta[1] == 'paused' or meta[2]
+    or call('EXISTS', RECORDS, ORDER, LEASES, CLAIMS, UNIQUE, MOVING, MOVED, RECEIVED) > 0 then
+    if meta[4] then call('HDEL', META, 'empty_since', 'empty_at') end
+    return false
+  end
+  local enqueued = meta[3] or '0'
+  if not meta[4] or meta[5] ~= enqueued then
+    call('HSET', META, 'empty_since', string.format('%.0f', now), 'empty_at', enqueued)
+    return false
+  end
+  return now - tonumber(meta[4]) >= empty_for
+end

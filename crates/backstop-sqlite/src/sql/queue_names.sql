@@ -1,1 +1,0 @@
-SELECT id, name, done FROM backstop_queue ORDER BY name

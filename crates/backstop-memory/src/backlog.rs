@@ -10,8 +10,8 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Seizure,
-    Settled, StoreError,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized, Seizure, Settled,
+    StoreError,
 };
 use backstop_core::verdict::{Place, Settlement, Vanished};
 use backstop_core::{JobId, Lease, NewJob, Priority, QueueName, State, Time};

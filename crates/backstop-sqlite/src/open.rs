@@ -3,8 +3,8 @@
 mod filesystem;
 
 use crate::migrate;
-use backstop_core::port::SchemaMark;
 use crate::recovery::{self, RecoveryError};
+use backstop_core::port::SchemaMark;
 pub(crate) use filesystem::{FileSystem, file_system};
 use rusqlite::{Connection, OpenFlags, Result};
 use rustix::fs::Access;
@@ -193,9 +193,8 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         }
         SchemaMark::Missing | SchemaMark::Version(_) => {}
     }
-    let connect_readers = || -> Result<Vec<Connection>> {
-        (0..readers).map(|_| connect_reader(&path)).collect()
-    };
+    let connect_readers =
+        || -> Result<Vec<Connection>> { (0..readers).map(|_| connect_reader(&path)).collect() };
     let (readers, lists) = (connect_readers().map_err(failed)?, connect_readers().map_err(failed)?);
     Ok(Opened { path, writer, readers, lists })
 }
